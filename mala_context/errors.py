@@ -1,0 +1,140 @@
+"""Every error that this package raises on its own account.
+
+::
+
+    MalaContextError
+    ├── ConfigError (also ValueError)           mala.yaml cannot be used; lists every problem found
+    ├── ContextPressureError                    `restart_at` is set and was reached
+    └── ArchiveError
+        ├── ArchiveUnavailableError             there is no place to write to, or it is not safe
+        ├── InvalidSessionIdError (ValueError)  a session id that cannot be part of a file's name
+        ├── SessionNotFoundError (LookupError)  no archive holds that session
+        └── CorruptArchiveError                 a piece is missing, cut or not what its hash says
+
+Each error carries what it knows as attributes: nobody has to parse a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class MalaContextError(Exception):
+    """Base of all errors of this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing that is wrong with a configuration."""
+
+    key: str
+    """Dotted path of the key, e.g. `context.guard.buffer_tokens`; empty for the file itself."""
+    message: str
+    """What was found and what would be right."""
+    line: int | None = None
+    """Line in the file, counted from 1; `None` where there is none."""
+
+
+class ConfigError(MalaContextError, ValueError):
+    """A configuration that cannot be used.
+
+    Attributes:
+        problems: every problem found, in the order of the file.
+        path: the file, where there is one.
+    """
+
+    def __init__(
+        self, message: str, *, problems: tuple[ConfigProblem, ...] = (), path: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.problems = problems
+        self.path = path
+
+
+class ContextPressureError(MalaContextError):
+    """The context is fuller than `restart_at` allows; start a fresh session from a checkpoint.
+
+    Attributes:
+        session_id: the session that has to be left.
+        input_tokens: uncached input tokens since the last reset.
+        output_tokens: output tokens since the last reset.
+        cache_read_tokens: tokens read from the prompt cache since the last reset.
+        pressure_ratio: the ratio that reached the threshold; may exceed 1.0.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        input_tokens: int,
+        output_tokens: int,
+        cache_read_tokens: int,
+        pressure_ratio: float,
+    ) -> None:
+        super().__init__(
+            f"Context pressure {pressure_ratio:.1%} in session {session_id} "
+            f"(input={input_tokens}, output={output_tokens}, cache_read={cache_read_tokens})"
+        )
+        self.session_id = session_id
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+        self.cache_read_tokens = cache_read_tokens
+        self.pressure_ratio = pressure_ratio
+
+    def __reduce__(self) -> tuple[type[ContextPressureError], tuple[str, int, int, int, float]]:
+        """Pickle by the five values, since the message alone does not rebuild the error."""
+        values = (self.session_id, self.input_tokens, self.output_tokens)
+        return type(self), (*values, self.cache_read_tokens, self.pressure_ratio)
+
+
+class ArchiveError(MalaContextError):
+    """An archive that cannot be written or read."""
+
+
+class ArchiveUnavailableError(ArchiveError):
+    """There is no place to write archives to, or the place is not safe to write to.
+
+    Attributes:
+        path: the place, where one was found.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidSessionIdError(ArchiveError, ValueError):
+    """A session id that cannot become part of a file's name.
+
+    Attributes:
+        session_id: the id as it came, which may hold anything.
+    """
+
+    def __init__(self, session_id: object, reason: str) -> None:
+        super().__init__(f"session id {session_id!r:.120} cannot name a file: {reason}")
+        self.session_id = session_id
+
+
+class SessionNotFoundError(ArchiveError, LookupError):
+    """No archive holds the session.
+
+    Attributes:
+        session_id: the id that was asked for.
+        path: where it was looked for.
+    """
+
+    def __init__(self, session_id: str, path: str) -> None:
+        super().__init__(f"no archive of session {session_id} in {path}")
+        self.session_id = session_id
+        self.path = path
+
+
+class CorruptArchiveError(ArchiveError):
+    """A piece of an archive is missing, cut, or does not match its hash.
+
+    Attributes:
+        path: the piece.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(f"{message}: {path}")
+        self.path = path

@@ -1,0 +1,132 @@
+"""Token counts: of one API response (`Usage`), and of a session so far (`ContextUsage`).
+
+Usage objects come from three places (the SDK, stream-json, transcripts) in versions of many ages, so parsing takes a
+mapping or any object with the fields as attributes, and never raises: what cannot be read as a count is 0, and what is
+no usage at all is `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+TRACKING_DISABLED: Final = -1
+"""The value of `ContextUsage.input_tokens` while tracking is disabled."""
+
+
+def _field(raw: Any, name: str) -> Any:
+    return raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None)
+
+
+def _count(value: Any) -> int:
+    if value.__class__ is int:
+        return value if value > 0 else 0
+    if isinstance(value, float) and 0 < value < 1e15:
+        return int(value)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the API counted for one response, in tokens."""
+
+    input_tokens: int = 0
+    """Prompt tokens that were neither read from the cache nor written to it."""
+    cache_creation_tokens: int = 0
+    """Prompt tokens written to the cache."""
+    cache_read_tokens: int = 0
+    """Prompt tokens read from the cache."""
+    output_tokens: int = 0
+    """Tokens of the answer; streamed messages carry a placeholder here."""
+
+    @property
+    def context_tokens(self) -> int:
+        """Size of the request: input + cache creation + cache read (what `/context` prints)."""
+        return self.input_tokens + self.cache_creation_tokens + self.cache_read_tokens
+
+    @classmethod
+    def parse(cls, raw: Any) -> Usage | None:
+        """Read the top-level counts of a mapping or an object; `None` if it is neither.
+
+        For a `ResultMessage` these are sums over the turn's responses.
+        """
+        if raw is None or isinstance(raw, str | bytes | int | float | Sequence):
+            return None
+        return cls(
+            _count(_field(raw, "input_tokens")),
+            _count(_field(raw, "cache_creation_input_tokens")),
+            _count(_field(raw, "cache_read_input_tokens")),
+            _count(_field(raw, "output_tokens")),
+        )
+
+    @classmethod
+    def of_last_call(cls, raw: Any) -> Usage | None:
+        """Read the counts of the last model call behind a response.
+
+        A server-side loop puts several calls into one response; then the top level is a sum, and the last entry of
+        `iterations` with type `message` is the call that the next request builds on. Where the top level is all
+        zero the iterations are left over from before a compaction, and the zero is what is returned.
+        """
+        usage = cls.parse(raw)
+        if usage is None or not usage.context_tokens:
+            return usage
+        iterations = _field(raw, "iterations")
+        if isinstance(iterations, Sequence) and not isinstance(iterations, str | bytes):
+            for row in reversed(iterations):
+                if _field(row, "type") == "message":
+                    last = cls.parse(row)
+                    if last is not None and last.context_tokens:
+                        return last
+        return usage
+
+
+@dataclass(slots=True)
+class ContextUsage:
+    """Cumulative token counts of a session, the ledger behind the `cumulative` estimator.
+
+    It answers how much work was done, not how full the window is. Not safe to share between threads.
+    """
+
+    input_tokens: int = 0
+    """Uncached input tokens so far, or `TRACKING_DISABLED`."""
+    output_tokens: int = 0
+    """Output tokens so far."""
+    cache_read_tokens: int = 0
+    """Tokens read from the prompt cache so far; for telemetry, never part of the pressure."""
+
+    def add_turn(
+        self, *, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0
+    ) -> None:
+        """Add one turn's counts, each taken as at least 0; nothing happens while disabled."""
+        if not self.is_tracking_enabled():
+            return
+        self.input_tokens += max(0, input_tokens)
+        self.output_tokens += max(0, output_tokens)
+        self.cache_read_tokens += max(0, cache_read_tokens)
+
+    def reset(self) -> None:
+        """Zero the counts; a disabled ledger stays disabled."""
+        if self.is_tracking_enabled():
+            self.input_tokens = 0
+        self.output_tokens = 0
+        self.cache_read_tokens = 0
+
+    def disable_tracking(self) -> None:
+        """Stop counting, e.g. because a result came without usage; the pressure is 0.0 from now on."""
+        self.input_tokens = TRACKING_DISABLED
+
+    def enable_tracking(self) -> None:
+        """Count again, from zero, after `disable_tracking`; nothing happens while enabled."""
+        if not self.is_tracking_enabled():
+            self.input_tokens = self.output_tokens = self.cache_read_tokens = 0
+
+    def is_tracking_enabled(self) -> bool:
+        """Tell whether turns are being counted."""
+        return self.input_tokens != TRACKING_DISABLED
+
+    def pressure_ratio(self, context_limit: int) -> float:
+        """Return (input + output) / limit; 0.0 while disabled or for a limit ≤ 0; may exceed 1.0."""
+        if context_limit <= 0 or not self.is_tracking_enabled():
+            return 0.0
+        return (self.input_tokens + self.output_tokens) / context_limit
