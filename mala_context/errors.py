@@ -43,9 +43,7 @@ class ConfigError(MalaContextError, ValueError):
         path: the file, where there is one.
     """
 
-    def __init__(
-        self, message: str, *, problems: tuple[ConfigProblem, ...] = (), path: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, problems: tuple[ConfigProblem, ...] = (), path: str | None = None) -> None:
         super().__init__(message)
         self.problems = problems
         self.path = path

@@ -95,9 +95,7 @@ class ContextUsage:
     cache_read_tokens: int = 0
     """Tokens read from the prompt cache so far; for telemetry, never part of the pressure."""
 
-    def add_turn(
-        self, *, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0
-    ) -> None:
+    def add_turn(self, *, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0) -> None:
         """Add one turn's counts, each taken as at least 0; nothing happens while disabled."""
         if not self.is_tracking_enabled():
             return

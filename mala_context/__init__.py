@@ -1,0 +1,71 @@
+"""Context tracking, transcript archives and guards for agents built on `claude-agent-sdk`.
+
+The public names are loaded when they are first used, so that `import mala_context` costs a hook process nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mala_context.archive.layout import get_repo_runs_dir
+    from mala_context.archive.store import TranscriptArchive
+    from mala_context.config import ContextConfig, load_config
+    from mala_context.errors import ConfigError, ContextPressureError
+    from mala_context.runtime import AgentRuntime, AgentRuntimeBuilder, instrument
+    from mala_context.sdk_hooks import make_precompact_hook
+    from mala_context.stream import MessageStreamProcessor
+    from mala_context.tracker import ContextSnapshot, ContextTracker
+    from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage
+
+_HOMES = {
+    "AgentRuntime": "runtime",
+    "AgentRuntimeBuilder": "runtime",
+    "ConfigError": "errors",
+    "ContextConfig": "config",
+    "ContextPressureError": "errors",
+    "ContextSnapshot": "tracker",
+    "ContextTracker": "tracker",
+    "ContextUsage": "usage",
+    "MessageStreamProcessor": "stream",
+    "TRACKING_DISABLED": "usage",
+    "TranscriptArchive": "archive.store",
+    "Usage": "usage",
+    "get_repo_runs_dir": "archive.layout",
+    "instrument": "runtime",
+    "load_config": "config",
+    "make_precompact_hook": "sdk_hooks",
+}
+
+__all__ = [
+    "TRACKING_DISABLED",
+    "AgentRuntime",
+    "AgentRuntimeBuilder",
+    "ConfigError",
+    "ContextConfig",
+    "ContextPressureError",
+    "ContextSnapshot",
+    "ContextTracker",
+    "ContextUsage",
+    "MessageStreamProcessor",
+    "TranscriptArchive",
+    "Usage",
+    "get_repo_runs_dir",
+    "instrument",
+    "load_config",
+    "make_precompact_hook",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
