@@ -1,0 +1,23 @@
+"""Loggers of the shells: structlog's key-values on top of the standard library's logging.
+
+The library configures nothing: each record goes to the standard logger of its module, with the line as its message and
+the key-values as attributes, so that caplog, journald and JSON formatters all see both. An application's own structlog
+configuration is neither needed nor touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import cast
+
+import structlog
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """Return the logger of a module, e.g. `get_logger(__name__)`."""
+    logger = structlog.wrap_logger(
+        logging.getLogger(name),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+    )
+    return cast("structlog.stdlib.BoundLogger", logger)
