@@ -18,6 +18,10 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     logger = structlog.wrap_logger(
         logging.getLogger(name),
         wrapper_class=structlog.stdlib.BoundLogger,
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.render_to_log_kwargs,
+        ],
     )
     return cast("structlog.stdlib.BoundLogger", logger)
