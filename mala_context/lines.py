@@ -1,0 +1,34 @@
+"""The words of the log lines that people watch, from plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mala_context.tracker import ContextSnapshot
+
+
+def percent(ratio: float) -> str:
+    """`0.634` → `63.4%`; a value above 1.0 stays what it is."""
+    return f"{ratio * 100:.1f}%"
+
+
+def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
+    """The gauge in one line: `Context: 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5`.
+
+    An estimate has `about` in it, an unknown size says so, and a guessed window is marked.
+    """
+    window = f"{snapshot.window:,}{' (a guess)' if snapshot.window_source == 'guess' else ''}"
+    model = snapshot.model or "model unknown"
+    if snapshot.tokens is None:
+        return f"Context: unknown (of {window} tokens), {agent}, {model}"
+    about = "" if snapshot.exact else "about "
+    ratio = "unknown" if snapshot.ratio is None else percent(snapshot.ratio)
+    return f"Context: {about}{ratio} ({snapshot.tokens:,} of {window} tokens), {agent}, {model}"
+
+
+def compaction_line(before: int | None, after: int | None, trigger: str | None, milliseconds: int | None) -> str:
+    """`Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)`; what is not known reads `unknown`."""
+    sizes = " → ".join("unknown" if size is None else f"{size:,}" for size in (before, after))
+    took = "" if milliseconds is None else f", {milliseconds / 1000:.1f} s"
+    return f"Compaction: {sizes} tokens (trigger={trigger or 'unknown'}{took})"

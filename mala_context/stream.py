@@ -1,0 +1,179 @@
+"""The way of the SDK's messages through the tracker.
+
+The processor stands between the SDK and its caller. It passes every message on, the same object, in order, before it
+asks for the next one; what a message means is the business of the readers and the tracker. Nothing that a message holds
+can stop it: a fault in our own code is logged and the message goes on its way. The one error that is meant to reach the
+caller is `ContextPressureError`, where `restart_at` is set; it is raised behind the result that caused it, so that the
+caller has the result first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mala_context.errors import ContextPressureError
+from mala_context.lines import context_line
+from mala_context.log import get_logger
+from mala_context.readers import read_message
+from mala_context.tracker import ContextTracker
+from mala_context.usage import ContextUsage, Usage
+
+if TYPE_CHECKING:
+    from mala_context.events import Event
+    from mala_context.tracker import ContextSnapshot
+
+M = TypeVar("M")
+SnapshotObserver = Callable[["ContextSnapshot"], object]
+EventObserver = Callable[["Event", "ContextSnapshot | None"], object]
+
+log = get_logger(__name__)
+
+
+class MessageStreamProcessor:
+    """Feeds the messages of one SDK client into a tracker.
+
+    Args:
+        tracker: where the events go; a new one by default.
+        restart_at: pressure (a ratio) at which a result raises `ContextPressureError`; `None` for never.
+        on_snapshot: called with each new `ContextSnapshot`. They run between two messages: keep them short. What
+            they raise is logged.
+        on_event: called with each event and the snapshot that it gave, if any.
+        agent_name: names the agent in log lines.
+    """
+
+    def __init__(
+        self,
+        tracker: ContextTracker | None = None,
+        *,
+        restart_at: float | None = None,
+        on_snapshot: Iterable[SnapshotObserver] = (),
+        on_event: Iterable[EventObserver] = (),
+        agent_name: str = "main",
+    ) -> None:
+        self.tracker = ContextTracker() if tracker is None else tracker
+        self.restart_at = restart_at
+        self.context_usage = ContextUsage()
+        self.messages_seen = 0
+        """How many messages went through; 0 tells that nobody feeds this processor."""
+        self.snapshot_observers = list(on_snapshot)
+        self.event_observers = list(on_event)
+        self.agent_name = agent_name
+        self._resume_tracking = False
+        self._pressure: ContextPressureError | None = None
+
+    def take_pressure(self) -> ContextPressureError | None:
+        """Return the error that `stream` would raise now, once; for those who call `process` themselves."""
+        pressure, self._pressure = self._pressure, None
+        return pressure
+
+    async def stream(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
+        """Yield every message of `messages` unchanged, at once and in order.
+
+        Raises `ContextPressureError` behind the result that reached `restart_at` (at the start of the next stream if
+        the caller left at that result); the driver then calls `reset()` and goes on in a fresh session. Whatever
+        `messages` itself raises passes through.
+        """
+        self._raise_pressure()
+        process = self.process
+        async for message in messages:
+            process(message)
+            yield message
+            if self._pressure is not None:
+                self._raise_pressure()
+
+    def process(self, message: object) -> None:
+        """Take one message in. Never raises; what a caller of `stream` would get is kept for it."""
+        self.messages_seen += 1
+        try:
+            apply = self.tracker.apply
+            for event in read_message(message):
+                snapshot = apply(event)
+                if snapshot is not None:
+                    for observer in self.snapshot_observers:
+                        self._notify(observer, snapshot)
+                for event_observer in self.event_observers:
+                    self._notify(event_observer, event, snapshot)
+            if message.__class__.__name__ == "ResultMessage":
+                self._process_result_message(message)
+        except ContextPressureError as pressure:
+            self._pressure = pressure
+        except Exception:  # noqa: BLE001 - a message that we do not understand is the caller's all the same
+            log.warning("Context: a %s was not understood and is passed on", type(message).__name__, exc_info=True)
+
+    def reset(self) -> None:
+        """Forget the old session's counts before a new stream; a disabled ledger counts again from its next usage."""
+        self.context_usage.reset()
+        self.tracker.reset()
+        self._resume_tracking = True
+        self._pressure = None
+
+    def _notify(self, observer: Callable[..., object], *values: object) -> None:
+        try:
+            observer(*values)
+        except Exception:  # noqa: BLE001 - an observer's fault is not the agent's
+            log.warning("Context: an observer failed", exc_info=True)
+
+    def _process_result_message(self, message: Any) -> None:
+        """Add a turn's usage to the ledger, log the gauge, and raise `ContextPressureError` past `restart_at`."""
+        usage = Usage.parse(getattr(message, "usage", None))
+        snapshot = self.tracker.snapshot()
+        ledger = self.context_usage
+        if usage is None:
+            if ledger.is_tracking_enabled():
+                log.warning("Context: result without usage, cumulative tracking is off", session=snapshot.session_id)
+                ledger.disable_tracking()
+        else:
+            if self._resume_tracking:
+                ledger.enable_tracking()
+                self._resume_tracking = False
+            ledger.add_turn(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+            )
+        pressure = self._pressure_ratio(snapshot)
+        log.debug(
+            "Context: turn input=%d output=%d cache_read=%d, so far input=%d output=%d cache_read=%d, limit=%d, %s",
+            *((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) if usage else (0, 0, 0)),
+            ledger.input_tokens,
+            ledger.output_tokens,
+            ledger.cache_read_tokens,
+            snapshot.window,
+            "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
+        )
+        log.info(context_line(snapshot, self.agent_name), **log_values(snapshot))
+        if self.restart_at is not None and pressure is not None and pressure >= self.restart_at:
+            raise ContextPressureError(
+                session_id=snapshot.session_id or getattr(message, "session_id", ""),
+                input_tokens=max(0, ledger.input_tokens),
+                output_tokens=ledger.output_tokens,
+                cache_read_tokens=ledger.cache_read_tokens,
+                pressure_ratio=pressure,
+            )
+
+    def _pressure_ratio(self, snapshot: ContextSnapshot) -> float | None:
+        """What `restart_at` is compared with: the projected request, or another estimator's own value."""
+        if self.tracker.estimator == "cumulative":
+            return self.context_usage.pressure_ratio(snapshot.window)
+        if self.tracker.estimator == "occupancy" and snapshot.projected is not None:
+            return snapshot.projected / snapshot.window
+        return snapshot.ratio
+
+    def _raise_pressure(self) -> None:
+        pressure = self.take_pressure()
+        if pressure is not None:
+            raise pressure
+
+
+def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
+    """The key-values behind a context line."""
+    return {
+        "session": snapshot.session_id,
+        "agent": snapshot.agent_id,
+        "model": snapshot.model,
+        "tokens": snapshot.tokens,
+        "window": snapshot.window,
+        "ratio": snapshot.ratio,
+        "source": snapshot.window_source,
+    }

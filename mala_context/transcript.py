@@ -1,0 +1,81 @@
+"""Read a transcript that the CLI is still writing: whole rows only, each once.
+
+Rows end at newline bytes. U+2028 and the like stand inside rows, so text functions that split lines are no use here;
+nor is a line always one JSON object: the CLI has written two on one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any
+
+_BLOCK = 1 << 20
+_decoder = json.JSONDecoder()
+
+
+def decode_line(line: bytes) -> list[dict[str, Any]]:
+    """Return the objects on one line, in order; empty where it holds none. Never raises."""
+    try:
+        text = line.decode("utf-8", "replace").strip()
+    except MemoryError:
+        return []
+    found: list[dict[str, Any]] = []
+    start = 0
+    while start < len(text):
+        try:
+            value, start = _decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break
+        if isinstance(value, dict):
+            found.append(value)
+        while start < len(text) and text[start] in " \t\r\n":
+            start += 1
+    return found
+
+
+class TranscriptTail:
+    """What one transcript gained since the last look. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+        self._identity: tuple[int, int] | None = None
+        self._offset = 0
+
+    def read(self, path: str) -> tuple[list[dict[str, Any]], bool]:
+        """Return the rows that are new since the last call, and whether they start from the top.
+
+        They do for a first look, another path, and a file that shrank or was replaced; the caller then starts afresh.
+        A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
+        read, and where it is no regular file.
+        """
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(f"not a regular file: {path}")
+            identity = (status.st_dev, status.st_ino)
+            afresh = path != self._path or identity != self._identity or status.st_size < self._offset
+            if afresh:
+                self._path, self._identity, self._offset = path, identity, 0
+            return self._rows(descriptor), afresh
+        finally:
+            os.close(descriptor)
+
+    def _rows(self, descriptor: int) -> list[dict[str, Any]]:
+        os.lseek(descriptor, self._offset, os.SEEK_SET)
+        rows: list[dict[str, Any]] = []
+        rest: list[bytes] = []
+        while block := os.read(descriptor, _BLOCK):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                rest.append(block)
+                continue
+            whole = b"".join((*rest, block[:end]))
+            rest = [block[end:]]
+            self._offset += len(whole)
+            for line in whole.split(b"\n"):
+                if line:
+                    rows.extend(decode_line(line))
+        return rows
