@@ -1,0 +1,209 @@
+"""The document's tree against the table: values, or every problem at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from typing import Any, Final
+
+from mala_context.config.document import MAX_CHARACTERS, MalformedError, Node, Scalar, Table, read_document
+from mala_context.config.kinds import WrongError, found, read, safe, shown
+from mala_context.config.schema import (
+    ACCEPTED,
+    NULLABLE_SECTIONS,
+    REMOVED,
+    SCHEMA,
+    SECTIONS,
+    THRESHOLDS,
+    Key,
+)
+from mala_context.config.settings import ContextConfig
+from mala_context.errors import ConfigError, ConfigProblem
+
+FILE_NAME: Final = "mala.yaml"
+_KEYS: Final = {key.path: key for key in SCHEMA}
+_NAMES: Final = frozenset({*_KEYS, *SECTIONS})
+
+
+def load_config(path_or_repo: str | os.PathLike[str]) -> ContextConfig:
+    """Read a repository's `mala.yaml`, or the file itself; where there is no file, return the defaults.
+
+    Raises `ConfigError` for a file that cannot be read, is not UTF-8, or is wrong; nothing else.
+    """
+    path = os.fspath(path_or_repo)
+    try:
+        if os.path.isdir(path):
+            path = os.path.join(path, FILE_NAME)
+        if not os.path.lexists(path):
+            return ContextConfig()
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise _unreadable(path, "it is no regular file")
+        with open(path, "rb") as file:
+            data = file.read(4 * MAX_CHARACTERS + 1)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, f"byte {error.start} is not UTF-8; save the file as UTF-8", line) from None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    return parse(text, path)
+
+
+def parse(text: str, path: str | None = None) -> ContextConfig:
+    """Read the text of a `mala.yaml`; `path` only names it in errors.
+
+    Raises `ConfigError` with every problem found, and nothing else.
+    """
+    try:
+        root = read_document(text.removeprefix("\ufeff"))
+    except MalformedError as error:
+        raise _error([ConfigProblem("", " ".join(map(shown, str(error).split(" "))), error.line)], path) from None
+    walk = _Walk()
+    config = walk.document(root)
+    if walk.problems:
+        raise _error(walk.problems, path)
+    return config
+
+
+def _unreadable(path: str, why: str, line: int | None = None) -> ConfigError:
+    return _error([ConfigProblem("", f"cannot be read: {why}", line)], path)
+
+
+def _error(problems: list[ConfigProblem], path: str | None) -> ConfigError:
+    """Return one error for all problems: fields of old first, since their words are fixed, then the others."""
+    where = safe(path) if path else FILE_NAME
+    ordered = sorted(problems, key=lambda problem: problem.line or 0)
+    removed = [problem.message for problem in ordered if problem.key in REMOVED]
+    lines = [
+        ":".join([where, *([str(problem.line)] if problem.line else []), *([f" {problem.key}"] if problem.key else [])])
+        + f": {problem.message}"
+        for problem in ordered
+        if problem.key not in REMOVED
+    ]
+    if len(lines) > 1:
+        lines.insert(0, f"{len(lines)} problems in {where}:")
+    return ConfigError("\n".join([*removed, *lines]), problems=tuple(ordered), path=path)
+
+
+def _children(section: str) -> dict[str, str]:
+    """Return name and path of each key and mapping directly in a section."""
+    return {key.rpartition(".")[2]: key for key in sorted(_NAMES) if key.rpartition(".")[0] == section}
+
+
+class _Walk:
+    """Reads one document; `problems` fills as it goes."""
+
+    def __init__(self) -> None:
+        self.problems: list[ConfigProblem] = []
+        self.lines: dict[str, int] = {}
+
+    def document(self, root: Node | None) -> ContextConfig:
+        if root is None or (isinstance(root, Scalar) and root.value is None and root.tag is None):
+            return ContextConfig()
+        if not isinstance(root, Table) or root.tag is not None:
+            self._problem("", root.line, f"found {found(root)} at the top level, wanted a mapping with `context:`")
+            return ContextConfig()
+        section: Node | None = None
+        for name, key, value in self._entries(root, "", duplicates=frozenset({"context"})):
+            if name == "context":
+                section = value
+            elif name in REMOVED:
+                self._removed(name, key.line)
+            elif name not in ACCEPTED:
+                self._unknown(name, key.line)
+        values = self._section("context", section)
+        config = ContextConfig() if values is None else values
+        self._thresholds(config)
+        return config
+
+    def _section(self, path: str, node: Node | None) -> Any:
+        """Return the record of a mapping, complete with defaults; `None` for one that is absent and may be."""
+        absent = node is None or (isinstance(node, Scalar) and node.value is None and node.tag is None)
+        if absent or not isinstance(node, Table) or node.tag is not None:
+            if not absent and node is not None:
+                names = ", ".join(_children(path))
+                self._problem(path, node.line, f"found {found(node)}, wanted a mapping of {names}")
+            return None if path in NULLABLE_SECTIONS else SECTIONS[path]()
+        values: dict[str, Any] = {}
+        subsections: dict[str, Node] = {}
+        for name, key, value in self._entries(node, path):
+            child = f"{path}.{name}"
+            self.lines[child] = key.line
+            if child in SECTIONS:
+                subsections[name] = value
+            elif child in _KEYS:
+                self._value(_KEYS[child], value, values)
+            else:
+                self._unknown(child, key.line)
+        for name, child_node in subsections.items():
+            values[name] = self._section(f"{path}.{name}", child_node)
+        record = SECTIONS[path](**values)
+        if path in NULLABLE_SECTIONS and record == SECTIONS[path]() and not self._has_problem(path):
+            self._problem(path, node.line, "found nothing in it, wanted at least one of days and bytes, or null")
+        return record
+
+    def _value(self, key: Key, node: Node, values: dict[str, Any]) -> None:
+        try:
+            values[key.name] = read(key.kind, node)
+        except WrongError as wrong:
+            hint = f" ({wrong})" if str(wrong) else ""
+            self._problem(key.path, node.line, f"found {found(node)}, wanted {key.kind.words}{hint}")
+
+    def _entries(
+        self, table: Table, path: str, duplicates: frozenset[str] | None = None
+    ) -> list[tuple[str, Node, Node]]:
+        """Return (name, key, value) of each key once; says those that are no text or stand twice.
+
+        `duplicates` limits the latter to some names: what a foreign field does is not ours to judge.
+        """
+        seen: dict[str, tuple[Node, Node]] = {}
+        merged_from = len(table.entries)
+        for number, (key, value) in enumerate([*table.entries, *table.merged]):
+            if not isinstance(key, Scalar):
+                self._problem(path, key.line, f"found {found(key)} as a key, wanted a name")
+            elif key.text not in seen:
+                seen[key.text] = (key, value)
+            elif number < merged_from and (duplicates is None or key.text in duplicates):
+                first = seen[key.text][0].line
+                full = f"{path}.{shown(key.text)}" if path else shown(key.text)
+                self._problem(full, key.line, f"found twice, first on line {first}; keep one")
+        return [(name, key, value) for name, (key, value) in seen.items()]
+
+    def _removed(self, name: str, line: int) -> None:
+        new = REMOVED[name]
+        words = f"Use `{new.rpartition('.')[2]}` under `context:` instead ({new}); the old field is on line {line}."
+        self._problem(name, line, f"Unknown field '{name}' in {FILE_NAME}\n{words}")
+
+    def _unknown(self, path: str, line: int) -> None:
+        section, _, name = path.rpartition(".")
+        siblings = _children(section)
+        if not section:
+            siblings |= {field: field for field in ACCEPTED}
+        close = difflib.get_close_matches(name[:100], siblings, n=1)
+        elsewhere = sorted(key for key in _NAMES if key.rpartition(".")[2] == name)
+        right = siblings[close[0]] if close else elsewhere[0] if elsewhere else ""
+        known = f"wanted one of {', '.join(sorted(siblings))}" if section else "wanted `context:` for our own keys"
+        hint = f"did you mean {right}?" if right else known
+        full = f"{section}.{shown(name)}" if section else shown(name)
+        message = f"unknown key, {hint}" if section else f"Unknown field '{shown(name)}' in {FILE_NAME}, {hint}"
+        self._problem(full, line, message)
+
+    def _thresholds(self, config: ContextConfig) -> None:
+        last = ("", 0.0)
+        for path in THRESHOLDS:
+            value = getattr(config, path.rpartition(".")[2])
+            if value is None or self._has_problem(path):
+                continue
+            if value < last[1]:
+                named = " (its default)" if last[0] not in self.lines else ""
+                line = self.lines.get(path) or self.lines.get(last[0])
+                words = f"found {value:g}, wanted {last[1]:g} or more, since {last[0]} is {last[1]:g}{named}"
+                self._problem(path, line, words)
+            last = max(last, (path, value), key=lambda pair: pair[1])
+
+    def _has_problem(self, path: str) -> bool:
+        return any(problem.key == path or problem.key.startswith(path + ".") for problem in self.problems)
+
+    def _problem(self, key: str, line: int | None, message: str) -> None:
+        self.problems.append(ConfigProblem(key, message, line))

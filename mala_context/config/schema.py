@@ -1,0 +1,186 @@
+"""Every key of `mala.yaml` that is ours, in one table, and what else may stand beside them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final
+
+from mala_context.config.kinds import Kind, choice, either, flag, ratio, size, text, tools, whole
+from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
+
+_TOKENS: Final = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: where it stands, which values are right, what it does."""
+
+    path: str
+    """Dotted path in the file, e.g. `context.guard.buffer_tokens`."""
+    kind: Kind
+    """What is right, and how it is read."""
+    doc: str
+    """What it does, in one line."""
+
+    @property
+    def section(self) -> str:
+        """Path of the mapping that the key stands in."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def default(self) -> Any:
+        """Value where the file does not name the key."""
+        for item in fields(SECTIONS[self.section]):
+            if item.name == self.name:
+                return None if item.default is MISSING else item.default
+        raise LookupError(self.path)
+
+
+SECTIONS: Final[dict[str, type[Any]]] = {
+    "context": ContextConfig,
+    "context.guard": GuardConfig,
+    "context.archive": ArchiveConfig,
+    "context.archive.keep": Retention,
+}
+"""Mappings of the file and the record that each becomes."""
+
+SCHEMA: Final = (
+    Key("context.enabled", flag(), "Track the context at all."),
+    Key(
+        "context.estimator",
+        choice("occupancy", "cumulative", "max_cache_read", "total_tokens"),
+        "Formula that says how full the context is.",
+    ),
+    Key("context.window", either("auto", whole(1, _TOKENS, "tokens")), "Context window."),
+    Key("context.warn_at", either(None, ratio()), "Log a WARNING at this ratio of the window."),
+    Key("context.tell_agent", flag(), "Give that warning to the agent too."),
+    Key("context.compact_at", either(None, ratio()), "Ask for `/compact` between turns at this ratio."),
+    Key("context.compact_focus", either(None, text("words")), "Words for `/compact`."),
+    Key(
+        "context.restart_at",
+        either(None, ratio()),
+        "End the session at this ratio, take a checkpoint, go on in a fresh one.",
+    ),
+    Key("context.max_restarts", whole(0, 1000), "Restarts at most in one run."),
+    Key(
+        "context.continuation_template",
+        either(None, text("the path of a file")),
+        "File with `{checkpoint}` that opens the fresh session.",
+    ),
+    Key("context.final_at", either(None, ratio()), "Allow only finishing tools from this ratio on, then stop."),
+    Key("context.finishing_tools", tools(), "Tools of a final turn."),
+    Key(
+        "context.pin",
+        either(None, text("auto, the path of a file")),
+        "Put back after every compaction: what the summary lost (`auto`), or a file's text.",
+    ),
+    Key("context.search_tool", flag(), "Offer the agent a tool that searches its own dropped history."),
+    Key("context.guard.buffer_tokens", whole(1, _TOKENS, "tokens"), "Tokens of the window that stay free."),
+    Key(
+        "context.guard.max_output_tokens",
+        whole(0, _TOKENS, "tokens"),
+        "Tokens kept for the response; the CLI reserves its own.",
+    ),
+    Key(
+        "context.guard.tool_output_tokens",
+        either(None, either("auto", whole(1, _TOKENS, "tokens"))),
+        "Cap on one tool result; the rest is kept on disk and named in its place.",
+    ),
+    Key("context.archive.enabled", flag(), "Archive the transcript before each compaction."),
+    Key(
+        "context.archive.mode",
+        choice("incremental", "full"),
+        "What one archive holds: what is new since the last, or the whole transcript.",
+    ),
+    Key("context.archive.compress", choice("none", "zstd"), "How archives are packed after they were written."),
+    Key(
+        "context.archive.directory",
+        either(None, text("the path of a folder, s3://…")),
+        "Where archives go; null is the runs directory of this repository.",
+    ),
+    Key("context.archive.at_session_end", flag(), "Archive what is left when a session ends."),
+    Key("context.archive.keep.days", either(None, whole(1, 36_500, "days")), "Remove archives that are older."),
+    Key("context.archive.keep.bytes", either(None, size()), "Remove the oldest archives above this size in all."),
+    Key("context.archive.warn_bytes", either(None, size()), "Log a WARNING above this size per repository."),
+)
+"""Each key in the order of the file."""
+
+NULLABLE_SECTIONS: Final = frozenset({"context.archive.keep"})
+"""Mappings that are absent by default: null stays `None`, and an empty one is a mistake."""
+
+REMOVED: Final = {
+    "context_restart_threshold": "context.restart_at",
+    "context_limit": "context.window",
+}
+"""Top-level fields of old and the key that replaces each."""
+
+ACCEPTED: Final = frozenset(
+    [
+        "preset",
+        "commands",
+        "coverage",
+        "code_patterns",
+        "config_files",
+        "setup_files",
+        "validation_triggers",
+        "claude_settings_sources",
+        "timeout_minutes",
+        "max_idle_retries",
+        "idle_timeout_seconds",
+        "max_diff_size_kb",
+        "evidence_check",
+        "epic_verification",
+        "per_issue_review",
+        "long_running",
+        "lock_wait",
+        "coder",
+        "amp_mode",
+        "model",
+        "effort",
+        "coder_options",
+    ]
+)
+"""Top-level fields that belong to a mala project and are left alone."""
+
+THRESHOLDS: Final = ("context.warn_at", "context.compact_at", "context.restart_at", "context.final_at")
+"""Ratios that must not fall from one to the next."""
+
+NO_CODE_YET: Final = frozenset(
+    {
+        "context.tell_agent",
+        "context.compact_at",
+        "context.compact_focus",
+        "context.max_restarts",
+        "context.continuation_template",
+        "context.final_at",
+        "context.finishing_tools",
+        "context.pin",
+        "context.search_tool",
+        "context.guard.buffer_tokens",
+        "context.guard.max_output_tokens",
+        "context.guard.tool_output_tokens",
+        "context.archive.compress",
+        "context.archive.keep.days",
+        "context.archive.keep.bytes",
+        "context.archive.warn_bytes",
+    }
+)
+"""Keys that are read and checked but do nothing so far."""
+
+
+def setting(config: ContextConfig, path: str) -> Any:
+    """Return the value of a dotted key; `None` below a section that is absent."""
+    value: Any = config
+    for name in path.split(".")[1:]:
+        value = getattr(value, name, None)
+    return value
+
+
+def unimplemented(config: ContextConfig) -> tuple[str, ...]:
+    """Return the keys that were set away from their defaults and do nothing so far; say them in one INFO line."""
+    return tuple(key.path for key in SCHEMA if key.path in NO_CODE_YET and setting(config, key.path) != key.default)

@@ -1,0 +1,88 @@
+"""The configuration as frozen records; their defaults are the defaults of `mala.yaml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Estimator = Literal["occupancy", "cumulative", "max_cache_read", "total_tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What `prune` may leave behind at most; at least one bound is set."""
+
+    days: int | None = None
+    """Age in days of a session's newest piece."""
+    bytes: int | None = None
+    """Size of all archives of a repository, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """How much of the window is kept free, and how large one tool result may be."""
+
+    buffer_tokens: int = 8192
+    """Tokens of the window that stay free."""
+    max_output_tokens: int = 0
+    """Tokens kept for the response; 0, since the CLI reserves its own."""
+    tool_output_tokens: int | Literal["auto"] | None = None
+    """Cap on one tool result in tokens; `None` for no cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveConfig:
+    """Where and how transcripts are archived."""
+
+    enabled: bool = True
+    """Archive before each compaction."""
+    mode: Literal["incremental", "full"] = "incremental"
+    """What one archive holds: what is new since the last one, or the whole transcript."""
+    compress: Literal["none", "zstd"] = "none"
+    """How pieces are packed after they were written."""
+    directory: str | None = None
+    """Folder or `s3://…`; `None` for the runs directory of this repository."""
+    at_session_end: bool = True
+    """Archive what the last compaction has not archived when a session ends."""
+    keep: Retention | None = None
+    """What `prune` keeps; `None` for everything."""
+    warn_bytes: int | None = 1_000_000_000
+    """Size of a repository's archives, in bytes, above which a WARNING says so; `None` for never."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """The `context:` section of `mala.yaml`; thresholds are ratios of the window."""
+
+    enabled: bool = True
+    """Track at all."""
+    estimator: Estimator = "occupancy"
+    """The formula that says how full the context is."""
+    window: int | Literal["auto"] = "auto"
+    """Context window in tokens, or `auto` to ask the sources in order."""
+    warn_at: float | None = 0.70
+    """Ratio at which a WARNING is logged; `None` for never."""
+    tell_agent: bool = True
+    """Give that warning to the agent too."""
+    compact_at: float | None = None
+    """Ratio at which `/compact` is asked for between turns."""
+    compact_focus: str | None = None
+    """Words for `/compact`."""
+    restart_at: float | None = None
+    """Ratio at which the session is ended and goes on in a fresh one from a checkpoint."""
+    max_restarts: int = 3
+    """Restarts at most in one run."""
+    continuation_template: str | None = None
+    """File with `{checkpoint}` that opens the fresh session."""
+    final_at: float | None = None
+    """Ratio from which only finishing tools are allowed."""
+    finishing_tools: tuple[str, ...] = ("Write", "Edit", "TodoWrite", "Bash(git *)")
+    """Tools of a final turn, by name or as `Name(pattern)`."""
+    pin: str | None = None
+    """`auto`, or a file whose text is put back after every compaction."""
+    search_tool: bool = False
+    """Offer the agent a tool that searches its own dropped history."""
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    """The `guard:` section."""
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    """The `archive:` section."""
