@@ -1,15 +1,17 @@
-"""Run blocking work beside an event loop, under a deadline, on asyncio and trio.
+"""Run blocking work beside an event loop, in order and under a deadline, on asyncio and trio.
 
-The worker is a daemon thread and not one of a pool: an abandoned pool worker holds the process at its exit until the
-disk answers, a daemon thread does not. Work that misses its deadline goes on; only the waiting ends.
+The thread is a daemon and not one of a pool: an abandoned pool worker holds the process at its exit until the disk
+answers, a daemon does not. Work that misses its deadline goes on; only the waiting ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import anyio
 from anyio import from_thread, lowlevel
@@ -17,36 +19,55 @@ from anyio import from_thread, lowlevel
 T = TypeVar("T")
 
 
-class _Outcome(Generic[T]):
-    """What the worker leaves behind: a value or an error."""
+class Worker:
+    """Does one job after the other, in the order of `submit`, in a daemon thread that lives while there are jobs."""
 
-    __slots__ = ("error", "value")
-    value: T
-    error: BaseException | None
+    def __init__(self, name: str = "mala-context") -> None:
+        self._name = name
+        self._jobs: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._lock = threading.Lock()
+        self._running = False
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Queue `work` and return its future; it runs even if nobody waits. Never blocks."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._jobs.append((work, future))
+            start, self._running = not self._running, True
+        if start:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._running = False
+                    return
+                work, future = self._jobs.popleft()
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                future.set_exception(error)
 
 
-async def run_bounded(work: Callable[[], T], *, seconds: float, name: str = "mala-context") -> T:
-    """Run `work` in a daemon thread and return its result.
+async def wait_for(future: Future[T], *, seconds: float) -> T:
+    """Return the result of a worker's future.
 
-    Raises whatever `work` raises, and `TimeoutError` when it has not finished after `seconds`; it then goes on by
+    Raises what the work raised, and `TimeoutError` when it has not finished after `seconds`; it then goes on by
     itself. A cancelled caller leaves it running too.
     """
-    outcome: _Outcome[T] = _Outcome()
-    outcome.error = None
     finished = anyio.Event()
-    token = lowlevel.current_token()
+    token, here = lowlevel.current_token(), threading.get_ident()
 
-    def worker() -> None:
-        try:
-            outcome.value = work()
-        except BaseException as error:  # noqa: BLE001 - handed to the caller, which raises it
-            outcome.error = error
+    def wake(_: Future[T]) -> None:
+        if threading.get_ident() == here:  # it was done before we asked
+            finished.set()
+            return
         with contextlib.suppress(anyio.RunFinishedError):  # the loop is gone: nobody waits any more
             from_thread.run_sync(finished.set, token=token)
 
-    threading.Thread(target=worker, name=name, daemon=True).start()
+    future.add_done_callback(wake)
     with anyio.fail_after(seconds):
         await finished.wait()
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.value
+    return future.result()

@@ -7,7 +7,12 @@ import threading
 import anyio
 import pytest
 
-from mala_context.offload import run_bounded
+from mala_context.offload import Worker, wait_for
+
+
+async def run_bounded(work, *, seconds):
+    return await wait_for(Worker().submit(work), seconds=seconds)
+
 
 both = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -63,10 +68,38 @@ def test_a_worker_that_outlives_its_loop_ends_quietly(backend):
         worker.join(5)  # an exception in it would fail this test: warnings are errors
 
 
+def test_jobs_run_one_after_the_other_in_their_order():
+    worker, order, gate = Worker(), [], threading.Event()
+    jobs = [worker.submit(lambda: gate.wait(30))]
+    jobs += [worker.submit(lambda number=number: order.append(number)) for number in range(100)]
+    gate.set()
+    for job in jobs:
+        job.result(30)
+    assert order == list(range(100))
+
+
+@both
+def test_a_job_that_is_done_already_is_not_waited_for(backend):
+    job = Worker().submit(lambda: 7)
+    job.result(30)
+
+    async def main():
+        return await wait_for(job, seconds=5)
+
+    assert anyio.run(main, backend=backend) == 7
+
+
+def test_a_failed_job_does_not_stop_the_next():
+    worker = Worker()
+    failed, fine = worker.submit(lambda: 1 / 0), worker.submit(lambda: 1)
+    assert fine.result(30) == 1
+    assert isinstance(failed.exception(30), ZeroDivisionError)
+
+
 def test_abandoned_work_does_not_hold_the_process():
     program = (
         "import anyio, threading\n"
-        "from mala_context.offload import run_bounded\n"
+        "from mala_context.offload import Worker, wait_for\n"
         "async def main():\n"
         "    try: await run_bounded(threading.Event().wait, seconds=0.05)\n"
         "    except TimeoutError: print('timeout')\n"
