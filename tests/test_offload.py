@@ -101,7 +101,7 @@ def test_abandoned_work_does_not_hold_the_process():
         "import anyio, threading\n"
         "from mala_context.offload import Worker, wait_for\n"
         "async def main():\n"
-        "    try: await run_bounded(threading.Event().wait, seconds=0.05)\n"
+        "    try: await wait_for(Worker().submit(threading.Event().wait), seconds=0.05)\n"
         "    except TimeoutError: print('timeout')\n"
         "anyio.run(main)\n"
     )
