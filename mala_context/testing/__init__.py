@@ -1,0 +1,73 @@
+"""Test agents offline: a scripted Messages API for the real CLI, and fixtures for pytest.
+
+The names are loaded when they are first used, so that registering the pytest plugin costs a test run nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mala_context.testing.api import ScriptedMessagesAPI, ScriptError
+    from mala_context.testing.replies import (
+        Failure,
+        Reply,
+        api_error,
+        block,
+        looped,
+        refuse,
+        summary,
+        text,
+        thinking,
+        too_long,
+        tool,
+    )
+    from mala_context.testing.requests import Request
+
+_HOMES = {
+    "Failure": "replies",
+    "Reply": "replies",
+    "Request": "requests",
+    "ScriptError": "api",
+    "ScriptedMessagesAPI": "api",
+    "api_error": "replies",
+    "block": "replies",
+    "looped": "replies",
+    "refuse": "replies",
+    "summary": "replies",
+    "text": "replies",
+    "thinking": "replies",
+    "too_long": "replies",
+    "tool": "replies",
+}
+
+__all__ = [
+    "Failure",
+    "Reply",
+    "Request",
+    "ScriptError",
+    "ScriptedMessagesAPI",
+    "api_error",
+    "block",
+    "looped",
+    "refuse",
+    "summary",
+    "text",
+    "thinking",
+    "too_long",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,68 @@
+"""The log of what the server received: one record a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mala_context.testing.counting import request_text
+from mala_context.testing.recognising import Kind, last_user_text
+from mala_context.testing.replies import Failure, Reply
+
+State = Literal["received", "holding", "answered", "abandoned"]
+"""`holding`: sent up to its held block; `abandoned`: the client hung up, or the server closed, before the end."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One request, what it held, and what it was answered. It fills as the answer goes out."""
+
+    number: int
+    """From 1, over all kinds, in order of arrival."""
+    kind: Kind
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
+    """Header names are lower case."""
+    body: Mapping[str, Any] = field(repr=False)
+    """The parsed request."""
+    time: float
+    """When it arrived, in seconds since the epoch."""
+    received_tokens: int
+    """The size of the request as it arrived."""
+    agent_id: str | None = None
+    """The subagent that sent it; None for the main thread."""
+    tokens: int = 0
+    """What the model was given: `received_tokens`, or more where the answer is a server-side loop's last call."""
+    answer: Reply | Failure | None = None
+    """What the script answered."""
+    status: int | None = None
+    """The HTTP status; None until the answer starts."""
+    message_id: str | None = None
+    usage: Mapping[str, Any] | None = None
+    """The usage at the end of the response; None for a failure."""
+    state: State = "received"
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return str(self.body.get("model", ""))
+
+    @property
+    def session_id(self) -> str | None:
+        """The CLI's session, where the client names it."""
+        return self.headers.get("x-claude-code-session-id")
+
+    @property
+    def text(self) -> str:
+        """All that the model was shown: tools, system, messages, decoded."""
+        return request_text(self.body)
+
+    @property
+    def prompt(self) -> str:
+        """The text of the last message if it is the user's, without tool results; empty otherwise."""
+        return last_user_text(self.body)
+
+    def contains(self, words: str) -> bool:
+        """Whether the model was shown these words."""
+        return words in self.text
