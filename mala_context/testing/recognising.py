@@ -1,8 +1,8 @@
 """Which of the CLI's requests is which: rules as a table, first that holds.
 
 Seen on the real CLI: a subagent's requests carry the header `x-claude-code-agent-id`; a request for a compaction
-summary ends with a user message that asks for a summary of the conversation; the CLI's own small requests (a title, a
-topic) offer the model no tools.
+summary ends with a user message that asks for a detailed summary of the conversation; the CLI's own small requests (a
+title, a topic) offer the model no tools and ask for a few words or for JSON. An agent without tools is still `main`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ Headers: TypeAlias = Mapping[str, str]
 
 AGENT_HEADER = "x-claude-code-agent-id"
 
+SMALL = 1024
+"""The most `max_tokens` of a request that cannot be an agent's."""
+
 _SUMMARY_REQUEST = re.compile(r"\bdetailed summary of (?:the|this|our)\b.{0,40}\bconversation", re.IGNORECASE)
 
 
@@ -31,6 +34,13 @@ def last_user_text(body: Body) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(str(one.get("text", "")) for one in content or () if one.get("type") == "text")
+
+
+def wanted_schema(body: Body) -> Mapping[str, Any] | None:
+    """Return the JSON schema that the answer must have, if the request names one."""
+    wanted = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+    schema = wanted.get("schema")
+    return schema if isinstance(schema, Mapping) else None
 
 
 def agent_id(headers: Headers) -> str | None:
@@ -49,7 +59,9 @@ class _Seen(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        return not self.body.get("tools") and "claude-cli" in self.headers.get("user-agent", "")
+        if self.body.get("tools"):
+            return False
+        return wanted_schema(self.body) is not None or self.body.get("max_tokens", SMALL + 1) <= SMALL
 
 
 KINDS: Sequence[tuple[Kind, Callable[[_Seen], bool]]] = (

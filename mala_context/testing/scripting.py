@@ -6,10 +6,12 @@ The main thread has one script, for all its sessions. Each subagent starts at th
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from mala_context.testing.recognising import wanted_schema
 from mala_context.testing.replies import Failure, Reply, Spoken, as_answer, summary, text
 from mala_context.testing.requests import Request
 
@@ -21,6 +23,14 @@ Script: TypeAlias = Iterable[Line] | Callable[[Request], Line]
 
 AUTOMATIC_SUMMARY = summary("The user asked for work in this project; the steps so far were done and went well.")
 RAN_OUT = "[The script of this test has no further reply.]"
+
+
+def _small_answer(request: Request) -> Reply:
+    """Return a text, or the JSON that the request wants: every required property that is a string, filled."""
+    schema = wanted_schema(request.body)
+    if schema is None:
+        return text("ok")
+    return text(json.dumps(dict.fromkeys(schema.get("required", ()), "Scripted session")))
 
 
 class Cursor:
@@ -73,7 +83,7 @@ class Casting:
             case "subagent":
                 return self._subagent(request)
             case "side":
-                return text("ok"), None
+                return _small_answer(request), None
             case _:
                 return self._said(self._main, request, "the script")
 
