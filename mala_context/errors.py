@@ -7,6 +7,8 @@
     ├── ContextPressureError                    `restart_at` is set and was reached
     └── ArchiveError
         ├── ArchiveUnavailableError             there is no place to write to, or it is not safe
+        ├── ArchiveBusyError (TimeoutError)     another process has held the session for longer than we may wait
+        ├── TranscriptError                     a transcript that cannot be archived: missing, no regular file, …
         ├── InvalidSessionIdError (ValueError)  a session id that cannot be part of a file's name
         ├── SessionNotFoundError (LookupError)  no archive holds that session
         └── CorruptArchiveError                 a piece is missing, cut or not what its hash says
@@ -98,6 +100,34 @@ class ArchiveUnavailableError(ArchiveError):
     def __init__(self, message: str, *, path: str | None = None) -> None:
         super().__init__(message)
         self.path = path
+
+
+class ArchiveBusyError(ArchiveError, TimeoutError):
+    """Another process has held the session's archive for longer than we may wait; try again later.
+
+    Attributes:
+        session_id: the session.
+        waited: seconds spent waiting.
+    """
+
+    def __init__(self, session_id: str, waited: float) -> None:
+        super().__init__(f"the archive of session {session_id} is held by another process (waited {waited:.1f} s)")
+        self.session_id = session_id
+        self.waited = waited
+
+
+class TranscriptError(ArchiveError):
+    """A transcript that cannot be archived.
+
+    Attributes:
+        path: the path as it came, which may hold anything.
+        reason: `missing`, `unreadable`, `not a regular file`, `changing`, or `empty path`.
+    """
+
+    def __init__(self, path: object, reason: str, detail: str = "") -> None:
+        super().__init__(f"transcript {path!r:.300}: {reason}" + (f" ({detail})" if detail else ""))
+        self.path = path
+        self.reason = reason
 
 
 class InvalidSessionIdError(ArchiveError, ValueError):

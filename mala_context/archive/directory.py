@@ -1,0 +1,149 @@
+"""Opening the archives' directory so that what is written through its descriptor stays private.
+
+The directory may have been made by somebody else before us. So it is opened without following a link, and checked
+through the descriptor: it must be a directory and ours, and is tightened to 0700 where it was wider. All later work
+goes through that descriptor, so that a swap of the path changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from mala_context.archive import layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def refuse(path: str, reason: str) -> NoReturn:
+    """Raise `ArchiveUnavailableError`, which names the variable that gives another place."""
+    from mala_context.errors import ArchiveUnavailableError
+
+    raise ArchiveUnavailableError(
+        f"cannot keep archives in {path}: {reason}; MALA_RUNS_DIR names another place", path=path
+    )
+
+
+def check_platform() -> None:
+    """Raise `ArchiveUnavailableError` on Windows, whose files have neither the modes nor the locks that we rely on."""
+    if os.name != "posix":
+        from mala_context.errors import ArchiveUnavailableError
+
+        raise ArchiveUnavailableError("archives need Linux or macOS; on Windows only the tracker works")
+
+
+def make_directories(path: str) -> None:
+    """Create a directory and what is missing above it, each 0700 whatever the umask; raises `OSError`."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, 0o700)
+        except FileExistsError:
+            continue
+        if stat.S_IMODE(os.lstat(each).st_mode) != 0o700:
+            os.chmod(each, 0o700)
+        sync_parent(each)
+
+
+def sync_parent(path: str) -> None:
+    """Make a new directory entry durable, where the parent can be opened for it."""
+    try:
+        fd = os.open(os.path.dirname(path), _OPEN)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(fd)
+
+
+def open_archives(path: str, *, create: bool) -> int:
+    """Open the archives' directory and return its descriptor.
+
+    Raises `ArchiveUnavailableError` where the place cannot be used, and `FileNotFoundError` where it is not there and
+    `create` is false. Close the descriptor.
+    """
+    check_platform()
+    try:
+        if create:
+            make_directories(path)
+        fd = os.open(path, _OPEN)
+    except FileNotFoundError:
+        if not create:
+            raise
+        refuse(path, "it cannot be created")
+    except OSError as error:
+        if os.path.islink(path):
+            refuse(path, "it is a symbolic link")
+        refuse(path, "it is not a directory" if error.errno in {errno.ENOTDIR, errno.EEXIST} else str(error.strerror))
+    try:
+        _check_owner_and_mode(fd, path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_owner_and_mode(fd: int, path: str) -> None:
+    status = os.fstat(fd)
+    if status.st_uid != os.geteuid():
+        refuse(path, f"it belongs to user {status.st_uid}, not to us")
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077 or mode & 0o700 != 0o700:
+        from mala_context.archive.log import info, warning
+
+        os.fchmod(fd, 0o700)
+        say = warning if mode & 0o022 else info
+        say("Archive directory %s had mode %04o: set to 0700", path, mode)
+
+
+def claim_repository(repo_path: str | os.PathLike[str]) -> str:
+    """Return the archives' directory of a repository, after marking its runs directory as that repository's own.
+
+    Two repositories whose keys are the same end up in two directories, also when they start at the same moment. Raises
+    `ArchiveUnavailableError`.
+    """
+    check_platform()
+    path = os.path.realpath(os.fspath(repo_path))
+    for _ in range(2):
+        directory = layout.repo_runs_dir(path)
+        try:
+            make_directories(directory)
+            _write_marker(directory, path)
+        except OSError as error:
+            refuse(directory, str(error.strerror))
+        if layout.read_marker(directory) in {None, path}:
+            break
+    return os.path.join(directory, layout.ARCHIVES)
+
+
+def _write_marker(directory: str, path: str) -> None:
+    """Claim a runs directory; whoever links first keeps it, and a marker is never seen half-written."""
+    marker = os.path.join(directory, layout.REPO_MARKER)
+    if os.path.lexists(marker):
+        return
+    temporary = f"{marker}.{os.getpid()}.{os.urandom(4).hex()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, os.fsencode(path))
+        os.fsync(fd)
+        os.link(temporary, marker)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(fd)
+        os.unlink(temporary)

@@ -1,0 +1,288 @@
+"""Adding one piece to a session: which chain, from which byte, up to which, and what the manifest says of it.
+
+What is archived of a transcript is a chain of pieces that lie end to end from its first byte. Before a piece is added
+the transcript must still begin with exactly those bytes. If it does, the piece holds what comes behind them. If it
+does not (another program rewrote it, the CLI truncated it, pieces were deleted), the old chain stays as it is, for it
+may be the only copy, and a new chain begins with the whole transcript. A chain is of one mode: all pieces
+incremental, or all full copies.
+"""
+
+from __future__ import annotations
+
+from mala_context.archive import layout, log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.records import ArchiveResult, record
+from mala_context.archive.source import digest_of, fill
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.interface import Reader, SessionFiles, SessionView, Write
+    from mala_context.archive.records import Piece
+    from mala_context.archive.source import Source
+
+PRECOMPACT_TRIGGERS = frozenset({"auto", "manual"})
+
+_BROKEN = {
+    "rewritten": "was rewritten: its first %d bytes are not what was archived",
+    "shrunk": "shrank: %d bytes of it were archived and it is shorter now",
+    "gap": "cannot be continued: pieces of its first %d bytes are missing from the archive",
+    "mode": "is archived in another mode from now on, after %d bytes",
+}
+"""Why a new chain begins, as the log says it."""
+
+
+@record
+class Request:
+    """What is to be archived, and how."""
+
+    session_id: str
+    subagent: str | None
+    mode: str
+    final: bool
+    now: int
+    """Microseconds since 1970."""
+    fields: Mapping[str, Any]
+    """What the manifest's row shall say: trigger, agent, tokens, model, cwd."""
+
+
+@record
+class Plan:
+    """Where the next piece goes."""
+
+    chain: int
+    offset: int
+    broken: str | None = None
+    """A key of `_BROKEN` where a new chain begins although there was one."""
+    archived: int = 0
+    """Bytes that the previous chain holds."""
+
+
+def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveResult:
+    """Archive what is new; the caller holds the session's lock, and the source's size was taken under it.
+
+    Raises `TranscriptError` with reason `changing` where the transcript loses bytes meanwhile (call again), and
+    `OSError` where the piece cannot be written; nothing is published then.
+    """
+    manifest = manifests.parse(files.manifest())
+    if manifest.unreadable:
+        log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
+    pieces = mend(files, manifests.pieces_of(files.list(), manifest), request.now)
+    chains = manifests.chains_of(pieces, request.subagent)
+    plan = make_plan(files, source, chains[-1] if chains else [], request.mode)
+    ext = layout.extension(source.path)
+    end = source.size
+    if ext == ".jsonl" and request.mode == "incremental" and not request.final:
+        end = source.last_newline(plan.offset, source.size)
+    _say_broken(source, request, plan)
+    if end == plan.offset:
+        result = _nothing(source, request, plan)
+    else:
+        newest = max((piece.stamp for piece in pieces), default=None)
+        result = _write(files, source, request, plan, (end, ext, newest))
+    files.touch([each.name for each in files.list()])
+    return result
+
+
+def make_plan(files: SessionView, source: Source, chain: Sequence[Piece], mode: str) -> Plan:
+    """Decide where the next piece goes, after comparing all that the chain holds with the transcript."""
+    if not chain:
+        return Plan(chain=1, offset=0)
+    number = chain[-1].chain
+    archived = sum(piece.length or 0 for piece in chain)
+    if any(piece.mode != mode for piece in chain):
+        return Plan(chain=number + 1, offset=0, broken="mode", archived=archived)
+    if mode == "full":
+        return Plan(chain=number, offset=0)
+    end = chain[-1].end
+    if end is None:
+        return Plan(chain=number + 1, offset=0, broken="gap", archived=archived)
+    if source.size < end:
+        return Plan(chain=number + 1, offset=0, broken="shrunk", archived=end)
+    if not all(_same(files, source, piece) for piece in chain):
+        return Plan(chain=number + 1, offset=0, broken="rewritten", archived=end)
+    return Plan(chain=number, offset=end, archived=end)
+
+
+def _same(files: SessionView, source: Source, piece: Piece) -> bool:
+    """Compare one piece with its place in the transcript: byte by byte, or by hash where it is packed."""
+    if piece.offset is None or piece.length is None:
+        return False
+    if piece.packed and piece.sha256:
+        return source.digest(piece.offset, piece.offset + piece.length) == piece.sha256
+    reader = open_plain(files, piece)
+    try:
+        return source.same_as(reader, piece.offset, piece.length)
+    finally:
+        reader.close()
+
+
+def open_plain(files: SessionView, piece: Piece) -> Reader:
+    """Open a piece's plain bytes; raises `ArchiveError` where it is packed and no zstd package is there."""
+    reader = files.open(piece.name)
+    if not piece.packed:
+        return reader
+    from mala_context.archive.codecs import Codec
+
+    try:
+        return Codec().reader(reader)
+    except BaseException:
+        reader.close()
+        raise
+
+
+def _write(
+    files: SessionFiles, source: Source, request: Request, plan: Plan, target: tuple[int, str, str | None]
+) -> ArchiveResult:
+    end, ext, newest = target
+    digest = ""
+
+    def copy(write: Write) -> None:
+        nonlocal digest
+        digest = source.copy(plan.offset, end, write)
+
+    while True:
+        newest = layout.next_stamp(request.now, newest)
+        name = layout.piece_name(request.session_id, request.subagent, plan.chain, newest, ext)
+        try:
+            files.publish(name, copy)
+        except FileExistsError:
+            continue  # not ours to replace, whatever it is; the next microsecond is free
+        break
+    length = end - plan.offset
+    row = manifests.new_row(
+        "piece",
+        layout.stamp_microseconds(newest),
+        name=name,
+        chain=plan.chain,
+        mode=request.mode,
+        offset=plan.offset,
+        length=length,
+        sha256=digest,
+        subagent=request.subagent,
+        began=plan.broken,
+        transcript=source.path,
+        **request.fields,
+    )
+    try:
+        files.append(manifests.dump([row]))
+    except OSError as error:
+        log.warning("Manifest of session %s: row not written (%s); it is made again later", files.session_id, error)
+    path = files.path(name)
+    trigger = request.fields.get("trigger")
+    what = "PreCompact: archived transcript" if trigger in PRECOMPACT_TRIGGERS else "Archived transcript"
+    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, log.size_text(length))
+    return ArchiveResult(
+        session_id=request.session_id,
+        path=path,
+        reason="archived",
+        bytes=length,
+        offset=plan.offset,
+        chain=plan.chain,
+        new_chain=plan.broken is not None,
+        sha256=digest,
+        transcript=source.path,
+    )
+
+
+def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:
+    reason = "empty" if source.size == 0 else "nothing new" if source.size == plan.offset else "incomplete row"
+    trigger = request.fields.get("trigger")
+    what = "PreCompact: nothing new" if trigger in PRECOMPACT_TRIGGERS else "Nothing new"
+    if reason == "empty" and plan.broken is None:
+        log.warning("%s to archive (trigger=%s): %s is empty", what, trigger, source.path)
+    else:
+        log.info("%s to archive (trigger=%s) in session %s", what, trigger, request.session_id)
+    return ArchiveResult(
+        session_id=request.session_id,
+        path=None,
+        reason=reason,
+        offset=plan.offset,
+        chain=plan.chain,
+        transcript=source.path,
+    )
+
+
+def _say_broken(source: Source, request: Request, plan: Plan) -> None:
+    if plan.broken is not None:
+        say = log.info if plan.broken == "mode" else log.warning
+        say(
+            f"Transcript %s {_BROKEN[plan.broken]}; session %s begins chain %d, what was archived stays",
+            source.path,
+            plan.archived,
+            request.session_id,
+            plan.chain,
+        )
+
+
+def mend(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
+    """Give each piece that the manifest does not know a row made from its file; return all pieces with rows."""
+    lost = manifests.without_row(pieces)
+    if not lost:
+        return pieces
+    known = {(piece.subagent, piece.chain): piece.mode for piece in pieces if piece.row is not None}
+    modes: dict[tuple[str | None, int], str] = {}
+    rows = []
+    for piece in lost:
+        key = (piece.subagent, piece.chain)
+        if key not in modes:
+            chain = [each for each in pieces if (each.subagent, each.chain) == key]
+            modes[key] = known.get(key) or _guess_mode(files, chain)
+        rows.append(_row_from_file(files, piece, modes[key], now))
+    files.append(manifests.dump(rows))
+    log.warning("Manifest of session %s: %d rows made again from the files", files.session_id, len(rows))
+    return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+
+
+def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Mapping[str, Any]:
+    from mala_context.errors import ArchiveError
+
+    digest: str | None = None
+    length: int | None = piece.length
+    try:
+        reader = open_plain(files, piece)
+        try:
+            digest, length = digest_of(reader)
+        finally:
+            reader.close()
+    except ArchiveError as error:
+        log.warning("Piece %s cannot be read now: %s", files.path(piece.name), error)
+        length = _packed_length(files, piece)
+    return manifests.new_row(
+        "piece",
+        now,
+        name=piece.plain,
+        chain=piece.chain,
+        mode=mode,
+        length=length,
+        sha256=digest,
+        subagent=piece.subagent,
+        rebuilt=True,
+    )
+
+
+def _packed_length(files: SessionView, piece: Piece) -> int | None:
+    from mala_context.archive.codecs import frame_size
+
+    head = _head(files.open(piece.name), 18)
+    return frame_size(head)
+
+
+def _guess_mode(files: SessionView, chain: Sequence[Piece]) -> str:
+    """Say what pieces without rows are: full copies of one transcript begin alike, increments never do."""
+    if len(chain) < 2 or any(piece.packed for piece in chain):
+        return "incremental"
+    heads = [_head(files.open(piece.name), 4096) for piece in chain]
+    shortest = min(len(head) for head in heads)
+    alike = all(head[:shortest] == heads[0][:shortest] for head in heads)
+    return "full" if alike else "incremental"
+
+
+def _head(reader: Reader, count: int) -> bytes:
+    try:
+        buffer = bytearray(count)
+        return bytes(buffer[: fill(reader, buffer)])
+    finally:
+        reader.close()

@@ -1,0 +1,130 @@
+"""What a store of pieces must do. Local files are the first implementation (`writer.LocalStore`).
+
+A store keeps files by name for one repository, a handful for each session. `view` reads without a lock; `lock` gives
+the same and lets one holder at a time write. The promises that every store keeps, and that
+`mala_context.testing.battery` checks:
+
+- what `publish` returned from is durable, and readable under that name by everybody;
+- `publish` never replaces a file: `FileExistsError`, and the old bytes stay;
+- a `fill` that raises leaves nothing under the name;
+- what a killed writer left half-written is never listed, and the next holder of the lock drops it;
+- `append` adds one whole row to the manifest after whatever is there, cut or not;
+- two holders of one session's lock never overlap, and waiting for it ends after the timeout (`ArchiveBusyError`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Protocol, Self
+
+    from mala_context.archive.records import StoredFile
+
+    class Reader(Protocol):
+        """An open file: `readinto` fills a buffer as far as it can and returns the bytes read, 0 at the end."""
+
+        def readinto(self, buffer: memoryview | bytearray, /) -> int | None:
+            """Fill the buffer from the current position."""
+
+        def seek(self, offset: int, whence: int = 0, /) -> int:
+            """Move the position."""
+
+        def close(self) -> None:
+            """Close the file."""
+
+    Write = Callable[[memoryview | bytes], object]
+
+
+class SessionView(ABC):
+    """The files of one session, for reading. Close it, or use it as a context manager."""
+
+    session_id: str
+
+    @abstractmethod
+    def list(self) -> Sequence[StoredFile]:
+        """Return the session's published files in the order of their names; no temporary and no foreign ones."""
+
+    @abstractmethod
+    def open(self, name: str) -> Reader:
+        """Open a file for reading; raises `FileNotFoundError` or another `OSError`. Close it."""
+
+    @abstractmethod
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes, none where there is no manifest."""
+
+    @abstractmethod
+    def path(self, name: str) -> str:
+        """Return where a file is, in words for people."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what was opened."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SessionFiles(SessionView):
+    """The files of one session, for its only writer: the lock is held until `close`."""
+
+    @abstractmethod
+    def publish(self, name: str, fill: Callable[[Write], None], *, mtime_ns: int | None = None) -> None:
+        """Write a new file: `fill` is called with a `write` function.
+
+        Raises `FileExistsError` where the name is taken, and whatever `fill` raises; then nothing is published.
+        """
+
+    @abstractmethod
+    def publish_named(self, fill: Callable[[Write], str]) -> tuple[str, bool]:
+        """Write a new file whose name is known only once it is written: `fill` returns it.
+
+        Returns the name, and whether it is new; a name that is taken means that this content is kept already.
+        """
+
+    @abstractmethod
+    def append(self, rows: bytes) -> None:
+        """Add whole rows, each ended by a newline, to the manifest."""
+
+    @abstractmethod
+    def replace_manifest(self, data: bytes) -> None:
+        """Put another manifest in place of the one that is there, in one step."""
+
+    @abstractmethod
+    def touch(self, names: Sequence[str]) -> None:
+        """Set the modification time of files, and of the manifest, to now."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a file; none there is no error."""
+
+
+class PieceStore(ABC):
+    """Where the pieces of one repository are kept."""
+
+    location: str
+    """Where that is, in words for people."""
+
+    @abstractmethod
+    def view(self, session_id: str) -> SessionView:
+        """Open a session's files for reading; a session that nobody archived has none."""
+
+    @abstractmethod
+    def lock(self, session_id: str, timeout: float) -> SessionFiles:
+        """Become the session's only writer, waiting at most `timeout` seconds.
+
+        Creates what is missing and drops what a killed writer left. Raises `ArchiveBusyError` when the wait is over and
+        `ArchiveUnavailableError` where the place cannot be used.
+        """
+
+    @abstractmethod
+    def list(self) -> Sequence[StoredFile]:
+        """Return every published file of every session in the order of their names."""

@@ -1,0 +1,243 @@
+"""Names and places of archives: what a file is called, and in which directory it lies.
+
+All functions on names are pure. Those on places look at the environment that they are given and at the file system, and
+write nothing: `writer` alone does.
+
+A session id comes from a hook's input and becomes part of a file's name, so only ids that are plain names are taken:
+ASCII letters, digits, `_` and `-`, beginning with a letter or digit, at most 128. A dot is not among them, because it
+separates what we add: `SESSION.agent-ID`, `SESSION.2`, `SESSION.manifest.jsonl`. The glob `SESSION_*` therefore names
+the first chain of the main transcript and nothing else of that session.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive.records import PieceName
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SESSION_ID_MAX = 128
+AGENT_ID_MAX = 48
+REPO_KEY_MAX = 200
+ARCHIVES = "archives"
+REPO_MARKER = ".repo-path"
+PACKED = ".zst"
+TEMPORARY = ".tmp-"
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_PLAIN = _LETTERS | frozenset("_-")
+_MARK = "_transcript."
+_STAMP_SHAPE = "00000000T000000.000000Z"
+
+
+def check_session_id(session_id: object) -> str:
+    """Return the id if it can name a file; raises `InvalidSessionIdError` otherwise."""
+    return _plain_name(session_id, SESSION_ID_MAX)
+
+
+def check_agent_id(agent_id: object) -> str:
+    """Return a subagent's id if it can be part of a file's name; raises `InvalidSessionIdError` otherwise."""
+    return _plain_name(agent_id, AGENT_ID_MAX)
+
+
+def _plain_name(value: object, most: int) -> str:
+    if not isinstance(value, str):
+        reason = "it is not text"
+    elif not value:
+        reason = "it is empty"
+    elif len(value) > most:
+        reason = f"it is longer than {most} characters"
+    elif value[0] not in _LETTERS or not _PLAIN.issuperset(value):
+        reason = "only ASCII letters, digits, '_' and '-' are taken, and a letter or digit first"
+    else:
+        return value
+    from mala_context.errors import InvalidSessionIdError
+
+    raise InvalidSessionIdError(value, reason)
+
+
+def extension(transcript: str) -> str:
+    """Return the transcript's extension with its dot, `.txt` where it has none that can be part of a name."""
+    ext = os.path.splitext(transcript)[1]
+    return ext if 2 <= len(ext) <= 16 and _LETTERS.issuperset(ext[1:]) else ".txt"
+
+
+def stamp(microseconds: int) -> str:
+    """Return the UTC time of a piece's name from microseconds since 1970."""
+    import time
+
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds)) + f".{rest:06d}Z"
+
+
+def stamp_microseconds(text: str) -> int:
+    """Return the microseconds since 1970 of a stamp; raises `ValueError` where it is no date."""
+    from datetime import UTC, datetime, timedelta
+
+    moment = datetime.strptime(text, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def next_stamp(now_microseconds: int, previous: str | None) -> str:
+    """Return the stamp of the next piece: now, but always later than the previous one, whatever the clock does."""
+    now = stamp(now_microseconds)
+    if previous is None or now > previous:
+        return now
+    return stamp(stamp_microseconds(previous) + 1)
+
+
+def piece_name(session_id: str, subagent: str | None, chain: int, when: str, ext: str) -> str:
+    """Return the name of a plain piece."""
+    return PieceName(session_id=session_id, subagent=subagent, chain=chain, stamp=when, ext=ext).plain
+
+
+def parse_piece_name(name: str) -> PieceName | None:
+    """Return what a name says, or `None` where it is not the name of a piece."""
+    packed = name.endswith(PACKED) and name.count(".", name.rfind("_")) == 2
+    plain = name[: -len(PACKED)] if packed else name
+    left, mark, ext = plain.rpartition(_MARK)
+    if not mark or not 1 <= len(ext) <= 15 or not _LETTERS.issuperset(ext):
+        return None
+    key, _, when = left.rpartition("_")
+    if len(when) != len(_STAMP_SHAPE) or any(
+        (not c.isdigit() or not c.isascii()) if shape == "0" else c != shape
+        for c, shape in zip(when, _STAMP_SHAPE, strict=True)
+    ):
+        return None
+    session_id, *rest = key.split(".")
+    subagent = rest.pop(0)[len("agent-") :] if rest and rest[0].startswith("agent-") else None
+    number = rest.pop(0) if rest else "1"
+    if (
+        rest
+        or not _is_plain(session_id, SESSION_ID_MAX)
+        or (subagent is not None and not _is_plain(subagent, AGENT_ID_MAX))
+    ):
+        return None
+    if not (number.isascii() and number.isdigit() and len(number) <= 6 and not number.startswith("0")):
+        return None
+    chain = int(number)
+    if chain == 1 and key.endswith(".1"):
+        return None
+    return PieceName(session_id=session_id, subagent=subagent, chain=chain, stamp=when, ext=f".{ext}", packed=packed)
+
+
+def _is_plain(value: str, most: int) -> bool:
+    return 0 < len(value) <= most and value[0] in _LETTERS and _PLAIN.issuperset(value)
+
+
+def manifest_name(session_id: str) -> str:
+    """Return the name of a session's manifest, which is also its lock."""
+    return f"{session_id}.manifest.jsonl"
+
+
+def side_file_name(session_id: str, sha256: str) -> str:
+    """Return the name under which a side file is kept, once for each content."""
+    return f"{session_id}.file-{sha256}"
+
+
+def session_of(name: str) -> str | None:
+    """Return the session that a stored file belongs to, or `None` for a temporary or foreign file."""
+    if name.endswith(".manifest.jsonl"):
+        candidate = name[: -len(".manifest.jsonl")]
+        return candidate if _is_plain(candidate, SESSION_ID_MAX) else None
+    head, mark, digest = name.partition(".file-")
+    if mark and len(digest) == 64 and _is_plain(head, SESSION_ID_MAX):
+        return head
+    parsed = parse_piece_name(name)
+    return parsed.session_id if parsed else None
+
+
+def temporary_prefix(session_id: str) -> str:
+    """Return what the names of a session's temporary files begin with; only the lock's holder makes or drops them."""
+    return f"{TEMPORARY}{session_id}."
+
+
+def repo_key(path: str, *, hashed: bool = False) -> str:
+    """Return the name of a repository's directory from its absolute path: `/` becomes `-`.
+
+    A key that is too long, and one that another repository already holds (`hashed`), is a readable part and a hash.
+    """
+    key = path.replace("/", "-")
+    if not hashed and len(os.fsencode(key)) <= REPO_KEY_MAX:
+        return key
+    from hashlib import sha256
+
+    digest = sha256(os.fsencode(path)).hexdigest()[:12]
+    readable = os.fsencode(key)[: REPO_KEY_MAX - len(digest) - 1]
+    return f"{readable.decode('utf-8', 'ignore')}-{digest}"
+
+
+def runs_dir(env: Mapping[str, str] | None = None) -> str:
+    """Return the runs directory; raises `ArchiveUnavailableError` where the environment leaves no place for one.
+
+    `$MALA_RUNS_DIR`, else `$XDG_CONFIG_HOME/mala/runs`, else `~/.config/mala/runs`. A variable that is empty or
+    relative is skipped, because it would end below the working directory; so is a home that is `/` or is not there.
+    """
+    values = os.environ if env is None else env
+    own = values.get("MALA_RUNS_DIR", "")
+    if os.path.isabs(own):
+        return own
+    config = values.get("XDG_CONFIG_HOME", "")
+    if os.path.isabs(config):
+        return os.path.join(config, "mala", "runs")
+    home = home_dir(values)
+    if home is not None:
+        return os.path.join(home, ".config", "mala", "runs")
+    from mala_context.errors import ArchiveUnavailableError
+
+    raise ArchiveUnavailableError("no home directory to keep archives in: set MALA_RUNS_DIR to an absolute path")
+
+
+def home_dir(env: Mapping[str, str]) -> str | None:
+    """Return the home directory, or `None` where it is unset, relative, `/` or not a directory."""
+    home = env.get("HOME")
+    if home is None:
+        try:
+            import pwd
+
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except (ImportError, AttributeError, KeyError):
+            return None
+    usable = os.path.isabs(home) and os.path.normpath(home) not in {"/", "//"} and os.path.isdir(home)
+    return home if usable else None
+
+
+def repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> str:
+    """Return `get_repo_runs_dir` as text, without the cost of `pathlib`."""
+    path = os.path.realpath(os.fspath(repo_path))
+    runs = runs_dir(env)
+    plain = os.path.join(runs, repo_key(path))
+    holder = read_marker(plain)
+    if holder is None or holder == path:
+        return plain
+    return os.path.join(runs, repo_key(path, hashed=True))
+
+
+def read_marker(directory: str) -> str | None:
+    """Return the repository that claimed a directory of the runs directory, or `None` where nobody did."""
+    try:
+        fd = os.open(os.path.join(directory, REPO_MARKER), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.fsdecode(os.read(fd, 65536)) or None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def get_repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Path:
+    """Return the directory of a repository below the runs directory; nothing is created.
+
+    `/home/cyou/mala` gives `{runs}/-home-cyou-mala`. Where another repository has claimed that name (`/a/b-c` and
+    `/a-b/c`), or it is too long, a short hash follows the readable part. Raises `ArchiveUnavailableError` where there
+    is no place at all; then go on without an archive and name `MALA_RUNS_DIR` to the user.
+    """
+    from pathlib import Path
+
+    return Path(repo_runs_dir(repo_path, env))

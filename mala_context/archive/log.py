@@ -1,0 +1,51 @@
+"""Log lines of the archive, through the standard library's logging under `mala_context.archive`.
+
+`logging` costs a hook process 20 ms. Where nobody has imported it nobody has configured it either, so INFO and DEBUG
+lines would go nowhere: they are dropped without importing it. Warnings and errors are always logged.
+"""
+
+from __future__ import annotations
+
+import sys
+
+LOGGER = "mala_context.archive"
+
+
+def debug(message: str, *args: object) -> None:
+    """Log what only a developer wants to know."""
+    if "logging" in sys.modules:
+        _log(10, message, args)
+
+
+def info(message: str, *args: object) -> None:
+    """Log what was done."""
+    if "logging" in sys.modules:
+        _log(20, message, args)
+
+
+def warning(message: str, *args: object) -> None:
+    """Log what somebody should look at."""
+    _log(30, message, args)
+
+
+def error(message: str, *args: object) -> None:
+    """Log what could not be done."""
+    _log(40, message, args)
+
+
+def _log(level: int, message: str, args: tuple[object, ...]) -> None:
+    import logging
+
+    logging.getLogger(LOGGER).log(level, message, *args, stacklevel=3)
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people read it: `12.3 KB`, with 1 KB = 1,024 bytes."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KB", "MB", "GB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TB"

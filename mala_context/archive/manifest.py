@@ -1,0 +1,163 @@
+"""The manifest: a row for each piece, outcome and side file of a session, as JSON lines.
+
+The files are the truth. The manifest says what they cannot: why a piece was written, whose compaction it was, how
+that ended. So it is read with distrust (a row that is cut, edited or from a newer version is kept or reported, never
+fatal), and everything that a lost manifest can be told by the files is made again from them. All functions here are
+pure; rows of kinds and fields that we do not know pass through untouched.
+"""
+
+from __future__ import annotations
+
+from mala_context.archive import layout
+from mala_context.archive.records import Piece, PieceName, StoredFile, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    Row = Mapping[str, Any]
+
+VERSION = 1
+OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped"})
+
+
+@record
+class Manifest:
+    """The rows of one session that could be read."""
+
+    rows: tuple[Row, ...]
+    """All rows in the order in which they were written, those of unknown kinds included."""
+    unreadable: tuple[tuple[int, bytes], ...] = ()
+    """Number of the line, counted from 1, and bytes of each that is no JSON object."""
+
+    def of_kind(self, kind: str) -> list[Row]:
+        """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`."""
+        return [row for row in self.rows if row.get("row") == kind]
+
+    def pieces(self) -> dict[str, Row]:
+        """Return the piece rows by the name of the plain piece; the last row of a name wins."""
+        return {row["name"]: row for row in self.of_kind("piece") if isinstance(row.get("name"), str)}
+
+    def open_piece(self, agent: str | None = None) -> Row | None:
+        """Return the newest piece whose compaction has no outcome yet, of one agent where that is given."""
+        closed = {row.get("piece") for row in self.of_kind("outcome")}
+        for row in reversed(self.of_kind("piece")):
+            if row.get("trigger") not in {"auto", "manual"} or row.get("subagent") is not None:
+                continue
+            if agent is not None and row.get("agent") not in {None, agent}:
+                continue
+            return None if row.get("name") in closed else row
+        return None
+
+
+def parse(data: bytes) -> Manifest:
+    """Return the manifest that the bytes hold; never raises."""
+    import json
+
+    rows: list[Row] = []
+    unreadable: list[tuple[int, bytes]] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            unreadable.append((number, line))
+    return Manifest(rows=tuple(rows), unreadable=tuple(unreadable))
+
+
+def dump(rows: Iterable[Row]) -> bytes:
+    """Return rows as they stand in the file: one line of ASCII each, ended by a newline."""
+    import json
+
+    return "".join(json.dumps(row, separators=(",", ":"), default=str) + "\n" for row in rows).encode("ascii")
+
+
+def new_row(kind: str, microseconds: int, **fields: Any) -> dict[str, Any]:
+    """Return a row of our version with its time (UTC, ISO 8601); fields that are `None` are left out."""
+    when = layout.stamp(microseconds)
+    time = f"{when[:4]}-{when[4:6]}-{when[6:11]}:{when[11:13]}:{when[13:]}"
+    return {
+        "v": VERSION,
+        "row": kind,
+        "time": time,
+        **{key: value for key, value in fields.items() if value is not None},
+    }
+
+
+def pieces_of(files: Iterable[StoredFile], manifest: Manifest) -> list[Piece]:
+    """Return the pieces that the files hold, by stream, chain and time, with what the manifest knows about each.
+
+    A piece that is there plain and packed (packing was interrupted) counts as plain.
+    """
+    best: dict[str, tuple[PieceName, StoredFile]] = {}
+    for file in files:
+        name = layout.parse_piece_name(file.name)
+        if name is not None and (not name.packed or name.plain not in best):
+            best[name.plain] = (name, file)
+    rows = manifest.pieces()
+    ordered = sorted(best.values(), key=lambda each: (each[0].stream, each[0].chain, each[0].stamp))
+    result: list[Piece] = []
+    for name, file in ordered:
+        row = rows.get(name.plain)
+        previous = result[-1] if result and _same_chain(result[-1], name) else None
+        result.append(_piece(name, file, row, previous))
+    return result
+
+
+def _same_chain(piece: Piece, name: PieceName) -> bool:
+    return (piece.subagent, piece.chain) == (name.subagent, name.chain)
+
+
+def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece | None) -> Piece:
+    known = row or {}
+    full = known.get("mode") == "full"
+    length = _count(known.get("length")) if name.packed else file.size
+    offset: int | None = 0 if full or previous is None else previous.end
+    stated = _count(known.get("offset"))
+    if stated is not None and stated != offset:
+        offset = None
+    return Piece(
+        name=file.name,
+        session_id=name.session_id,
+        subagent=name.subagent,
+        chain=name.chain,
+        stamp=name.stamp,
+        ext=name.ext,
+        packed=name.packed,
+        offset=offset,
+        length=length,
+        stored=file.size,
+        mtime_ns=file.mtime_ns,
+        mode="full" if full else "incremental",
+        row=row,
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def chains_of(pieces: Sequence[Piece], subagent: str | None) -> list[list[Piece]]:
+    """Return one transcript's pieces by chain, the newest chain last."""
+    chains: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        if piece.subagent == subagent:
+            chains.setdefault(piece.chain, []).append(piece)
+    return [chains[number] for number in sorted(chains)]
+
+
+def without_row(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the pieces without a row: the manifest was lost or cut, or the writer was killed in between."""
+    return [piece for piece in pieces if piece.row is None]
+
+
+def gone(pieces: Iterable[Piece], manifest: Manifest) -> list[str]:
+    """Return the names of pieces that the manifest knows and that are not there, neither plain nor packed."""
+    there = {piece.plain for piece in pieces}
+    return sorted(name for name in manifest.pieces() if name not in there)

@@ -1,0 +1,218 @@
+"""Reading a transcript that anybody may be writing to, and comparing it with what is archived.
+
+The path comes from a hook's input and its folder may be writable by whatever the agent runs, so nothing is decided
+from the path: it is opened without following a link in its last component and without waiting for a FIFO's writer,
+and what was opened must then be a regular file. The size is taken once; a transcript that grows meanwhile gains bytes
+behind that size, which belong to the next piece. One that loses bytes under our reading is `changing`.
+
+All reading goes through buffers of 256 KiB that are used again, so memory does not grow with the transcript.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn, Self
+
+    from mala_context.archive.interface import Reader, Write
+
+CHUNK = 256 * 1024
+_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+
+
+class Source:
+    """An open transcript of a size that stays as it was when it was opened.
+
+    Args:
+        path: the transcript; raises `TranscriptError` where it is empty text, missing, unreadable or no regular file.
+    """
+
+    def __init__(self, path: object) -> None:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            _refuse(path, "empty path")
+        self.path = os.fsdecode(path)
+        try:
+            fd = os.open(self.path, _FLAGS)
+        except (OSError, ValueError) as error:
+            _refuse(self.path, *_reason(error))
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            _refuse(self.path, "not a regular file")
+        self._file = io.FileIO(fd, "rb")
+        self.take_size()
+        self._ours, self._theirs = bytearray(), bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def take_size(self) -> None:
+        """Take the size anew: what another writer archived before us may be longer than what we saw on opening."""
+        status = os.fstat(self._file.fileno())
+        self.size = status.st_size
+        self.mtime_ns = status.st_mtime_ns
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        """Fill all of the view from an offset; raises `TranscriptError` where the bytes are no longer there."""
+        try:
+            self._file.seek(offset)
+            while view:
+                count = self._file.readinto(view)
+                if not count:
+                    _refuse(self.path, "changing", "it lost bytes while it was read")
+                view = view[count:]
+        except OSError as error:
+            _refuse(self.path, "unreadable", str(error.strerror))
+
+    def last_newline(self, start: int, end: int) -> int:
+        """Return the offset behind the last newline between two offsets, `start` where there is none."""
+        buffer = bytearray(min(CHUNK, end - start))
+        while end > start:
+            begin = max(start, end - CHUNK)
+            length = end - begin
+            self._fill(memoryview(buffer)[:length], begin)
+            found = buffer.rfind(b"\n", 0, length)
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+        return start
+
+    def copy(self, start: int, end: int, write: Write) -> str:
+        """Hand the bytes between two offsets to `write` and return their SHA-256, computed on the way."""
+        from hashlib import sha256
+
+        digest = sha256()
+        buffer = memoryview(bytearray(min(CHUNK, end - start)))
+        while start < end:
+            view = buffer[: min(CHUNK, end - start)]
+            self._fill(view, start)
+            digest.update(view)
+            write(view)
+            start += len(view)
+        return digest.hexdigest()
+
+    def digest(self, start: int, end: int) -> str:
+        """Return the SHA-256 of the bytes between two offsets, in hexadecimal."""
+        return self.copy(start, end, len)
+
+    def same_as(self, reader: Reader, start: int, length: int) -> bool:
+        """Compare `length` bytes from `start`, byte by byte, with all that the reader holds."""
+        if not self._ours:
+            self._ours, self._theirs = bytearray(CHUNK), bytearray(CHUNK)
+        ours, theirs = self._ours, self._theirs
+        offset, end = start, start + length
+        while count := fill(reader, theirs):
+            if offset + count > end:
+                return False
+            self._fill(memoryview(ours)[:count], offset)
+            # Whole buffers compare by memcmp; slices of views would compare element by element.
+            same = ours == theirs if count == CHUNK else ours[:count] == theirs[:count]
+            if not same:
+                return False
+            offset += count
+        return offset == end
+
+
+def fill(reader: Reader, buffer: bytearray) -> int:
+    """Read into a buffer until it is full or the file ends; returns the bytes read."""
+    count = reader.readinto(buffer) or 0
+    if 0 < count < len(buffer):
+        view = memoryview(buffer)
+        while count < len(buffer) and (more := reader.readinto(view[count:])):
+            count += more
+    return count
+
+
+def digest_of(reader: Reader) -> tuple[str, int]:
+    """Return the SHA-256, in hexadecimal, and the number of the bytes that a reader gives."""
+    from hashlib import sha256
+
+    digest = sha256()
+    buffer = bytearray(CHUNK)
+    length = 0
+    while count := fill(reader, buffer):
+        digest.update(memoryview(buffer)[:count])
+        length += count
+    return digest.hexdigest(), length
+
+
+def find_transcript(
+    session_id: str,
+    *,
+    cwd: str | None = None,
+    projects_dirs: Sequence[str] | None = None,
+) -> str | None:
+    """Return the path of `{session_id}.jsonl`, exactly that name, in a folder of the projects directories, or `None`.
+
+    The folder of `cwd` is looked into first; of several others the file that was written last wins. `projects_dirs`
+    are by default those of the CLI: `$CLAUDE_CONFIG_DIR/projects`, else `~/.claude/projects`. Raises
+    `InvalidSessionIdError`.
+    """
+    from mala_context.archive.layout import check_session_id
+
+    name = f"{check_session_id(session_id)}.jsonl"
+    found: list[tuple[bool, int, str]] = []
+    own = None if cwd is None else project_folder(cwd)
+    for projects in default_projects_dirs() if projects_dirs is None else projects_dirs:
+        try:
+            folders = os.listdir(projects)
+        except OSError:
+            continue
+        for folder in folders:
+            path = os.path.join(projects, folder, name)
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found.append((folder == own, status.st_mtime_ns, path))
+    return max(found)[2] if found else None
+
+
+def project_folder(cwd: str) -> str:
+    """Return the name of the CLI's project folder for a working directory: all but letters and digits become `-`."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in cwd)
+
+
+def default_projects_dirs() -> list[str]:
+    """Return the directories in which the CLI keeps its project folders."""
+    from mala_context.archive.layout import home_dir
+
+    configured = os.environ.get("CLAUDE_CONFIG_DIR", "")
+    if os.path.isabs(configured):
+        return [os.path.join(configured, "projects")]
+    home = home_dir(os.environ)
+    return [] if home is None else [os.path.join(home, ".claude", "projects")]
+
+
+def _reason(error: OSError | ValueError) -> tuple[str, str]:
+    """Return why a path could not be opened: the reason of a `TranscriptError` and its detail."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return "missing", ""
+    if number in {errno.ELOOP, errno.EMLINK}:
+        return "not a regular file", "a symbolic link"
+    if number in {errno.EISDIR, errno.ENXIO, errno.ENODEV}:
+        return "not a regular file", ""
+    return "unreadable", str(getattr(error, "strerror", None) or error)
+
+
+def _refuse(path: object, reason: str, detail: str = "") -> NoReturn:
+    from mala_context.errors import TranscriptError
+
+    raise TranscriptError(path, reason, detail)

@@ -1,0 +1,399 @@
+"""Local files: the first store of pieces, and the only module that opens an archive for writing.
+
+A file appears in one step. Its bytes go into a temporary file that was private from the moment it existed
+(`O_CREAT | O_EXCL | O_NOFOLLOW`, 0600), are made durable, and then get their name by `link`, which cannot replace
+anything. A process that is killed leaves at most a temporary file, or a temporary name beside the published one. Both
+begin with the session's temporary prefix, and only the holder of the session's lock makes such names: so whoever gets
+the lock next may drop all of them. Where a file system has no links, the name is first taken by an empty file, which
+the rename then replaces; a file of no bytes is never a piece, and is dropped in the same way.
+
+The lock is an `flock` on the session's manifest, so that it leaves nothing behind. The manifest may be replaced or
+deleted while we wait, so after the lock is there the name must still lead to the file that is locked. Threads of one
+process exclude each other by a lock of their own first, since some network file systems keep `flock` per process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+
+from mala_context.archive import layout
+from mala_context.archive.directory import open_archives, refuse
+from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
+from mala_context.archive.records import StoredFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mala_context.archive.interface import Reader, Write
+
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (_READ & ~os.O_RDONLY)
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+_thread_locks: dict[tuple[str, str], LockType] = {}
+
+
+def sync(fd: int) -> None:
+    """Make a file's bytes durable; on macOS `fsync` alone leaves them in the drive's cache."""
+    import fcntl
+
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        try:
+            fcntl.fcntl(fd, full)
+        except OSError:
+            pass  # not every file system knows it; the plain call follows
+        else:
+            return
+    os.fsync(fd)
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of it; raises `OSError` (a full disk, a limit)."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class LocalView(SessionView):
+    """A session's files in a directory, for reading."""
+
+    def __init__(self, session_id: str, directory: str, fd: int | None) -> None:
+        self.session_id = session_id
+        self._directory = directory
+        self._fd = fd
+
+    def list(self) -> Sequence[StoredFile]:
+        """Return the session's files; those that are not ours, links, devices and empty files are none."""
+        if self._fd is None:
+            return []
+        prefixes = (f"{self.session_id}_", f"{self.session_id}.")
+        found = [each for each in _scan(self._fd, prefixes) if layout.session_of(each.name) == self.session_id]
+        return sorted(found, key=lambda each: each.name)
+
+    def open(self, name: str) -> Reader:
+        """Open a file without following a link."""
+        import io
+
+        if self._fd is None or layout.session_of(name) != self.session_id:
+            raise FileNotFoundError(errno.ENOENT, "no such file in this archive", name)
+        fd = os.open(name, _READ, dir_fd=self._fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
+        return io.FileIO(fd, "rb")
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        try:
+            fd = os.open(layout.manifest_name(self.session_id), _READ, dir_fd=-1 if self._fd is None else self._fd)
+        except OSError as error:
+            if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP}:
+                return b""
+            raise
+        with os.fdopen(fd, "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+
+    def path(self, name: str) -> str:
+        """Return the path of a file."""
+        return os.path.join(self._directory, name)
+
+    def close(self) -> None:
+        """Close the directory."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class LocalFiles(LocalView, SessionFiles):
+    """A session's files in a directory, for the holder of its lock."""
+
+    def __init__(self, session_id: str, directory: str, timeout: float) -> None:
+        super().__init__(session_id, directory, None)
+        self._manifest = -1
+        self._thread_lock: LockType | None = None
+        started = time.monotonic()
+        try:
+            self._fd = open_archives(directory, create=True)
+            self._take_thread_lock(timeout)
+            self._take_file_lock(started, timeout)
+            self._drop_leftovers()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _dir(self) -> int:
+        if self._fd is None:
+            raise ValueError("the session's files were closed")
+        return self._fd
+
+    def publish(self, name: str, fill: Callable[[Write], None], *, mtime_ns: int | None = None) -> None:
+        """Write a new file under its name in one step."""
+        if layout.session_of(name) != self.session_id:
+            raise ValueError(f"{name!r} is no name for a file of session {self.session_id}")
+
+        def fill_and_name(write: Write) -> str:
+            fill(write)
+            return name
+
+        if not self._publish(fill_and_name, mtime_ns)[1]:
+            raise FileExistsError(errno.EEXIST, "an archive is never overwritten", self.path(name))
+
+    def publish_named(self, fill: Callable[[Write], str]) -> tuple[str, bool]:
+        """Write a new file whose name is known at the end."""
+        return self._publish(fill, None)
+
+    def _publish(self, fill: Callable[[Write], str], mtime_ns: int | None) -> tuple[str, bool]:
+        temporary = layout.temporary_prefix(self.session_id) + os.urandom(8).hex()
+        fd = os.open(temporary, _CREATE, 0o600, dir_fd=self._dir)
+        try:
+            os.fchmod(fd, 0o600)
+            name = fill(lambda data: write_all(fd, data))
+            if mtime_ns is not None:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            sync(fd)
+            new = self._name(temporary, name)
+        finally:
+            os.close(fd)
+            self._unlink(temporary)
+        sync(self._dir)
+        return name, new
+
+    def _name(self, temporary: str, name: str) -> bool:
+        """Give a complete temporary file its name; false where the name is taken."""
+        try:
+            os.link(temporary, name, src_dir_fd=self._dir, dst_dir_fd=self._dir, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return self._name_without_links(temporary, name)
+        return True
+
+    def _name_without_links(self, temporary: str, name: str) -> bool:
+        try:
+            os.close(os.open(name, _CREATE, 0o600, dir_fd=self._dir))
+        except FileExistsError:
+            return False
+        os.rename(temporary, name, src_dir_fd=self._dir, dst_dir_fd=self._dir)
+        return True
+
+    def append(self, rows: bytes) -> None:
+        """Add rows to the manifest, on a line of their own even where the last row was cut."""
+        size = os.fstat(self._manifest).st_size
+        cut = size > 0 and os.pread(self._manifest, 1, size - 1) != b"\n"
+        write_all(self._manifest, b"\n" + rows if cut else rows)
+        sync(self._manifest)
+
+    def replace_manifest(self, data: bytes) -> None:
+        """Replace the manifest by rename, and hold the lock on the new one."""
+        temporary = layout.temporary_prefix(self.session_id) + os.urandom(8).hex()
+        fd = os.open(temporary, _CREATE | os.O_APPEND, 0o600, dir_fd=self._dir)
+        try:
+            os.fchmod(fd, 0o600)
+            write_all(fd, data)
+            sync(fd)
+            _flock(fd)
+            os.rename(temporary, layout.manifest_name(self.session_id), src_dir_fd=self._dir, dst_dir_fd=self._dir)
+        except BaseException:
+            os.close(fd)
+            self._unlink(temporary)
+            raise
+        os.close(self._manifest)
+        self._manifest = fd
+        sync(self._dir)
+
+    def touch(self, names: Sequence[str]) -> None:
+        """Set modification times to now, so that an age limit sees the session as one."""
+        for name in (*names, layout.manifest_name(self.session_id)):
+            try:
+                os.utime(name, dir_fd=self._dir, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+
+    def remove(self, name: str) -> None:
+        """Remove a file of this session."""
+        if layout.session_of(name) != self.session_id:
+            raise ValueError(f"{name!r} is no file of session {self.session_id}")
+        self._unlink(name)
+
+    def close(self) -> None:
+        """Let the next writer in; a manifest that nobody wrote to goes."""
+        if self._manifest >= 0:
+            if self._fd is not None and os.fstat(self._manifest).st_size == 0 and self._is_manifest():
+                self._unlink(layout.manifest_name(self.session_id))
+            os.close(self._manifest)
+            self._manifest = -1
+        if self._thread_lock is not None:
+            self._thread_lock.release()
+            self._thread_lock = None
+        super().close()
+
+    def _unlink(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._dir)
+        except FileNotFoundError:
+            return
+
+    def _take_thread_lock(self, timeout: float) -> None:
+        from _thread import allocate_lock
+
+        lock = _thread_locks.setdefault((self._directory, self.session_id), allocate_lock())
+        if not lock.acquire(timeout=max(0.0, timeout)):
+            self._busy(timeout)
+        self._thread_lock = lock
+
+    def _take_file_lock(self, started: float, timeout: float) -> None:
+        name = layout.manifest_name(self.session_id)
+        pause = 0.001
+        while True:
+            if self._manifest < 0:
+                self._manifest = self._open_manifest(name)
+            if _flock(self._manifest):
+                if self._is_manifest():
+                    return
+                os.close(self._manifest)
+                self._manifest = -1
+                continue
+            waited = time.monotonic() - started
+            if waited >= timeout:
+                os.close(self._manifest)
+                self._manifest = -1
+                self._busy(waited)
+            time.sleep(min(pause, timeout - waited))
+            pause = min(pause * 2, 0.05)
+
+    def _open_manifest(self, name: str) -> int:
+        try:
+            fd = os.open(name, _MANIFEST, 0o600, dir_fd=self._dir)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                refuse(self._directory, f"its {name} is a symbolic link")
+            if error.errno == errno.EISDIR:
+                refuse(self._directory, f"its {name} is a directory")
+            raise
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            os.close(fd)
+            refuse(self._directory, f"its {name} is not a file of ours")
+        if stat.S_IMODE(status.st_mode) & 0o177:
+            os.fchmod(fd, 0o600)
+        return fd
+
+    def _is_manifest(self) -> bool:
+        """Say whether the locked file is still the one that the manifest's name leads to."""
+        try:
+            named = os.stat(layout.manifest_name(self.session_id), dir_fd=self._dir, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        held = os.fstat(self._manifest)
+        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
+    def _busy(self, waited: float) -> None:
+        from mala_context.errors import ArchiveBusyError
+
+        raise ArchiveBusyError(self.session_id, waited)
+
+    def _drop_leftovers(self) -> None:
+        """Drop what a killed writer left: temporary files, and names that were taken but never filled."""
+        prefix = layout.temporary_prefix(self.session_id)
+        own = f"{self.session_id}_", f"{self.session_id}."
+        for name in os.listdir(self._dir):
+            if name.startswith(prefix):
+                self._unlink(name)
+            elif name.startswith(own) and layout.parse_piece_name(name) is not None:
+                status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+                    self._unlink(name)
+
+
+class LocalStore(PieceStore):
+    """Archives as files of one directory.
+
+    Args:
+        directory: its absolute path; created 0700 by the first writer.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.location = directory
+
+    def view(self, session_id: str) -> LocalView:
+        """Open a session's files for reading."""
+        layout.check_session_id(session_id)
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return LocalView(session_id, self.location, None)
+        return LocalView(session_id, self.location, fd)
+
+    def lock(self, session_id: str, timeout: float) -> LocalFiles:
+        """Become the session's only writer."""
+        return LocalFiles(layout.check_session_id(session_id), self.location, timeout)
+
+    def list(self) -> Sequence[StoredFile]:
+        """Return every published file of the directory."""
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return []
+        try:
+            return sorted(
+                (each for each in _scan(fd, ("",)) if layout.session_of(each.name) is not None),
+                key=lambda each: each.name,
+            )
+        finally:
+            os.close(fd)
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the sessions that have temporary files, of a killed writer or one at work; lock each to drop them."""
+        try:
+            names = os.listdir(self.location)
+        except FileNotFoundError:
+            return []
+        heads = {
+            name[len(layout.TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(layout.TEMPORARY)
+        }
+        return sorted(each for each in heads if layout.session_of(layout.manifest_name(each)) == each)
+
+
+def _flock(fd: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            return False
+        if error.errno in {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
+            return True  # a file system without locks: names still cannot be overwritten
+        raise
+    return True
+
+
+def _scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
+    """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
+    user = os.geteuid()
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if not entry.name.startswith(prefixes):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != user or status.st_size == 0:
+                continue
+            yield StoredFile(
+                name=entry.name,
+                size=status.st_size,
+                mtime_ns=status.st_mtime_ns,
+                mode=stat.S_IMODE(status.st_mode),
+            )
