@@ -230,6 +230,7 @@ class ScriptedMessagesAPI:
                 headers=headers,
                 body=body,
                 time=time.time(),
+                id=f"req_{self._tag}{len(self.requests) + 1:06d}",
                 received_tokens=tokens,
                 agent_id=agent_id(headers),
                 tokens=tokens,
@@ -249,21 +250,20 @@ class ScriptedMessagesAPI:
             exchange.send_json(200, {"input_tokens": request.tokens}, {})
             return
         answer = request.answer = self._decide(request)
+        headers = {"request-id": request.id, **answer.headers}
         exchange.wait(None, answer.delay)
         if isinstance(answer, Failure):
             self._hold(exchange, request, answer)
             request.status = answer.status
-            request_id = f"req_{self._tag}{request.number:06d}"
-            exchange.send_json(
-                answer.status, error_body(answer, request_id), {"request-id": request_id, **answer.headers}
-            )
+            exchange.send_json(answer.status, error_body(answer, request.id), headers)
             return
         message = self._message(request, answer)
         if request.body.get("stream"):
+            exchange.start_stream(headers)
             self._stream(exchange, request, answer, message)
         else:
             self._hold(exchange, request, answer)
-            exchange.send_json(200, message.as_json(), answer.headers)
+            exchange.send_json(200, message.as_json(), headers)
 
     def _decide(self, request: Request) -> Reply | Failure:
         if self.window is not None and request.tokens > self.window:
@@ -296,7 +296,6 @@ class ScriptedMessagesAPI:
         return message
 
     def _stream(self, exchange: Exchange, request: Request, reply: Reply, message: Message) -> None:
-        exchange.start_stream({"request-id": f"req_{self._tag}{request.number:06d}", **reply.headers})
         waiting = b""
         for event, holds in stream_events(message):
             waiting += encode_event(event)

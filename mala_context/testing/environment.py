@@ -23,13 +23,18 @@ ANOTHER_ACCOUNT = (
 
 
 def claude_env(base_url: str, home: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the variables for `ClaudeAgentOptions(env=…)`, everything that the CLI keeps being below `home`."""
+    """Return the variables for `ClaudeAgentOptions(env=…)`.
+
+    All that the CLI keeps, scratch files too, is below `home`; it makes the directories itself. Without background
+    traffic it asks for no titles either.
+    """
     home = os.fspath(home)
     return {
         **dict.fromkeys(ANOTHER_ACCOUNT, ""),
         "ANTHROPIC_API_KEY": "scripted",
         "ANTHROPIC_BASE_URL": base_url,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_TMPDIR": os.path.join(home, "tmp"),
         "CLAUDE_CONFIG_DIR": os.path.join(home, ".claude"),
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",

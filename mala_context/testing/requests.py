@@ -28,6 +28,8 @@ class Request:
     """The parsed request."""
     time: float
     """When it arrived, in seconds since the epoch."""
+    id: str
+    """What the API calls it in its `request-id` header and in errors."""
     received_tokens: int
     """The size of the request as it arrived."""
     agent_id: str | None = None

@@ -105,8 +105,7 @@ class Casting:
     def _cast(self, request: Request) -> Cursor | None:
         if not isinstance(self._subagents, Mapping):
             return Cursor(self._subagents)
-        opening = request.text
-        return next((Cursor(script) for words, script in self._subagents.items() if words in opening), None)
+        return next((Cursor(script) for words, script in self._subagents.items() if words in request.prompt), None)
 
     @staticmethod
     def _said(cursor: Cursor, request: Request, whose: str) -> tuple[Reply | Failure, str | None]:

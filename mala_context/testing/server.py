@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import threading
 import time
@@ -18,6 +17,10 @@ from typing import Any, Protocol
 
 POLL = 0.01
 """Seconds between two looks at whether a wait is over; bounds the time that closing takes."""
+
+
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT if hasattr(socket, "MSG_DONTWAIT") else 0
+"""Looks for the end of a connection without taking a byte or waiting; where that cannot be done, waits run longer."""
 
 
 class Service(Protocol):
@@ -74,9 +77,13 @@ class Exchange:
         self._handler.wfile.flush()
 
     def _client_is_gone(self) -> bool:
-        connection = self._handler.connection
-        readable, _, _ = select.select([connection], [], [], 0)
-        return bool(readable) and connection.recv(1, socket.MSG_PEEK) == b""
+        if not _PEEK:
+            return False
+        try:
+            seen: bytes = self._handler.connection.recv(1, _PEEK)
+        except BlockingIOError:
+            return False
+        return not seen
 
 
 class _Handler(BaseHTTPRequestHandler):
