@@ -1,0 +1,155 @@
+"""A final turn: what it still needs, and which tools it may use.
+
+A guard that denies the way out traps the agent, and one that gives in is no guard. So finishing tools are always
+allowed, everything else is denied with words on what to do instead, and whoever asks for something else a fourth time
+in a row is stopped.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal, NamedTuple
+
+MAX_DENIALS: Final = 3
+"""Denials in a row after which the session is stopped."""
+
+_OPERATORS: Final = frozenset("();<>|&\n")
+_PATTERN_FIELDS: Final = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query", "prompt")
+
+
+class Requirement(NamedTuple):
+    """Something that a final turn must bring."""
+
+    name: str
+    """What it is, in words for the agent, e.g. `the report`."""
+    tools: tuple[str, ...]
+    """Tools with which it can be brought."""
+    main: bool = False
+    """Whether this is the result itself: once it is there, only the tools for what is still missing remain."""
+
+
+class FinalTurn:
+    """State of a guard's final turn.
+
+    Attributes:
+        requirements: what must be there before the session is finished.
+        reason: why the turn is final; `None` while it is not.
+        still_over: whether the request exceeds the limit even with the finishing tools alone.
+    """
+
+    __slots__ = ("_met", "reason", "requirements", "still_over")
+
+    def __init__(self, requirements: tuple[Requirement, ...] = ()) -> None:
+        self.requirements = requirements
+        self.reason: str | None = None
+        self.still_over = False
+        self._met: set[str] = set()
+
+    def meet(self, name: str) -> None:
+        """Say that a requirement is there; raises `LookupError` for a name that is none."""
+        if all(item.name != name for item in self.requirements):
+            raise LookupError(f"no requirement {name!r}")
+        self._met.add(name)
+
+    @property
+    def missing(self) -> tuple[Requirement, ...]:
+        """Requirements that are not there yet, in their order."""
+        return tuple(item for item in self.requirements if item.name not in self._met)
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing: the session may be finished."""
+        return not self.missing
+
+    def tools(self, finishing: Sequence[str]) -> tuple[str, ...]:
+        """Return the tools to offer in the final turn, each once.
+
+        The finishing tools and those of each requirement; once the main requirements are there only the tools for
+        what is missing; none once all is there. Without requirements it is the finishing tools.
+        """
+        if not self.requirements:
+            return tuple(dict.fromkeys(finishing))
+        missing = self.missing
+        result_is_there = any(item.main for item in self.requirements) and not any(item.main for item in missing)
+        base = () if result_is_there or not missing else tuple(finishing)
+        return tuple(dict.fromkeys([*base, *(tool for item in missing for tool in item.tools)]))
+
+
+class Verdict(NamedTuple):
+    """The answer to one tool call."""
+
+    action: Literal["allow", "deny", "stop"]
+    """`stop` means deny and end the session."""
+    reason: str = ""
+    """Words for the agent; empty where it is allowed."""
+
+
+@dataclass(slots=True)
+class FinalGate:
+    """Answers tool calls in a final turn. One a session; `denials` counts those in a row."""
+
+    finishing_tools: Sequence[str]
+    """Tools that are allowed, each `Name` or `Name(pattern)`."""
+    max_denials: int = MAX_DENIALS
+    """Denials in a row after which the session is stopped."""
+    denials: int = 0
+    """Denials since the last tool that was allowed."""
+
+    def ask(self, tool: str, tool_input: Mapping[str, Any] | None = None) -> Verdict:
+        """Answer one call; carry the verdict out before the next is asked."""
+        if any(matches_tool(rule, tool, tool_input or {}) for rule in self.finishing_tools):
+            self.denials = 0
+            return Verdict("allow")
+        allowed = ", ".join(self.finishing_tools) or "no tools"
+        if self.denials >= self.max_denials:
+            return Verdict("stop", f"The context is full; {tool} is no finishing tool. The session ends here.")
+        self.denials += 1
+        words = f"The context is full, this is the final turn: {tool} is not available. Save the work and finish"
+        return Verdict("deny", f"{words} with {allowed}, then give your final answer.")
+
+
+def matches_tool(rule: str, tool: str, tool_input: Mapping[str, Any]) -> bool:
+    """Tell whether a rule (`Write`, `mcp__report__*`, `Bash(git *)`) covers a tool call.
+
+    The pattern is compared with what the tool is called with: the command, path, address or query. Of a command line
+    with several commands each has to match, `cd` apart. It keeps honest agents on the way out; it is no sandbox.
+    """
+    name, bracket, rest = rule.partition("(")
+    if not fnmatchcase(tool, name):
+        return False
+    if not bracket:
+        return True
+    pattern = rest.removesuffix(")").strip()
+    if pattern in {"*", ""}:
+        return True
+    value = next((tool_input[key] for key in _PATTERN_FIELDS if isinstance(tool_input.get(key), str)), None)
+    if value is None:
+        return False
+    parts = _commands(value) if "command" in tool_input else [value.strip()]
+    return bool(parts) and all(_covers(pattern, part) for part in parts)
+
+
+def _covers(pattern: str, value: str) -> bool:
+    prefix = pattern.removesuffix(":*").removesuffix(" *")
+    return fnmatchcase(value, pattern) or (prefix != pattern and (value == prefix or value.startswith(prefix + " ")))
+
+
+def _commands(line: str) -> list[str]:
+    """Return the commands of a shell line without `cd`; one that cannot be read is one command."""
+    lexer = shlex.shlex(line.strip(), posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace = " \t\r"
+    lexer.commenters = ""
+    commands: list[list[str]] = [[]]
+    try:
+        for token in lexer:
+            if token and set(token) <= _OPERATORS:
+                if not set(token) & {"<", ">"}:
+                    commands.append([])
+                continue
+            commands[-1].append(token)
+    except ValueError:
+        return [line.strip()]
+    return [" ".join(words) for words in commands if words and words[0] != "cd"]

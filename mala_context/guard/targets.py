@@ -1,0 +1,80 @@
+"""What one model of one provider can take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT_WINDOW: Final = 131_072
+"""Window in tokens of a target that no level knows."""
+DEFAULT_BUFFER: Final = 256
+"""Tokens kept free where no level says how many."""
+
+_WINDOW_LEVELS: Final = ("session_window", "window", "provider_window")
+_BUFFER_LEVELS: Final = ("buffer_tokens", "provider_buffer_tokens", "default_buffer_tokens")
+
+
+def is_count(value: object) -> bool:
+    """Tell whether a value is a whole number, 0 or more; `True` is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetContextConfig:
+    """One model of one provider, with the levels that its window and its buffer come from. All sizes are in tokens.
+
+    The first level that is there answers: for the window session, model, provider, 131,072; for the buffer model,
+    provider, defaults, 256. A level that is there must be a positive whole number: 0, -1 or a text raises `ValueError`
+    with provider and model in it, and is never read as "no limit".
+    """
+
+    provider: str
+    """Name of the provider, for messages and for `ContextGuard.evaluate_target`."""
+    model: str
+    """Name of the model."""
+    session_window: int | None = None
+    """Window that the session was started with."""
+    window: int | None = None
+    """Window of the model."""
+    provider_window: int | None = None
+    """Window of the provider's models where the model itself is not known."""
+    buffer_tokens: int | None = None
+    """Buffer for the model."""
+    provider_buffer_tokens: int | None = None
+    """Buffer for the provider."""
+    default_buffer_tokens: int | None = None
+    """Buffer from the defaults."""
+    max_output_tokens: int = 0
+    """Tokens that the answer may take; 0 where the window does not hold the answer."""
+    context_window: int = field(init=False)
+    """The window that holds."""
+    buffer: int = field(init=False)
+    """The buffer that holds."""
+    limit: int = field(init=False)
+    """Most tokens of a request: window, less buffer and output. A request of just that size passes."""
+
+    def __post_init__(self) -> None:
+        window = self._first(_WINDOW_LEVELS, DEFAULT_WINDOW)
+        buffer = self._first(_BUFFER_LEVELS, DEFAULT_BUFFER)
+        output = self.max_output_tokens
+        if not is_count(output):
+            raise self._wrong("max_output_tokens", output, "a whole number of tokens, 0 or more")
+        set_once = object.__setattr__
+        set_once(self, "context_window", window)
+        set_once(self, "buffer", buffer)
+        set_once(self, "limit", window - buffer - output)
+
+    def _first(self, levels: tuple[str, ...], default: int) -> int:
+        """Return the first level that is there; every level is checked, also those behind it."""
+        answer = None
+        for level in levels:
+            value = getattr(self, level)
+            if value is None:
+                continue
+            if not is_count(value) or value == 0:
+                raise self._wrong(level, value, "a positive whole number of tokens, or None")
+            answer = value if answer is None else answer
+        return default if answer is None else answer
+
+    def _wrong(self, level: str, value: object, right: str) -> ValueError:
+        return ValueError(f"target {self.provider}/{self.model}: {level} is {value!r:.80}, wanted {right}")

@@ -1,0 +1,93 @@
+"""`ContextGuard`'s arithmetic under a lock, for tool calls that end at the same time.
+
+Each result is counted before it joins the context; one that would not fit is refused and counts for nothing, and the
+final turn is asked for, once. What will be capped is capped first: what is reserved is what the model will see. It runs
+on asyncio and on trio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+import anyio
+
+from mala_context.guard import ContextGuard, cap_text, cap_tokens, estimate_tokens
+
+TOKEN_BUDGET_EXCEEDED: Final = "token_budget_exceeded"  # noqa: S105  # a reason, no secret
+"""Reason of a reservation that was refused."""
+
+
+class Reservation(NamedTuple):
+    """The answer to one reservation."""
+
+    ok: bool
+    """Whether the text may join the context; if not, hand the model a short refusal in its place."""
+    tokens: int
+    """Tokens of the text as the model would see it."""
+    reason: str | None
+    """`token_budget_exceeded`, or `None`."""
+
+
+class ToolBudget:
+    """Hands out what is left of a turn. One a guard; every task of the turn shares it.
+
+    Args:
+        guard: keeps the counters; commit or reset it (after a turn, a compaction, a restart) and the budget is open
+            again.
+        tool_output_tokens: cap on one result: a number, `auto`, or `None`.
+        count: tokens of a text.
+    """
+
+    def __init__(
+        self,
+        guard: ContextGuard,
+        *,
+        tool_output_tokens: int | Literal["auto"] | None = None,
+        count: Callable[[str], int] = estimate_tokens,
+    ) -> None:
+        self.guard = guard
+        self._cap = tool_output_tokens
+        self._count = count
+        self._lock = anyio.Lock()
+        self._closed_in_turn: int | None = None
+
+    @property
+    def can_execute(self) -> bool:
+        """Whether a further tool should be started in this turn; a reservation that fits is accepted all the same."""
+        return self._closed_in_turn != self.guard.turn
+
+    async def reserve(self, text: str) -> Reservation:
+        """Count `text` in, or refuse it; with a cap set it is counted as it will be after the cap."""
+        return (await self.fit(text))[0]
+
+    async def fit(self, text: str, where: str = "") -> tuple[Reservation, str]:
+        """Cap `text`, count it in or refuse it, and return it as the model may see it; empty where it is refused.
+
+        `where` names the full text in what is left of a longer one. Keep the full text before you call this.
+        """
+        async with self._lock:
+            guard = self.guard
+            cap = cap_tokens(self._cap, guard.remaining)
+            seen = text if cap is None else cap_text(text, cap, where=where, count=self._count)
+            tokens = self._count(seen)
+            lost = bool(text) and not seen
+            result = guard.evaluate(tokens)
+            if lost or result.final:
+                self._closed_in_turn = guard.turn
+                guard.debug_tool(ok=False, tokens=tokens)
+                guard.enforce_final_turn(result.blocked, "tool_preflight")
+                return Reservation(ok=False, tokens=tokens, reason=TOKEN_BUDGET_EXCEEDED), ""
+            guard.add_new(tokens)
+            guard.debug_tool(ok=True, tokens=tokens)
+            return Reservation(ok=True, tokens=tokens, reason=None), seen
+
+    async def commit(self, current: int | None = None) -> None:
+        """End the turn, see `ContextGuard.commit`; waits for a reservation that is under way."""
+        async with self._lock:
+            self.guard.commit(current)
+
+    async def reset(self, current: int = 0) -> None:
+        """Start over after a compaction or in a fresh session, see `ContextGuard.reset`."""
+        async with self._lock:
+            self.guard.reset(current)
