@@ -1,0 +1,127 @@
+"""What a policy reads, the thresholds that it goes by, and what it may ask for: plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+MARGIN: Final = 0.05
+"""Share of the window by which a ratio has to drop before its threshold may fire again."""
+
+
+class Snapshot(Protocol):
+    """What the policy reads of a `ContextSnapshot`."""
+
+    @property
+    def session_id(self) -> str | None:
+        """Session of the agent; another one than before re-arms everything."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Size of the last request."""
+
+    @property
+    def projected(self) -> int | None:
+        """What the next request will hold."""
+
+    @property
+    def window(self) -> int:
+        """The context window."""
+
+    @property
+    def ratio(self) -> float | None:
+        """The estimator's value as a share of the window."""
+
+    @property
+    def estimator(self) -> str:
+        """Name of the estimator behind `ratio`."""
+
+    @property
+    def auto_compact_threshold(self) -> int | None:
+        """Where the CLI compacts by itself, if it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """When to act, as ratios of the window; `None` for never."""
+
+    warn_at: float | None = 0.70
+    """Say so."""
+    compact_at: float | None = None
+    """Ask for a compaction."""
+    restart_at: float | None = None
+    """Go on in a fresh session."""
+    final_at: float | None = None
+    """Allow only finishing tools."""
+    tell_agent: bool = True
+    """Whether the agent hears of `warn_at` and of `final_at` too."""
+    compact_focus: str | None = None
+    """Words for `/compact`."""
+    max_restarts: int = 3
+    """Restarts at most."""
+    margin: float = MARGIN
+    """Drop below a threshold that arms it again."""
+
+
+class Warn(NamedTuple):
+    """`warn_at` was reached: log it."""
+
+    ratio: float
+    """The ratio that reached it."""
+    tokens: int | None
+    """Size of the last request."""
+    window: int
+    """The window."""
+
+
+class Tell(NamedTuple):
+    """Hand these words to the agent with the next `additionalContext`."""
+
+    text: str
+    """The words; they hold no time and no exact count, so that they spoil no prompt cache."""
+
+
+class Compact(NamedTuple):
+    """Ask for `/compact` now; then call `compacted`, or `action_failed` where no boundary came."""
+
+    focus: str | None
+    """Words for it."""
+    ratio: float | None
+    """The ratio that asks for it; `None` where the CLI is overdue."""
+    cause: Literal["threshold", "overdue"] = "threshold"
+    """Whether `compact_at` was reached, or the CLI should have compacted by itself."""
+
+
+class Restart(NamedTuple):
+    """Take a checkpoint and go on in a fresh session now; then call `restarted`, or `action_failed`."""
+
+    ratio: float | None
+    """The ratio that asks for it; `None` after an overflow."""
+    cause: Literal["threshold", "overflow"] = "threshold"
+    """Whether `restart_at` was reached, or the context ran over."""
+
+
+class Finish(NamedTuple):
+    """Allow only finishing tools from now on."""
+
+    ratio: float
+    """The ratio that asks for it."""
+
+
+class Caution(NamedTuple):
+    """Log one WARNING; each kind comes once until its cause is gone."""
+
+    kind: Literal["breaker", "overdue", "restarts", "overflow"]
+    """What it is about."""
+    message: str
+    """The whole line."""
+
+
+Decision = Warn | Tell | Compact | Restart | Finish | Caution
+Decisions = tuple[Decision, ...]
+
+
+def thresholds_from(config: Any) -> Thresholds:
+    """Return the thresholds of a `ContextConfig` (or of anything with its fields)."""
+    names = ("warn_at", "compact_at", "restart_at", "final_at", "tell_agent", "compact_focus", "max_restarts")
+    return Thresholds(**{name: getattr(config, name) for name in names})
