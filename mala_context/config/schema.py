@@ -88,7 +88,7 @@ SCHEMA: Final = (
     ),
     Key(
         "context.guard.tool_output_tokens",
-        either(None, either("auto", whole(1, _TOKENS, "tokens"))),
+        either(None, either("auto", whole(100, _TOKENS, "tokens"))),
         "Cap on one tool result; the rest is kept on disk and named in its place.",
     ),
     Key("context.archive.enabled", flag(), "Archive the transcript before each compaction."),
