@@ -9,11 +9,13 @@ caller has the result first.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context.errors import ContextPressureError
-from mala_context.lines import context_line
+from mala_context.events import Compaction, Refusal, Response, TurnEnd
+from mala_context.lines import compaction_line, context_line
 from mala_context.log import get_logger
 from mala_context.readers import read_message
 from mala_context.tracker import ContextTracker
@@ -28,6 +30,7 @@ SnapshotObserver = Callable[["ContextSnapshot"], object]
 EventObserver = Callable[["Event", "ContextSnapshot | None"], object]
 
 log = get_logger(__name__)
+_level = logging.getLogger(__name__)  # its level is asked per response, where structlog's own filter would be dear
 
 
 class MessageStreamProcessor:
@@ -40,6 +43,7 @@ class MessageStreamProcessor:
             they raise is logged.
         on_event: called with each event and the snapshot that it gave, if any.
         agent_name: names the agent in log lines.
+        enabled: false lets messages through and looks at none.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class MessageStreamProcessor:
         on_snapshot: Iterable[SnapshotObserver] = (),
         on_event: Iterable[EventObserver] = (),
         agent_name: str = "main",
+        enabled: bool = True,
     ) -> None:
         self.tracker = ContextTracker() if tracker is None else tracker
         self.restart_at = restart_at
@@ -59,6 +64,7 @@ class MessageStreamProcessor:
         self.snapshot_observers = list(on_snapshot)
         self.event_observers = list(on_event)
         self.agent_name = agent_name
+        self.enabled = enabled
         self._resume_tracking = False
         self._pressure: ContextPressureError | None = None
 
@@ -84,34 +90,41 @@ class MessageStreamProcessor:
 
     def process(self, message: object) -> None:
         """Take one message in. Never raises; what a caller of `stream` would get is kept for it."""
+        if not self.enabled:
+            return
         self.messages_seen += 1
         try:
-            apply = self.tracker.apply
             for event in read_message(message):
-                snapshot = apply(event)
-                if snapshot is not None:
-                    for observer in self.snapshot_observers:
-                        self._notify(observer, snapshot)
-                for event_observer in self.event_observers:
-                    self._notify(event_observer, event, snapshot)
+                self.take(event)
             if message.__class__.__name__ == "ResultMessage":
                 self._process_result_message(message)
         except ContextPressureError as pressure:
             self._pressure = pressure
-        except Exception:  # noqa: BLE001 - a message that we do not understand is the caller's all the same
+        except Exception:  # a message that we do not understand is the caller's all the same
             log.warning("Context: a %s was not understood and is passed on", type(message).__name__, exc_info=True)
+
+    def take(self, event: Event) -> None:
+        """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
+        snapshot = self.tracker.apply(event)
+        if snapshot is not None:
+            for observer in self.snapshot_observers:
+                self._notify(observer, snapshot)
+        for event_observer in self.event_observers:
+            self._notify(event_observer, event, snapshot)
+        line = _LINES.get(event.__class__)
+        if line is not None and snapshot is not None:
+            line(event, snapshot, self.agent_name)
 
     def reset(self) -> None:
         """Forget the old session's counts before a new stream; a disabled ledger counts again from its next usage."""
         self.context_usage.reset()
-        self.tracker.reset()
         self._resume_tracking = True
         self._pressure = None
 
     def _notify(self, observer: Callable[..., object], *values: object) -> None:
         try:
             observer(*values)
-        except Exception:  # noqa: BLE001 - an observer's fault is not the agent's
+        except Exception:  # an observer's fault is not the agent's
             log.warning("Context: an observer failed", exc_info=True)
 
     def _process_result_message(self, message: Any) -> None:
@@ -145,7 +158,7 @@ class MessageStreamProcessor:
         log.info(context_line(snapshot, self.agent_name), **log_values(snapshot))
         if self.restart_at is not None and pressure is not None and pressure >= self.restart_at:
             raise ContextPressureError(
-                session_id=snapshot.session_id or getattr(message, "session_id", ""),
+                session_id=snapshot.session_id or str(getattr(message, "session_id", "")),
                 input_tokens=max(0, ledger.input_tokens),
                 output_tokens=ledger.output_tokens,
                 cache_read_tokens=ledger.cache_read_tokens,
@@ -153,7 +166,7 @@ class MessageStreamProcessor:
             )
 
     def _pressure_ratio(self, snapshot: ContextSnapshot) -> float | None:
-        """What `restart_at` is compared with: the projected request, or another estimator's own value."""
+        """Return what `restart_at` is compared with: the projected request, or another estimator's own value."""
         if self.tracker.estimator == "cumulative":
             return self.context_usage.pressure_ratio(snapshot.window)
         if self.tracker.estimator == "occupancy" and snapshot.projected is not None:
@@ -167,7 +180,7 @@ class MessageStreamProcessor:
 
 
 def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
-    """The key-values behind a context line."""
+    """Return the key-values behind a context line."""
     return {
         "session": snapshot.session_id,
         "agent": snapshot.agent_id,
@@ -177,3 +190,30 @@ def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
         "ratio": snapshot.ratio,
         "source": snapshot.window_source,
     }
+
+
+def _log_response(event: Response, snapshot: ContextSnapshot, agent: str) -> None:
+    if _level.isEnabledFor(logging.DEBUG):
+        log.debug(context_line(snapshot, event.agent or agent), message_id=event.message_id, **log_values(snapshot))
+
+
+def _log_compaction(event: Compaction, snapshot: ContextSnapshot, agent: str) -> None:
+    del agent
+    line = compaction_line(event.pre_tokens, snapshot.tokens, event.trigger, event.duration_ms)
+    log.info(line, **log_values(snapshot))
+
+
+def _log_overflow(event: Refusal | TurnEnd, snapshot: ContextSnapshot, agent: str) -> None:
+    if isinstance(event, Refusal) or event.terminal_reason == "prompt_too_long":
+        log.warning(
+            "Context: overflow, the API refused the prompt; %s", context_line(snapshot, agent), **log_values(snapshot)
+        )
+
+
+_LINES: dict[type, Callable[..., None]] = {
+    Response: _log_response,
+    Compaction: _log_compaction,
+    Refusal: _log_overflow,
+    TurnEnd: _log_overflow,
+}
+"""What is logged when an event changed something."""

@@ -1,0 +1,13 @@
+"""The command line: the only place that prints and exits.
+
+Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run `mala-context`."""
+    from mala_context.cli.app import run
+
+    run()

@@ -1,0 +1,265 @@
+"""What happens to an archive while a session runs.
+
+The archivist hears of a session from two sides: hooks say where its transcript is and that a compaction is about to
+begin, events say how it ended. All work on the disk is done in order in a thread of its own, so that an outcome never
+overtakes its piece. A hook waits for its piece, for `ANSWER_SECONDS` at most; nobody waits for the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.archive.hook import archive_from_hook
+from mala_context.archive.store import TranscriptArchive
+from mala_context.config import ArchiveConfig
+from mala_context.errors import ArchiveError, TranscriptError
+from mala_context.events import Compaction, CompactionStatus, TurnEnd
+from mala_context.log import get_logger
+from mala_context.offload import Worker, wait_for
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from mala_context.events import Event
+    from mala_context.tracker import ContextSnapshot
+
+ANSWER_SECONDS: Final = 9.5
+"""Longest that a hook waits for the disk; it has answered within ten seconds."""
+_CLOSE_SECONDS: Final = 30.0
+_MOST_SESSIONS: Final = 256
+
+log = get_logger(__name__)
+
+
+class Archivist:
+    """Archives the sessions of one runtime.
+
+    Args:
+        archive: where to; `None` to archive nothing.
+    """
+
+    def __init__(self, archive: TranscriptArchive | None) -> None:
+        self.archive = archive
+        self._worker = Worker("mala-context archive")
+        self._transcripts: dict[str, tuple[str, str | None]] = {}
+        self._compacting: dict[tuple[str, str | None], dict[str, Any]] = {}
+        self._overdue: Future[Any] | None = None
+        self._unavailable = False
+
+    @classmethod
+    def for_repo(cls, repo_path: str | os.PathLike[str], config: ArchiveConfig | None = None) -> Archivist:
+        """Return the archivist of a repository; it archives nothing where the configuration says so."""
+        config = config or ArchiveConfig()
+        if not config.enabled:
+            return cls(None)
+        keep = None if config.keep is None else {"days": config.keep.days, "bytes": config.keep.bytes}
+        archive = TranscriptArchive(
+            config.directory,
+            repo_path=os.fspath(repo_path),
+            mode=config.mode,
+            compress=config.compress,
+            keep=keep,
+            warn_bytes=config.warn_bytes,
+        )
+        return cls(archive)
+
+    async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
+        """Archive before a compaction, waiting at most `ANSWER_SECONDS`. Never raises."""
+        archive = self.archive
+        if archive is None:
+            return
+        self._remember(hook_input)
+        key = _key(hook_input)
+        if key is not None:
+            self._compacting[key] = {"trigger": hook_input.get("trigger")}
+        job = self._worker.submit(lambda: archive_from_hook(archive, hook_input))
+        if self._overdue is not None and not self._overdue.done():
+            log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
+            return
+        try:
+            await wait_for(job, seconds=ANSWER_SECONDS)
+        except TimeoutError:
+            self._overdue = job
+            log.error(  # noqa: TRY400 - the trace says no more
+                "PreCompact: the archive takes longer than %g s; it goes on, and so does the agent", ANSWER_SECONDS
+            )
+
+    async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
+        """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
+        self._remember(hook_input)
+        key = _key(hook_input)
+        if key is None:
+            return
+        summary = hook_input.get("compact_summary")
+        state = self._compacting.setdefault(key, {"trigger": hook_input.get("trigger"), "skipped": True})
+        state["summary"] = summary if isinstance(summary, str) else None
+        if key[1] is not None:
+            self._compacting.pop(key)
+            self._outcome(key[0], "compacted", agent=key[1], trigger=state.get("trigger"), summary=state["summary"])
+
+    async def session_started(self, hook_input: Mapping[str, Any]) -> None:
+        """Learn where a session's transcript is."""
+        self._remember(hook_input)
+
+    async def saw_session(self, hook_input: Mapping[str, Any]) -> None:
+        """Learn where a session's transcript is, from any hook."""
+        self._remember(hook_input)
+
+    async def session_ended(self, hook_input: Mapping[str, Any]) -> None:
+        """Archive what a session that was cleared still holds, behind everything else."""
+        self._remember(hook_input)
+        session_id = hook_input.get("session_id")
+        if isinstance(session_id, str) and session_id in self._transcripts:
+            self._finish(session_id)
+
+    async def subagent_stopped(self, hook_input: Mapping[str, Any]) -> None:
+        """Archive a subagent's own transcript once the subagent has ended."""
+        archive, path = self.archive, hook_input.get("agent_transcript_path")
+        session_id, agent_id = hook_input.get("session_id"), hook_input.get("agent_id")
+        if archive is None or not (isinstance(path, str) and isinstance(session_id, str) and isinstance(agent_id, str)):
+            return
+
+        def keep() -> None:
+            archive.archive(path, session_id, trigger="subagent_end", agent=agent_id, subagent=agent_id, final=True)
+
+        self._submit(keep, quiet=(TranscriptError,))
+
+    def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
+        """Write down how a compaction of the main agent ended; for `MessageStreamProcessor(on_event=…)`."""
+        handler = _EVENTS.get(event.__class__)
+        if handler is not None and self.archive is not None:
+            handler(self, event, snapshot)
+
+    async def close(self) -> None:
+        """Archive the rest of every session seen, and wait for it. Never raises; may be called again."""
+        jobs = [self._finish(session_id) for session_id in list(self._transcripts)]
+        last = next((job for job in reversed(jobs) if job is not None), None)
+        if last is None:
+            return
+        try:
+            await wait_for(last, seconds=_CLOSE_SECONDS)
+        except TimeoutError:
+            log.warning("Session end: the archive takes longer than %g s; the next start catches up", _CLOSE_SECONDS)
+
+    def _boundary(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+        session_id = _session_of(event, snapshot)
+        if session_id is None or event.agent is not None:
+            return
+        state = self._compacting.pop((session_id, None), {"skipped": True})
+        archive, transcript = self.archive, self._transcripts.get(session_id)
+        if archive is None:
+            return
+        outcome = {
+            "trigger": event.trigger or state.get("trigger"),
+            "agent": "main",
+            "tokens_before": event.pre_tokens,
+            "tokens_after": snapshot.tokens if snapshot else None,
+            "duration_ms": event.duration_ms,
+            "summary": state.get("summary"),
+        }
+        hook_ran = not state.get("skipped", False)
+
+        def note() -> None:
+            path = transcript[0] if transcript else archive.find_transcript(session_id)
+            if path is not None:
+                archive.compaction_seen(path, session_id, hook_ran=hook_ran, **outcome)
+
+        self._submit(note)
+
+    def _status(self, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
+        session_id = _session_of(event, snapshot)
+        if session_id is None or event.result != "failed":
+            return
+        state = self._compacting.pop((session_id, None), None)
+        if state is not None:
+            outcome = "blocked" if "blocked" in (event.error or "") else "failed"
+            self._outcome(session_id, outcome, agent="main", trigger=state.get("trigger"), error=event.error)
+
+    def _turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
+        session_id = _session_of(event, snapshot)
+        if session_id is not None:
+            self._close_compaction(session_id, event.terminal_reason)
+
+    def _close_compaction(self, session_id: str, error: str | None) -> None:
+        """Write the outcome of a compaction that nothing was heard of again.
+
+        With a summary it took place; without one it is an automatic one that somebody's hook blocked, for which the
+        CLI has no message.
+        """
+        state = self._compacting.pop((session_id, None), None)
+        if state is None:
+            return
+        trigger, summary = state.get("trigger"), state.get("summary")
+        if summary is not None:
+            self._outcome(session_id, "compacted", agent="main", trigger=trigger, summary=summary)
+        else:
+            self._outcome(session_id, "blocked", agent="main", trigger=trigger, error=error)
+
+    def _outcome(self, session_id: str, outcome: str, **fields: Any) -> None:
+        archive = self.archive
+        if archive is not None:
+            self._submit(lambda: archive.record_outcome(session_id, outcome, **fields))
+
+    def _finish(self, session_id: str) -> Future[Any] | None:
+        archive = self.archive
+        if archive is None:
+            return None
+        self._close_compaction(session_id, "session ended")
+        path, cwd = self._transcripts.pop(session_id)
+
+        def finish() -> None:
+            archive.archive(path, session_id, trigger="session_end", agent="main", cwd=cwd, final=True)
+
+        return self._submit(finish, quiet=(TranscriptError,))
+
+    def _submit(self, work: Callable[[], Any], quiet: tuple[type[Exception], ...] = ()) -> Future[Any]:
+        """Do `work` in its turn; what goes wrong is logged, since nobody waits for it."""
+
+        def guarded() -> Any:
+            try:
+                return work()
+            except quiet:
+                return None
+            except ArchiveError as error:
+                self._warn(error)
+            except OSError as error:
+                log.error("Archive: could not be written: %s", error)  # noqa: TRY400 - the trace says no more
+            return None
+
+        return self._worker.submit(guarded)
+
+    def _warn(self, error: ArchiveError) -> None:
+        """Say once that there is no place for archives, and everything else each time."""
+        if type(error).__name__ == "ArchiveUnavailableError":
+            if self._unavailable:
+                return
+            self._unavailable = True
+        log.warning("Archive: %s", error)
+
+    def _remember(self, hook_input: Mapping[str, Any]) -> None:
+        session_id, path, cwd = (hook_input.get(name) for name in ("session_id", "transcript_path", "cwd"))
+        if isinstance(session_id, str) and isinstance(path, str) and session_id and path:
+            self._transcripts.pop(session_id, None)
+            self._transcripts[session_id] = (path, cwd if isinstance(cwd, str) else None)
+            while len(self._transcripts) > _MOST_SESSIONS:
+                self._finish(next(iter(self._transcripts)))
+
+
+def _session_of(event: Compaction | CompactionStatus | TurnEnd, snapshot: ContextSnapshot | None) -> str | None:
+    return event.session_id or (None if snapshot is None else snapshot.session_id)
+
+
+def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    session_id, agent_id = hook_input.get("session_id"), hook_input.get("agent_id")
+    if not isinstance(session_id, str):
+        return None
+    return session_id, agent_id if isinstance(agent_id, str) and agent_id else None
+
+
+_EVENTS: dict[type, Callable[..., None]] = {
+    Compaction: Archivist._boundary,
+    CompactionStatus: Archivist._status,
+    TurnEnd: Archivist._turn_end,
+}

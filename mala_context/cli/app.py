@@ -1,0 +1,99 @@
+"""The table of commands, and what all of them have in common.
+
+A command's module is imported when the command is run or asked for its own help, so that `mala-context --help` and
+shell completion start quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+from mala_context.errors import MalaContextError
+
+UNUSABLE_INPUT: Final = 3
+"""Exit status where an input was not found, cannot be read or cannot be used."""
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C, as a shell has it."""
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": (
+        "mala_context.cli.demo",
+        "Fill a context, watch it, compact it and check every figure; no key, no network.",
+    ),
+    "run": ("mala_context.cli.run", "Run a prompt with your own Claude Code login or key, and watch its context."),
+}
+"""Command → its module, which has a click command of the same name, and its line in the help."""
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(import_module(entry[0]), cmd_name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is no such one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            if near:
+                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by the table, without importing any."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mala-context")
+def app() -> None:
+    """Know how full your agent's context window is, and keep what compaction throws away.
+
+    Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used.
+    """
+
+
+def run() -> None:
+    """Run the command line and exit; errors that we know become one line on standard error."""
+    try:
+        code = app.main(prog_name="mala-context", standalone_mode=False)
+    except click.exceptions.Abort:
+        _end("interrupted", INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader (`head`, a pager) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MalaContextError as error:
+        _end(str(error), UNUSABLE_INPUT)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(message: str, status: int) -> None:
+    click.echo(f"mala-context: {message}", err=True)
+    sys.exit(status)

@@ -1,0 +1,269 @@
+"""Wiring: from options to an agent whose context is tracked, archived and guarded.
+
+`instrument` is for those who have their options already, `AgentRuntimeBuilder` for those who start from nothing. Both
+give an `AgentRuntime`; neither touches what it was given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+from mala_context.archivist import Archivist
+from mala_context.config import ContextConfig, load_config, unimplemented
+from mala_context.gauge import TranscriptGauge
+from mala_context.log import get_logger
+from mala_context.sdk_hooks import HOOK_SECONDS, HOOKS, is_ours
+from mala_context.session import AgentSession, open_session
+from mala_context.stream import MessageStreamProcessor
+from mala_context.tracker import ContextTracker
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+
+    from mala_context.archive.store import TranscriptArchive
+
+log = get_logger(__name__)
+
+
+class SDKClientFactory(Protocol):
+    """Stands in for the SDK's own types."""
+
+    def create_options(self, **fields: Any) -> Any:
+        """Return options with these fields set, as `ClaudeAgentOptions(**fields)` does."""
+
+    def create_hook_matcher(self, matcher: str | None, hooks: list[Any]) -> Any:
+        """Return a matcher, as `HookMatcher(matcher=…, hooks=…)` does."""
+
+
+class _SDK:
+    """The SDK's own types, imported when the first one is made."""
+
+    def create_options(self, **fields: Any) -> ClaudeAgentOptions:
+        from claude_agent_sdk import ClaudeAgentOptions
+
+        return ClaudeAgentOptions(**fields)
+
+    def create_hook_matcher(self, matcher: str | None, hooks: list[Any]) -> HookMatcher:
+        from claude_agent_sdk import HookMatcher
+
+        return HookMatcher(matcher=matcher, hooks=hooks, timeout=HOOK_SECONDS)
+
+
+class AgentRuntime:
+    """An agent's options with tracking and archive wired in.
+
+    Use `session()`; or hold your own `ClaudeSDKClient(runtime.options)`, read it through
+    `runtime.processor.stream(client.receive_response())`, and wrap it in `async with runtime:` so that what the last
+    compaction has not archived is archived at the end.
+
+    Attributes:
+        options: the `ClaudeAgentOptions` to connect with.
+        processor: feeds messages into the tracker.
+        tracker: `tracker.snapshot()` says how full the context is.
+        archive: where transcripts are kept; `None` where `archive.enabled` is false or there is no place for it.
+        config: the configuration in force.
+    """
+
+    def __init__(
+        self,
+        options: Any,
+        processor: MessageStreamProcessor,
+        archivist: Archivist,
+        config: ContextConfig,
+    ) -> None:
+        self.options = options
+        self.processor = processor
+        self.config = config
+        self._archivist = archivist
+
+    @property
+    def tracker(self) -> ContextTracker:
+        """The tracker behind the processor."""
+        return self.processor.tracker
+
+    @property
+    def archive(self) -> TranscriptArchive | None:
+        """The archive of this repository."""
+        return self._archivist.archive
+
+    def session(self) -> AbstractAsyncContextManager[AgentSession]:
+        """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
+
+        Raises what the SDK raises where the CLI cannot be started.
+        """
+        from claude_agent_sdk import ClaudeSDKClient
+
+        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose)
+
+    async def aclose(self) -> None:
+        """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
+        if self.config.archive.at_session_end:
+            await self._archivist.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def instrument(
+    options: ClaudeAgentOptions | None = None,
+    repo_path: str | os.PathLike[str] | None = None,
+    *,
+    config: ContextConfig | None = None,
+) -> AgentRuntime:
+    """Add tracking and archive to options that are there already; a copy, the original is not touched.
+
+    Args:
+        options: the agent's options; `None` for the SDK's defaults.
+        repo_path: the repository whose `mala.yaml` counts and whose runs directory gets the archives; by default the
+            options' `cwd`, else the working directory.
+        config: used in place of `mala.yaml`.
+
+    Raises `ConfigError` where `mala.yaml` cannot be used. Existing hooks stay, listed first. Options that came out of
+    here before are freed of the old wiring first.
+    """
+    sdk = _SDK()
+    given = sdk.create_options() if options is None else options
+    repo = _repo(repo_path, given.cwd)
+    return _wire(given, repo, config, sdk, copy=replace)
+
+
+class AgentRuntimeBuilder:
+    """The long form of `instrument`: each `with_…` returns the builder, `build` the runtime.
+
+    Args:
+        repo_path: the repository; also the agent's working directory unless `with_options(cwd=…)` says otherwise.
+        agent_id: names the agent in log lines.
+        sdk_client_factory: stands in for the SDK's own types, see `SDKClientFactory`.
+    """
+
+    def __init__(
+        self,
+        repo_path: str | os.PathLike[str],
+        agent_id: str | None = None,
+        sdk_client_factory: SDKClientFactory | None = None,
+    ) -> None:
+        self._repo = os.path.abspath(os.fspath(repo_path))
+        self._agent_id = agent_id
+        self._sdk: SDKClientFactory = sdk_client_factory or _SDK()
+        self._fields: dict[str, Any] = {}
+        self._hooks: dict[str, list[Any]] = {}
+        self._config: ContextConfig | None = None
+
+    def with_model(self, model: str) -> Self:
+        """Set the model, with its `[1m]` suffix if it has one."""
+        return self.with_options(model=model)
+
+    def with_env(self, env: Mapping[str, str]) -> Self:
+        """Add variables to the CLI's environment; later ones win."""
+        return self.with_options(env={**self._fields.get("env", {}), **env})
+
+    def with_hooks(self, hooks: Mapping[str, Sequence[Any]]) -> Self:
+        """Add hook matchers by event; ours come behind them."""
+        for event, matchers in hooks.items():
+            self._hooks.setdefault(event, []).extend(matchers)
+        return self
+
+    def with_mcp(self, servers: Mapping[str, Any] | str | os.PathLike[str]) -> Self:
+        """Add MCP servers by name; a path to a file of servers takes the place of what was set before."""
+        before = self._fields.get("mcp_servers")
+        if isinstance(servers, Mapping) and isinstance(before, Mapping):
+            return self.with_options(mcp_servers={**before, **servers})
+        return self.with_options(mcp_servers=dict(servers) if isinstance(servers, Mapping) else servers)
+
+    def with_disallowed_tools(self, tools: Sequence[str]) -> Self:
+        """Forbid tools, on top of those forbidden before."""
+        return self.with_options(disallowed_tools=[*self._fields.get("disallowed_tools", ()), *tools])
+
+    def with_resume(self, session_id: str | None, *, fork: bool = False) -> Self:
+        """Go on from a session, in a copy of it where `fork` is true; `None` for a new one."""
+        return self.with_options(resume=session_id, fork_session=fork)
+
+    def with_config(self, config: ContextConfig | str | os.PathLike[str]) -> Self:
+        """Use this configuration, or this file, in place of the repository's `mala.yaml`; raises `ConfigError`."""
+        self._config = config if isinstance(config, ContextConfig) else load_config(config)
+        return self
+
+    def with_options(self, **fields: Any) -> Self:
+        """Set any fields of `ClaudeAgentOptions`; `hooks` are added to those set before."""
+        hooks = fields.pop("hooks", None)
+        self._fields.update(fields)
+        return self.with_hooks(hooks) if hooks else self
+
+    def build(self) -> AgentRuntime:
+        """Return a new runtime; may be called again, for another agent. Raises `ConfigError`."""
+        fields = {"cwd": self._repo, **self._fields}
+        hooks = {event: list(matchers) for event, matchers in self._hooks.items()}
+        options = self._sdk.create_options(**fields, hooks=hooks)
+
+        def with_wired_hooks(_: Any, **changes: Any) -> Any:
+            return self._sdk.create_options(**{**fields, **changes})
+
+        return _wire(options, self._repo, self._config, self._sdk, copy=with_wired_hooks, agent_id=self._agent_id)
+
+
+def _repo(repo_path: str | os.PathLike[str] | None, cwd: object) -> str:
+    chosen = repo_path if repo_path is not None else cwd
+    return os.path.abspath(os.fspath(cast("str", chosen)) if chosen is not None else os.curdir)
+
+
+def _wire(
+    options: Any,
+    repo: str,
+    config: ContextConfig | None,
+    sdk: SDKClientFactory,
+    *,
+    copy: Callable[..., Any],
+    agent_id: str | None = None,
+) -> AgentRuntime:
+    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
+    config = load_config(repo) if config is None else config
+    if waiting := unimplemented(config):
+        log.info("mala.yaml: set, but without effect in this version: %s", ", ".join(waiting))
+    tracker = ContextTracker(
+        estimator=config.estimator,
+        window=None if config.window == "auto" else config.window,
+        model=getattr(options, "model", None),
+        betas=tuple(getattr(options, "betas", None) or ()),
+        auto_compact_window=_auto_compact_window(getattr(options, "env", None) or {}),
+    )
+    archivist = Archivist.for_repo(repo, config.archive)
+    processor = MessageStreamProcessor(
+        tracker,
+        restart_at=config.restart_at,
+        on_event=[archivist.on_event] if config.archive.enabled else [],
+        agent_name=agent_id or "main",
+    )
+    resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
+    gauge = TranscriptGauge(processor, resumes=resumes)
+    hooks = _without_ours(getattr(options, "hooks", None) or {})
+    if config.enabled or config.archive.enabled:
+        for event, factory in HOOKS.items():
+            callback = factory(archivist if config.archive.enabled else None, gauge if config.enabled else None)
+            if callback is not None:
+                hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
+    return AgentRuntime(copy(options, hooks=hooks), processor, archivist, config)
+
+
+def _without_ours(hooks: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Copy hooks, leaving out those that an earlier wiring put there."""
+    kept = {
+        event: [matcher for matcher in matchers if not any(is_ours(hook) for hook in matcher.hooks)]
+        for event, matchers in hooks.items()
+    }
+    return {event: matchers for event, matchers in kept.items() if matchers}
+
+
+def _auto_compact_window(env: Mapping[str, str]) -> int | None:
+    """Tokens of `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; the CLI compacts proactively only where it is set."""
+    text = env.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", os.environ.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", ""))
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
