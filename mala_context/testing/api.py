@@ -209,7 +209,7 @@ class ScriptedMessagesAPI:
     def handle(self, exchange: Exchange, path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Answer one POST; the server calls it."""
         if path not in {"/v1/messages", "/v1/messages/count_tokens"}:
-            exchange.send_json(404, error_body(Failure(404, type="not_found_error"), "req_none"), {})
+            exchange.send_json(404, error_body(api_error(404, f"nothing at {path}"), f"req_{self._tag}"), {})
             return
         request = self._receive(path, headers, body)
         try:

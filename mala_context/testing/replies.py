@@ -17,7 +17,7 @@ Block: TypeAlias = Mapping[str, Any]
 """A content block as the Messages API sends it; a tool call without an `id` gets one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Timed:
     """What replies and failures share: when they are sent, and with which headers."""
 
@@ -36,7 +36,7 @@ class Timed:
         return replace(self, **changes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reply(Timed):
     """One response of the model."""
 
@@ -60,7 +60,7 @@ class Reply(Timed):
         return replace(self, content=self.content + other.content)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Failure(Timed):
     """An answer that is no message: an HTTP error with the API's error body."""
 
