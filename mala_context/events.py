@@ -52,7 +52,7 @@ class Response(NamedTuple):
     uuid: str | None = None
     """The part's own id."""
     parent: str | None = None
-    """Id of the row before it (transcripts only)."""
+    """Id of the row before it; empty for a root, `None` where the source does not say (live messages)."""
     source: str = "message"
     """Where the usage stands: `message` (SDK), `stream` (message_start), `row` (transcript)."""
     request_id: str | None = None
@@ -80,13 +80,26 @@ class Appended(NamedTuple):
     session_id: str | None
     """`None` where the source does not say."""
     kind: str
-    """`user` for prompts and tool results; `attachment` for what the CLI adds; `hidden` for what no request holds."""
+    """`user` for prompts and tool results; `attachment` for what the CLI adds."""
     content: Any
     """Text, content blocks, or the attachment, as they came."""
     uuid: str | None = None
     """The row's own id."""
     parent: str | None = None
-    """Id of the row before it (transcripts only)."""
+    """Id of the row before it; empty for a root, `None` where the source does not say (live messages)."""
+
+
+class Link(NamedTuple):
+    """A row that no request holds, but that others name as their parent."""
+
+    agent: str | None
+    """`None` for the main agent."""
+    session_id: str | None
+    """`None` where the source does not say."""
+    uuid: str | None
+    """The row's own id."""
+    parent: str | None = None
+    """Id of the row before it; empty for a root, `None` where the source does not say."""
 
 
 class Compaction(NamedTuple):
@@ -124,7 +137,7 @@ class Summary(NamedTuple):
     uuid: str | None = None
     """The row's own id."""
     parent: str | None = None
-    """Id of the row before it."""
+    """Id of the row before it; empty for a root, `None` where the source does not say."""
 
 
 class CompactionStatus(NamedTuple):
@@ -235,6 +248,7 @@ Event = (
     | Response
     | UsageDelta
     | Appended
+    | Link
     | Compaction
     | Summary
     | CompactionStatus

@@ -1,44 +1,244 @@
-"""How many tokens the text since the last response will make of the next request."""
+"""How many tokens the next request will hold: the last one, its answer, and what was appended since.
+
+An `Interval` is what lies between two responses of one agent: the size of the request behind the first, and the
+parts that came after. Parts are held as they came and counted only when somebody asks, or when the next response
+closes the interval: then the difference between the two requests shows what the parts really cost, the `Ratios` of
+this session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. So memory
+does not grow with the session, and a message costs a list entry.
+
+The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
+and constants for what has no text of its own. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens),
+since one odd result should not change what is known of a tool.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mala_context.measure import Names, Piece, pieces
+
+PLACEHOLDER: Final = 32
+"""An output of at most so many tokens may be what a stream says before the answer is there."""
+CLI_CONSTANT: Final = 50
+"""What the CLI's own estimate adds, in tokens."""
+CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
+"""Characters a token of a family's usual text."""
+_CHARS_PRIOR: Final = 1_000
+PRIOR: Final = 10_000
+"""Weight of "as the table says" against what a session shows, in tokens."""
 
 
-class Pending:
-    """What was appended since an agent's last response; its text is held until the next one."""
+class Family(NamedTuple):
+    """How a family of models turns characters into tokens."""
 
-    __slots__ = ("parts",)
+    letter: float
+    """Tokens a character that is none of the others."""
+    digit: float
+    """Tokens a digit."""
+    punctuation: float
+    """Tokens a punctuation character."""
+    space: float
+    """Tokens a blank or line end."""
+    cjk: float
+    """Tokens a Chinese, Japanese or Korean character."""
+    other: float
+    """Tokens a character outside ASCII."""
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "classic": Family(0.25, 0.6, 0.6, 0.2, 0.9, 0.9),
+    "dense": Family(0.32, 0.8, 0.75, 0.25, 0.9, 1.0),
+}
+"""Coefficients by family of models."""
+
+UNITS: Final[Mapping[str, float]] = {
+    "request": 15,
+    "result": 5,
+    "image": 1_000,
+    "document": 3_000,
+    "tool_reference": 1_200,
+    "attachment": 14,
+}
+"""Tokens that a thing costs besides its text; the one before the colon counts where the whole name is not here."""
+
+_DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable)-[5-9](?!\d)")
+
+
+def family(model: str | None) -> str:
+    """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
+    return "dense" if model and _DENSE.search(model) else "classic"
+
+
+def unit_tokens(unit: str) -> float:
+    """Return what a unit costs, in tokens."""
+    found = UNITS.get(unit)
+    return UNITS.get(unit.partition(":")[0], 0.0) if found is None else found
+
+
+def text_tokens(piece: Piece, table: Family) -> float:
+    """Return what a piece's text costs, in tokens, before any ratio."""
+    chars, digits, punctuation, space, cjk, other = piece.counts
+    plain = chars - digits - punctuation - space - cjk - other
+    return (
+        plain * table.letter
+        + digits * table.digit
+        + punctuation * table.punctuation
+        + space * table.space
+        + cjk * table.cjk
+        + other * table.other
+    )
+
+
+class Ratios:
+    """What a session's text really costs against the table, by what made it."""
+
+    __slots__ = ("_chars", "_sums", "_tokens")
 
     def __init__(self) -> None:
-        self.parts: list[Any] = []
+        self._sums: dict[str, list[float]] = {}
+        self._chars = self._tokens = 0.0
+
+    def chars_per_token(self, model: str | None) -> float:
+        """Return how many characters of this session's text make a token."""
+        usual = CHARS_PER_TOKEN[family(model)]
+        return (self._chars + _CHARS_PRIOR * usual) / (self._tokens + _CHARS_PRIOR)
+
+    def get(self, key: str) -> float:
+        """Return tokens seen per token expected for text of this key."""
+        sums = self._sums.get(key) or self._sums.get("")
+        return 1.0 if sums is None else (PRIOR + sums[1]) / (PRIOR + sums[0])
+
+    def learn(self, expected: Mapping[str, float], actual: float, chars: int) -> None:
+        """Take in an interval: tokens expected by key, what all of them really cost, and their characters."""
+        total = sum(expected.values())
+        if total < 1 or not 0.4 <= actual / total <= 2.5:
+            return  # context that no row shows, or less than was appended: nothing about these texts
+        share = actual / total
+        self._chars += chars
+        self._tokens += actual
+        for key, tokens in (*expected.items(), ("", total)):
+            sums = self._sums.setdefault(key, [0.0, 0.0])
+            sums[0] += tokens
+            sums[1] += tokens * share
+
+
+class Interval:
+    """What an agent's context gained since a response.
+
+    Parts are of kind `response` (the base's own answer, whose size its output tells), `answer` (a later response
+    without counts), `user` or `attachment`.
+    """
+
+    __slots__ = ("_family", "_measured", "_names", "_parts", "_ratios", "_tokens", "closed")
+
+    def __init__(self, names: Names, ratios: Ratios, model: str | None) -> None:
+        self._names = names
+        self._ratios = ratios
+        self._family = FAMILIES[family(model)]
+        self._parts: list[tuple[str, Any]] = []
+        self._measured: list[list[Piece]] = []
+        self._tokens: list[float] = []
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
     def add(self, kind: str, content: Any) -> None:
         """Hold a part; nothing is counted yet."""
-        self.parts.append((kind, content))
+        self._parts.append((kind, content))
 
-    def chars(self, parts: int, output: int) -> tuple[int, int]:
-        """Count (response, appended) among the first so many parts, in characters."""
-        del output
-        response = appended = 0
-        for kind, content in self.parts[:parts]:
-            size = _size(content)
+    def prefix(self, parts: int) -> Interval:
+        """Return a new interval of the first so many parts, for a conversation that went back to there."""
+        self._measure(parts)
+        new = Interval(self._names, self._ratios, None)
+        new._family = self._family
+        new._measured = self._measured[:parts]
+        new._parts = self._parts[:parts]
+        return new
+
+    def split(self, start: int, model: str | None) -> Interval:
+        """Return a new interval of the parts from `start` on, whose base is the response that they begin with.
+
+        This one keeps them for those who look back; close it up to `start`.
+        """
+        new = Interval(self._names, self._ratios, model)
+        new._parts = [("response" if kind == "answer" else kind, content) for kind, content in self._parts[start:]]
+        new._measured = self._measured[start:]
+        return new
+
+    def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
+        """Return what the next request will hold, in tokens, given the last one and its output."""
+        response, appended = self._sums(parts)
+        answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
+        return round(base + answer + appended + UNITS["request"])
+
+    def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
+        """Return what the CLI counts, in tokens: chars/4 on top of the last request."""
+        self._measure(parts)
+        response = appended = 0.0
+        for (kind, _), found in zip(self._parts, self._measured[:parts], strict=False):
+            size = sum(piece.counts.chars / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
             if kind == "response":
                 response += size
             else:
                 appended += size
+        return round(base + max(output, response) + appended + CLI_CONSTANT)
+
+    def chars(self, parts: int) -> int:
+        """Count the characters of the first so many parts."""
+        self._measure(parts)
+        return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
+
+    def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> None:
+        """Let the text go; with the growth of the request known, learn from its first parts what their text costs.
+
+        Call it once, when the next response's counts are there. What was asked of this interval before, and will be
+        asked for earlier numbers of parts, keeps its value.
+        """
+        self._sums(len(self._parts))
+        self.closed = True
+        if growth is None:
+            return
+        expected: dict[str, float] = {}
+        placeholder = output <= PLACEHOLDER and not cut
+        fixed = UNITS["request"] + (0 if placeholder or cut else output)
+        chars = 0
+        for (kind, _), found in zip(self._parts[:parts], self._measured, strict=False):
+            if kind == "response" and not placeholder:
+                continue
+            for piece in found:
+                if piece.unit == "thinking":
+                    return  # how much of it the API counts shows only in the output
+                fixed += unit_tokens(piece.unit)
+                chars += piece.counts.chars
+                expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, self._family)
+        self._ratios.learn(expected, growth - fixed, chars)
+
+    def _measure(self, parts: int) -> None:
+        for index in range(len(self._measured), parts):
+            kind, content = self._parts[index]
+            self._measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
+            self._parts[index] = (kind, None)
+
+    def _sums(self, parts: int) -> tuple[float, float]:
+        """Sum (answer, appended) over the first so many parts; once counted, a part keeps its number."""
+        self._measure(parts)
+        for index in range(len(self._tokens), parts):
+            self._tokens.append(self._part_tokens(self._measured[index]))
+        response = appended = 0.0
+        for (kind, _), tokens in zip(self._parts, self._tokens[:parts], strict=False):
+            if kind == "response":
+                response += tokens
+            else:
+                appended += tokens
         return response, appended
 
+    def _part_tokens(self, found: list[Piece]) -> float:
+        table, ratio = self._family, self._ratios.get
+        return sum(text_tokens(piece, table) * ratio(piece.key) + unit_tokens(piece.unit) for piece in found)
 
-def _size(content: Any) -> int:
-    if isinstance(content, str):
-        return len(content)
-    if isinstance(content, dict):
-        return sum(_size(value) for value in content.values())
-    if isinstance(content, list | tuple):
-        return sum(_size(value) for value in content)
-    for name in ("text", "thinking", "input", "content"):
-        value = getattr(content, name, None)
-        if value is not None:
-            return _size(value)
-    return 0
+
+CLI_UNITS: Final[Mapping[str, float]] = {"image": 2_000, "document": 2_000}
+"""Tokens that the CLI counts for what has no text."""

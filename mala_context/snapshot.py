@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from mala_context.projection import Pending
+from mala_context.projection import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class ContextSnapshot:
     """Compactions of this agent in this session."""
     overflows: int
     """Requests that were refused or turns that failed since the context was too long."""
+    resets: int
+    """How often the conversation was thrown away and begun anew (`/clear`) within this session."""
     compaction_helped: bool | None
     """Whether the first response after the last compaction was below 90 % of the size before; `None` while unknown."""
     estimator: str
@@ -56,8 +58,11 @@ class ContextSnapshot:
     """What that formula says."""
     event: str
     """Name of the event that made this snapshot."""
-    _pending: Pending = field(repr=False, compare=False)
+    before: ContextSnapshot | None = field(repr=False)
+    """On the snapshot that a compaction makes: what was known just before it."""
+    _interval: Interval = field(repr=False, compare=False)
     _parts: int = field(repr=False, compare=False)
+    _cut: bool = field(repr=False, compare=False)
 
     @property
     def ratio(self) -> float | None:
@@ -80,20 +85,20 @@ class ContextSnapshot:
 
     @property
     def projected(self) -> int | None:
-        """What the next request will hold, by today's knowledge of its text."""
+        """What the next request will hold: the last one, its answer, and what was appended since.
+
+        Counted when first asked for; the value does not change after that.
+        """
         if self.tokens is None:
             return None
-        response, appended = self._pending.chars(self._parts, self.output_tokens or 0)
-        output = self.output_tokens or 0
-        return self.tokens + (output if output > 32 else max(output, -(-response // 4))) + -(-appended // 4)
+        return self._interval.projected(self.tokens, self.output_tokens or 0, cut=self._cut, parts=self._parts)
 
     @property
     def cli_estimate(self) -> int | None:
         """What the CLI compares with its threshold and records as preTokens: chars/4 on top of the last request."""
         if self.tokens is None:
             return None
-        response, appended = self._pending.chars(self._parts, self.output_tokens or 0)
-        return self.tokens + max(self.output_tokens or 0, -(-response // 4)) + -(-appended // 4) + 50
+        return self._interval.cli_estimate(self.tokens, self.output_tokens or 0, parts=self._parts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
@@ -101,6 +106,6 @@ class ContextSnapshot:
 
 
 _NAMES = (
-    *(name for name in ContextSnapshot.__slots__ if not name.startswith("_")),
+    *(name for name in ContextSnapshot.__slots__ if not name.startswith("_") and name != "before"),
     *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left"),
 )

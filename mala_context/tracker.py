@@ -1,86 +1,75 @@
-"""Events in, snapshots out: how full each agent's context is."""
+"""Events in, snapshots out: how full each agent's context is.
+
+One table says which method takes which event; a method changes the state of one agent (see `agents`) and returns
+it, and `apply` makes the snapshot. The rules are the same live and from a transcript. Three things need memory
+beyond an agent's own state, and each is a table of bounded size:
+
+* message ids already counted, since one response is several messages, and old rows are written again after a
+  compaction or copied into a fork;
+* places of rows: which context a row belongs to and how much of it was there. A row that names one as its parent
+  goes on from that place; where that is not the present context, the conversation went back to it (a rewind, an
+  abandoned branch), and what was appended elsewhere does not count. A row without a parent begins a new
+  conversation;
+* subagents, and which Task call started which.
+
+Where parents are unknown (live messages have none, a table has its end) the conversation simply goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from mala_context.agents import AgentState, Context, Opening
+from mala_context.estimators import ESTIMATORS, Estimate
 from mala_context.events import (
     Appended,
     Compaction,
     Event,
+    Link,
     Refusal,
     Reset,
     Response,
     SessionStart,
     SubagentStart,
     Summary,
+    TotalTokens,
     TurnEnd,
     UsageDelta,
     WindowReport,
 )
-from mala_context.projection import Pending
+from mala_context.measure import field, pieces
 from mala_context.snapshot import ContextSnapshot
-from mala_context.windows import AUTO_COMPACT_BUFFER, Window, from_name
+from mala_context.windows import FAR_BELOW, Windows, auto_compact_threshold, plain_name
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
 
-_PLACEHOLDER = 32
+SIDECHAIN: Final = "sidechain"
+_IDS: Final = 4_096
+_ROWS: Final = 4_096
+_AGENTS: Final = 256
+_KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
 
-class _Agent:
-    """What is known of one agent's context."""
-
-    __slots__ = (
-        "accuracy",
-        "agent_id",
-        "compactions",
-        "first_input",
-        "helped",
-        "message_id",
-        "model",
-        "output",
-        "overflows",
-        "pending",
-        "pre",
-        "responses",
-        "source",
-        "tokens",
-        "tool_use_id",
-    )
-
-    def __init__(self, agent_id: str | None = None, tool_use_id: str | None = None, model: str | None = None) -> None:
-        self.agent_id = agent_id
-        self.tool_use_id = tool_use_id
-        self.model = model
-        self.responses = self.compactions = self.overflows = 0
-        self.first_input: int | None = None
-        self.forget()
-
-    def forget(self) -> None:
-        """Know nothing until the next response."""
-        self.tokens: int | None = None
-        self.output: int | None = None
-        self.accuracy = "unknown"
-        self.source: str | None = None
-        self.message_id: str | None = None
-        self.pending = Pending()
-        self.pre: int | None = None
-        self.helped: bool | None = None
+class _Place(NamedTuple):
+    key: str | None
+    context: Context
+    parts: int
 
 
 class ContextTracker:
     """Follows one client's sessions: feed it every event, in order, and ask at any time.
 
     Args:
-        estimator: the formula behind `ratio`.
+        estimator: the formula behind `ratio`; one of `estimators.ESTIMATORS`.
         window: the window from the configuration, in tokens; it wins over every other source.
         model: the model before the first message names it, with its `[1m]` suffix.
         betas: beta features that the options ask for.
-        auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI is not proactive.
+        auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
 
-    It never raises on an event, and keeps no more than a bounded number of agents and ids.
+    Raises `ValueError` for an unknown estimator, and nothing on any event. Memory stays flat however long it runs. Not
+    safe to share between threads.
     """
 
     def __init__(
@@ -92,26 +81,31 @@ class ContextTracker:
         betas: Sequence[str] = (),
         auto_compact_window: int | None = None,
     ) -> None:
+        if estimator not in ESTIMATORS:
+            raise ValueError(f"unknown estimator {estimator!r}: one of {', '.join(ESTIMATORS)} would be right")
         self.estimator = estimator
+        self.auto_compact_window = auto_compact_window
         self.session_id: str | None = None
-        self._configured = window
-        self._betas = tuple(betas)
-        self._auto_compact_window = auto_compact_window
-        self._windows: dict[str | None, Window] = {}
-        self._main = _Agent(model=model)
-        self._subagents: dict[str, _Agent] = {}
-        self._turn_responses = 0
+        self.sessions_seen = 0
+        self._windows = Windows(window, betas)
+        if model:
+            self._windows.named(model)
+        self._start_over(model)
 
     def apply(self, event: Event) -> ContextSnapshot | None:
-        """Take one event; return the snapshot of the agent that it changed, or `None` where nothing did."""
+        """Take one event; return the snapshot of the agent that it changed, or `None` where no number moved.
+
+        What was appended moves only `projected` and `cli_estimate`: ask `snapshot()` for them.
+        """
         handler = _HANDLERS.get(event.__class__)
-        agent = handler(self, event) if handler else None
+        agent = handler(self, event) if handler is not None else None
         return None if agent is None else self._snapshot(agent, event.__class__.__name__)
 
     def snapshot(self, agent_id: str | None = None) -> ContextSnapshot:
         """Return what is known now, of the main agent or of a subagent (by either of its ids).
 
-        An unknown id gives a snapshot in which everything is unknown.
+        An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
+        subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
         """
         return self._snapshot(self._find(agent_id), "snapshot")
 
@@ -119,169 +113,435 @@ class ContextTracker:
         """Return a snapshot of every subagent, by the id of its Task call where known, else by its own id."""
         return MappingProxyType({key: self._snapshot(agent, "snapshot") for key, agent in self._subagents.items()})
 
-    def _find(self, key: str | None) -> _Agent:
-        if key is None:
-            return self._main
-        found = self._subagents.get(key)
-        if found is None:
-            found = next((a for a in self._subagents.values() if a.agent_id == key), None)
-        return found or _Agent(agent_id=key)
+    def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
+        """Return what every formula says of an agent, by name."""
+        agent = self._find(agent_id)
+        return {name: self._estimate(agent, name) for name in ESTIMATORS}
 
-    def _agent(self, key: str | None) -> _Agent:
+    def reset(self) -> None:
+        """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""
+        self.session_id = None
+        self._start_over(self._main.model)
+
+    def note_opening(self, events: Sequence[Event]) -> None:
+        """Take note of what the session's first request held, e.g. from the head of its transcript.
+
+        Live messages do not show it. Only the events before the first response count, and no size changes: the
+        estimate after a compaction gets better.
+        """
+        opening = Opening()
+        for event in events:
+            if isinstance(event, Response):
+                break
+            if isinstance(event, Appended) and event.agent is None:
+                self._open(self._main, event, opening)
+        if opening.known:
+            self._main.opening = opening
+
+    # -- agents ------------------------------------------------------------------------------------------------------
+
+    def _find(self, key: str | None) -> AgentState:
         if key is None:
             return self._main
+        return self._subagents.get(self._calls.get(key, key)) or AgentState(agent_id=key)
+
+    def _agent(self, key: str | None) -> AgentState:
+        if key is None:
+            return self._main
+        key = self._calls.get(key, key)
         agent = self._subagents.get(key)
         if agent is None:
-            agent = self._subagents[key] = _Agent(tool_use_id=key)
+            call = self._tasks.get(key)
+            agent = AgentState(call, key) if call else AgentState(None, key) if _is_call(key) else AgentState(key)
+            _put(self._subagents, key, agent, _AGENTS)
         return agent
 
-    def _snapshot(self, agent: _Agent, event: str) -> ContextSnapshot:
-        window = self._window(agent.model)
-        auto = self._auto_compact_window
+    def _subagent(self, event: SubagentStart) -> AgentState | None:
+        call = event.tool_use_id
+        if call is None or call in self._tasks:
+            return None
+        _put(self._tasks, call, event.agent_id, _AGENTS)
+        _put(self._calls, event.agent_id, call, _AGENTS)
+        by_id = self._subagents.pop(event.agent_id, None)
+        agent = self._subagents.get(call)
+        if by_id is not None and (agent is None or by_id.responses >= agent.responses):
+            agent = self._subagents[call] = by_id
+        if agent is None:
+            return None
+        agent.agent_id, agent.tool_use_id = event.agent_id, call
+        return agent
+
+    def _start_over(self, model: str | None) -> None:
+        self._main = AgentState(model=model)
+        self._subagents: dict[str, AgentState] = {}
+        self._calls: dict[str, str] = {}
+        self._tasks: dict[str, str] = {}
+        self._seen: dict[str, str | None] = {}
+        self._rows: dict[str, _Place] = {}
+        self._turn_responses = 0
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def _estimate(self, agent: AgentState, name: str) -> Estimate:
+        context = agent.context
+        interval = context.interval
+        return agent.estimators[name].estimate(context.tokens, lambda: interval.chars(len(interval)))
+
+    def _snapshot(self, agent: AgentState, event: str) -> ContextSnapshot:
+        context, model = agent.context, agent.model
+        window, source, doubtful = self._windows.of(model)
+        name = self.estimator
+        estimate = context.tokens
+        if name != "occupancy":
+            answer = self._estimate(agent, name)
+            estimate = answer.tokens
+            if answer.window is not None and source in ("table", "guess"):
+                window, source = answer.window, "guess"
         return ContextSnapshot(
             self.session_id,
             agent.agent_id,
             agent.tool_use_id,
-            agent.model,
-            agent.tokens,
-            agent.output,
-            window.tokens,
-            window.source,
-            window.doubtful,
-            None if auto is None else min(auto, window.tokens) - AUTO_COMPACT_BUFFER,
-            agent.accuracy == "exact",
-            agent.accuracy,
-            agent.source,
+            model,
+            context.tokens,
+            context.output,
+            window,
+            source,
+            doubtful,
+            auto_compact_threshold(window, self.auto_compact_window),
+            context.accuracy == "exact",
+            context.accuracy,
+            context.source,
             agent.responses,
             agent.compactions,
             agent.overflows,
+            agent.resets,
             agent.helped,
-            self.estimator,
-            agent.tokens,
+            name,
+            estimate,
             event,
-            agent.pending,
-            len(agent.pending.parts),
+            agent.before,
+            context.interval,
+            len(context.interval),
+            context.cut,
         )
 
-    def _window(self, model: str | None) -> Window:
-        if self._configured:
-            return Window(self._configured, "config")
-        return self._windows.get(model) or from_name(model, self._betas)
+    # -- sessions ----------------------------------------------------------------------------------------------------
 
-    def _session(self, event: SessionStart) -> _Agent | None:
-        if event.session_id != self.session_id:
-            if self.session_id is not None:
-                self._start_over()
-            self.session_id = event.session_id
-        if event.model and self._main.responses == 0:
-            self._main.model = event.model
+    def _session(self, event: SessionStart) -> AgentState | None:
+        main = self._main
+        changed = self._enter(event.session_id, keep=event.source in _KEEPS_CONTEXT)
+        if event.source in _KEEPS_CONTEXT and not self._main.responses:
+            self._main.rooted = False  # the first response's request is the whole old context
+        self._windows.asked(event.betas)
+        model = event.model
+        if model:
+            self._windows.named(model)
+            if not self._main.responses and self._main.model != model:
+                self._main.model, changed = model, True
+        return self._main if changed or self._main is not main else None
+
+    def _enter(self, session_id: str | None, *, keep: bool) -> bool:
+        """Take note of the session; another one than before means an unknown context, unless it is kept."""
+        if session_id is None or session_id == self.session_id:
+            return False
+        if self.session_id is not None and not keep:
+            self._start_over(self._main.model)
+        self.session_id = session_id
+        self.sessions_seen += 1
+        return True
+
+    def _reset(self, event: Reset) -> AgentState | None:
+        if event.uuid is None:
+            if event.session_id is None or self.session_id in (None, event.session_id):
+                resets = self._main.resets + 1
+                self._start_over(self._main.model)
+                self._main.resets = resets
+                return self._main
+            return None
+        if event.uuid in self._rows or not self._rows:
+            self._place(event.uuid, self._main)
+            return None
+        self._new_conversation(self._main)
+        self._place(event.uuid, self._main)
         return self._main
 
-    def _start_over(self) -> None:
-        self._main = _Agent(model=self._main.model)
-        self._subagents = {}
-        self._turn_responses = 0
+    def _new_conversation(self, agent: AgentState) -> None:
+        agent.forget()
+        agent.resets += 1
+        agent.first_input, agent.pre, agent.rooted = None, None, True
+        agent.opening = Opening()
 
-    def _response(self, event: Response) -> _Agent | None:
-        agent = self._agent(event.agent)
-        new = event.message_id is None or event.message_id != agent.message_id
-        if new:
-            agent.message_id = event.message_id
-            if event.agent is None:
-                self._turn_responses += 1
-            if event.usage is not None:
-                agent.responses += 1
-                agent.pending = Pending()
-                agent.output = event.usage.output_tokens
-        if event.model:
-            agent.model = event.model
-        if event.content:
-            agent.pending.add("response", event.content)
-        return self._measured(agent, event.usage, event.source) if event.usage is not None else None
+    # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _measured(self, agent: _Agent, usage: Any, source: str) -> _Agent:
-        agent.tokens = usage.context_tokens
-        agent.output = max(agent.output or 0, usage.output_tokens)
-        agent.accuracy, agent.source = "exact", source
-        if agent.first_input is None:
-            agent.first_input = agent.tokens
-        if agent.pre is not None:
-            agent.helped = agent.tokens < 0.9 * agent.pre
-            agent.pre = None
-        return agent
+    def _owner(self, event: Any) -> AgentState:
+        """Return the agent of an event with a row's place; old sidechains are told apart by their roots."""
+        key = event.agent
+        if key == SIDECHAIN:
+            place = self._rows.get(event.parent) if event.parent else None
+            key = place.key if place is not None and place.key else f"{SIDECHAIN}:{event.uuid}"
+        return self._agent(key)
 
-    def _delta(self, event: UsageDelta) -> _Agent | None:
-        agent = self._agent(event.agent)
-        if event.usage is None:
+    def _place(self, uuid: str | None, agent: AgentState) -> None:
+        if uuid is not None:
+            _put(self._rows, uuid, _Place(self._key(agent), agent.context, len(agent.context.interval)), _ROWS)
+
+    def _key(self, agent: AgentState) -> str | None:
+        if agent is self._main:
             return None
-        if event.usage.context_tokens:
-            return self._measured(agent, event.usage, "delta")
-        agent.output = max(agent.output or 0, event.usage.output_tokens)
-        return agent
+        return agent.tool_use_id or agent.agent_id
 
-    def _appended(self, event: Appended) -> _Agent | None:
-        self._agent(event.agent).pending.add(event.kind, event.content)
+    def _follow(self, agent: AgentState, parent: str | None, *, begins: bool) -> bool:
+        """Go to the place that a row goes on from; return whether that changed the context.
+
+        `begins` tells that the row may begin something: a prompt or a response may go back or start anew, while a
+        tool's late result and an attachment may not.
+        """
+        if parent is None:
+            return False
+        if not parent:
+            if agent.rooted is None:
+                agent.rooted = True
+            if not begins or agent is not self._main or not agent.responses:
+                return False
+            self._new_conversation(agent)
+            return True
+        place = self._rows.get(parent)
+        if place is None:
+            if agent.rooted is None:
+                agent.rooted = False
+            return False
+        if place.context is agent.context or not begins or place.key != self._key(agent):
+            return False
+        if place.context.root:
+            self._new_conversation(agent)
+            self._place(parent, agent)
+        else:
+            agent.go_to(place.context, place.parts)
+        return True
+
+    def _link(self, event: Link) -> AgentState | None:
+        agent = self._owner(event)
+        uuid, place = event.uuid, self._rows.get(event.parent) if event.parent else None
+        if uuid is None or uuid in self._rows:
+            return None
+        if place is not None:
+            _put(self._rows, uuid, place, _ROWS)
+            return None
+        self._follow(agent, event.parent, begins=False)
+        if event.parent == "" and agent is self._main and agent.responses:
+            context = agent.fresh()
+            context.root = True
+            _put(self._rows, uuid, _Place(None, context, 0), _ROWS)
+        else:
+            self._place(uuid, agent)
         return None
 
-    def _compaction(self, event: Compaction) -> _Agent | None:
+    # -- responses ---------------------------------------------------------------------------------------------------
+
+    def _response(self, event: Response) -> AgentState | None:
+        if not self._same_session(event):
+            return None
+        agent, uuid = self._owner(event), event.uuid
+        known_row = uuid is not None and uuid in self._rows
+        identity = event.message_id or event.usage or uuid
+        new = agent.current is None or identity != agent.current
+        if new and self._counted(event):
+            if uuid is not None and not known_row:
+                self._follow(agent, event.parent, begins=True)
+                self._place(uuid, agent)
+            return None
+        if not known_row:
+            self._follow(agent, event.parent, begins=True)
+        if new:
+            agent.begin(identity)
+            if agent is self._main:
+                self._turn_responses += 1
+        if event.model and event.model != agent.model and _is_other(event.model, agent.model):
+            agent.model = event.model
+        changed = event.usage is not None and self._count(agent, event.usage, event.source)
+        if event.content and not known_row and not (event.usage is None and agent.kept(uuid)):
+            agent.add("response", event.content)
+        if event.stop_reason is not None:
+            agent.stop(event.stop_reason)
+        self._place(uuid, agent)
+        return agent if changed else None
+
+    def _same_session(self, event: Response) -> bool:
+        """Enter a response's session; a late subagent's of an old session does not count."""
+        session_id = event.session_id
+        if session_id is None or session_id == self.session_id:
+            return True
+        if self.session_id is not None and event.agent is not None:
+            return False
+        self._enter(session_id, keep=event.parent is not None and event.parent in self._rows)
+        return True
+
+    def _counted(self, event: Response) -> bool:
+        """Tell whether a response that is not the current one was counted before: an old row, or a copy."""
+        identity = event.message_id
+        if identity is None:
+            return False
+        if identity in self._seen:
+            known = self._seen[identity]
+            return known is None or event.request_id is None or known == event.request_id
+        _put(self._seen, identity, event.request_id, _IDS)
+        return False
+
+    def _count(self, agent: AgentState, usage: Any, source: str) -> bool:
+        if not agent.count(usage, source):
+            return False
+        if usage.context_tokens > self._windows.of(agent.model).tokens:
+            self._windows.accepted(agent.model, usage.context_tokens)
+        return True
+
+    def _delta(self, event: UsageDelta) -> AgentState | None:
         agent = self._agent(event.agent)
-        first, post = agent.first_input, event.post_tokens
+        if agent.current is None:
+            return None
+        usage = event.usage
+        changed = False
+        if usage is not None and usage.context_tokens and agent.context.message_id != agent.current:
+            changed = self._count(agent, usage, "delta")
+        elif usage is not None:
+            changed = agent.output(usage.output_tokens)
+        if event.stop_reason is not None:
+            agent.stop(event.stop_reason)
+        return agent if changed else None
+
+    def _appended(self, event: Appended) -> AgentState | None:
+        if event.uuid is not None and event.uuid in self._rows:
+            return None
+        agent = self._owner(event)
+        moved = self._follow(agent, event.parent, begins=event.kind == "user" and not _is_result(event.content))
+        if not agent.responses:
+            self._open(agent, event, agent.opening)
+        if event.kind != "attachment" or agent.context.source != "boundary":
+            agent.add(event.kind, event.content)
+        self._place(event.uuid, agent)
+        return agent if moved else None
+
+    def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:
+        if event.kind == "attachment":
+            opening.attachment(event.content)
+        else:
+            opening.prompt(sum(piece.counts.chars for piece in pieces("user", event.content, agent.names)))
+
+    # -- what makes the context smaller, or refuses it ---------------------------------------------------------------
+
+    def _compaction(self, event: Compaction) -> AgentState | None:
+        if event.uuid is not None and event.uuid in self._rows:
+            return None
+        agent = self._owner(event)
+        self._follow(agent, event.parent or None, begins=True)
+        self._compact(agent, event.pre_tokens, event.post_tokens)
+        agent.preserved, agent.wait_summary = event.preserved, True
+        threshold = auto_compact_threshold(*self._limits(agent))
+        if event.trigger == "auto" and event.pre_tokens and threshold and event.pre_tokens < FAR_BELOW * threshold:
+            self._windows.doubt(agent.model)
+        self._place(event.uuid, agent)
+        return agent
+
+    def _limits(self, agent: AgentState) -> tuple[int, int]:
+        window = self._windows.of(agent.model).tokens
+        return window, window if self.auto_compact_window is None else self.auto_compact_window
+
+    def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
+        agent.before = self._snapshot(agent, "snapshot") if agent.context.tokens is not None else None
+        before = pre_tokens if pre_tokens is not None else agent.context.tokens
         agent.forget()
         agent.compactions += 1
-        agent.pre = event.pre_tokens
-        if first is not None and post is not None:
-            agent.tokens, agent.accuracy, agent.source = first + post, "rough", "boundary"
-        return agent
+        agent.pre, agent.helped = before, None
+        context = agent.context
+        context.tokens, context.accuracy = agent.after_compaction(post_tokens)
+        context.source = "boundary"
+        for estimator in agent.estimators.values():
+            estimator.compacted(post_tokens)
 
-    def _summary(self, event: Summary) -> _Agent | None:
-        del event
-        return None
+    def _summary(self, event: Summary) -> AgentState | None:
+        if event.uuid is not None and event.uuid in self._rows:
+            return None
+        agent = self._owner(event)
+        alone = not agent.wait_summary
+        if alone:
+            self._compact(agent, None, None)
+        agent.wait_summary = False
+        self._place(event.uuid, agent)
+        return agent if alone else None
 
-    def _reset(self, event: Reset) -> _Agent | None:
-        del event
-        self._start_over()
-        return self._main
-
-    def _turn_end(self, event: TurnEnd) -> _Agent | None:
-        if event.session_id and event.session_id != self.session_id:
-            if self.session_id is not None:
-                self._start_over()
-            self.session_id = event.session_id
-        for model, tokens in event.windows.items():
-            self._windows[model] = Window(tokens, "model_usage")
-        main, responses, self._turn_responses = self._main, self._turn_responses, 0
-        if event.terminal_reason == "prompt_too_long":
-            main.overflows += 1
-        usage = event.last_call or (event.usage if responses == 1 else None)
-        if usage is not None and usage.context_tokens and main.accuracy != "exact" and responses:
-            self._measured(main, usage, "result")
-        elif usage is not None and usage.output_tokens and responses:
-            main.output = max(main.output or 0, usage.output_tokens)
-        return main
-
-    def _refusal(self, event: Refusal) -> _Agent | None:
+    def _refusal(self, event: Refusal) -> AgentState | None:
         agent = self._agent(event.agent)
         agent.overflows += 1
         if event.maximum:
-            self._windows[agent.model] = Window(event.maximum, "api_error")
+            self._windows.learn(agent.model, event.maximum, "api_error")
         return agent
 
-    def _subagent(self, event: SubagentStart) -> _Agent | None:
-        if event.tool_use_id:
-            self._agent(event.tool_use_id).agent_id = event.agent_id
+    # -- turns and reports -------------------------------------------------------------------------------------------
+
+    def _turn_end(self, event: TurnEnd) -> AgentState | None:
+        self._enter(event.session_id, keep=False)
+        self._windows.reported(event.windows)
+        main, responses, self._turn_responses = self._main, self._turn_responses, 0
+        for estimator in main.estimators.values():
+            estimator.turn(event.usage)
+        if event.terminal_reason == "prompt_too_long":
+            main.overflows += 1
+        if not responses or main.current is None:
+            return main
+        single = responses == 1 and (event.num_turns is None or event.num_turns <= 1)
+        usage = event.last_call or (event.usage if single else None)
+        if usage is None:
+            return main
+        if main.context.message_id == main.current:
+            if usage.context_tokens == main.context.tokens:
+                main.output(usage.output_tokens)
+        elif usage.context_tokens:
+            self._count(main, usage, "result")
+        return main
+
+    def _report(self, event: WindowReport) -> AgentState | None:
+        model = event.model or self._main.model
+        if event.window and self._windows.learn(model, event.window, "context_usage"):
+            return self._main
         return None
 
-    def _report(self, event: WindowReport) -> _Agent | None:
-        if event.window:
-            self._windows.setdefault(self._main.model, Window(event.window, "context_usage"))
-        return self._main
+    def _total(self, event: TotalTokens) -> AgentState | None:
+        main = self._main
+        if event.model:
+            main.model = event.model
+        main.responses += 1
+        for estimator in main.estimators.values():
+            estimator.total(event)
+        return main
 
 
-_HANDLERS: Mapping[type, Callable[[ContextTracker, Any], _Agent | None]] = {
+def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Put a value into a table that holds no more than so many; the oldest leaves."""
+    if len(table) >= most and key not in table:
+        del table[next(iter(table))]
+    table[key] = value
+
+
+def _is_call(key: str) -> bool:
+    return key.startswith(("toolu_", "call_"))
+
+
+def _is_result(content: Any) -> bool:
+    if not isinstance(content, list) or not content:
+        return False
+    return any(field(block, "tool_use_id") is not None for block in content)
+
+
+def _is_other(model: str, known: str | None) -> bool:
+    """Tell whether a response's model is another than the one that was asked for by a longer or shorter name."""
+    return known is None or plain_name(model) != plain_name(known) or "[" not in known
+
+
+_HANDLERS: Final[Mapping[type, Callable[[ContextTracker, Any], AgentState | None]]] = {
     SessionStart: ContextTracker._session,
     Response: ContextTracker._response,
     UsageDelta: ContextTracker._delta,
     Appended: ContextTracker._appended,
+    Link: ContextTracker._link,
     Compaction: ContextTracker._compaction,
     Summary: ContextTracker._summary,
     Reset: ContextTracker._reset,
@@ -289,4 +549,5 @@ _HANDLERS: Mapping[type, Callable[[ContextTracker, Any], _Agent | None]] = {
     Refusal: ContextTracker._refusal,
     SubagentStart: ContextTracker._subagent,
     WindowReport: ContextTracker._report,
+    TotalTokens: ContextTracker._total,
 }

@@ -4,15 +4,18 @@ The first source that answers wins::
 
     config → a refusal by the API → model_usage → get_context_usage → suffix or beta → table → 200,000, a guess
 
-Sources differ in how much they know: the API's refusal states the limit that the next request meets, the CLI's
-`model_usage` is what the CLI goes by, names and tables age. A request that was accepted above the window refutes it:
-the window is then at least that request, and doubtful.
+Sources differ in what they know: the API's refusal states the limit that the next request meets, the CLI's
+`model_usage` is what the CLI goes by, names and tables age. What a source said sticks to the model, under a plain
+form of its name, so that an alias, a dated name, a Bedrock id and a Vertex id are one model.
+
+A request that was accepted above the window refutes the source: the window is then at least that request, and
+doubtful.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 DEFAULT_WINDOW: Final = 200_000
@@ -23,17 +26,23 @@ OPENAI_WINDOW: Final = 128_000
 """The guess for a model of an OpenAI-compatible server, in tokens."""
 AUTO_COMPACT_BUFFER: Final = 33_000
 """What the CLI keeps free where it compacts proactively, in tokens."""
+FAR_BELOW: Final = 0.8
+"""An automatic compaction below this share of its threshold makes the window doubtful."""
 
 SOURCES: Final = ("config", "api_error", "model_usage", "context_usage", "suffix", "beta", "table", "guess")
 """Names of the sources, the strongest first."""
+_RANK: Final = {name: rank for rank, name in enumerate(SOURCES)}
 
 _TABLE: Final = (
-    (re.compile(r"(?:opus|sonnet|haiku|fable)-(?:[5-9]|\d\d)(?!\d)(?!-\d{1,2}(?!\d))"), LONG_WINDOW),
-    (re.compile(r"opus-4-(?:[6-9]|\d\d)(?!\d)"), LONG_WINDOW),
-    (re.compile(r"sonnet-4-(?:[6-9]|\d\d)(?!\d)"), DEFAULT_WINDOW),
+    (re.compile(r"(?:opus|sonnet)-(?:[5-9]|[1-9]\d)(?!\d)"), LONG_WINDOW),
+    (re.compile(r"opus-4-(?:[6-9]|[1-9]\d)(?!\d)"), LONG_WINDOW),
     (re.compile(r"claude"), DEFAULT_WINDOW),
 )
-_SUFFIX: Final = re.compile(r"\[1m\]|\(1M context\)", re.IGNORECASE)
+"""Windows by name, the first match wins; the names are in their plain form."""
+_LONG: Final = re.compile(r"\[1m\]|\(1m context\)", re.IGNORECASE)
+_NOISE: Final = re.compile(
+    r"\s*(?:\[1m\]|\(1m context\))|@\d+$|-v\d+(?::\d+)?$|-v\d+@\d+$|-(?:20\d{6}|latest)$", re.IGNORECASE
+)
 
 
 class Window(NamedTuple):
@@ -47,14 +56,120 @@ class Window(NamedTuple):
     """Whether something was seen that this window does not explain."""
 
 
+def plain_name(model: str) -> str:
+    """Return a model's name without provider, version, date and window suffix."""
+    name = model.strip().lower()
+    start = name.rfind("claude")
+    name = name[start:] if start > 0 else name
+    before = None
+    while before != name:
+        before, name = name, _NOISE.sub("", name)
+    return name
+
+
 def from_name(model: str | None, betas: Sequence[str] = ()) -> Window:
     """Tell a model's window from its name alone; ids of Bedrock and Vertex work too."""
-    name = model or ""
-    if _SUFFIX.search(name):
+    if model and _LONG.search(model):
         return Window(LONG_WINDOW, "suffix")
     if any(beta.startswith("context-1m") for beta in betas):
         return Window(LONG_WINDOW, "beta")
+    name = plain_name(model) if model else ""
     for pattern, tokens in _TABLE:
         if pattern.search(name):
             return Window(tokens, "table")
     return Window(DEFAULT_WINDOW, "guess")
+
+
+class Windows:
+    """What was learned about models' windows; `of` answers for one model.
+
+    Args:
+        configured: the window from the configuration, which wins over all others; `None` or ≤ 0 for none.
+        betas: beta features that the requests ask for.
+    """
+
+    __slots__ = ("_answers", "_at_least", "_betas", "_configured", "_doubtful", "_learned")
+
+    def __init__(self, configured: int | None = None, betas: Sequence[str] = ()) -> None:
+        self._configured = configured if configured and configured > 0 else None
+        self._betas = tuple(betas)
+        self._learned: dict[str, Window] = {}
+        self._at_least: dict[str, int] = {}
+        self._doubtful: set[str] = set()
+        self._answers: dict[str | None, Window] = {}
+
+    def of(self, model: str | None) -> Window:
+        """Return the window of a model; never fails, a guess says that it is one."""
+        answer = self._answers.get(model)
+        if answer is None:
+            answer = self._answers[model] = self._answer(model)
+        return answer
+
+    def _answer(self, model: str | None) -> Window:
+        name = plain_name(model) if model else ""
+        window = from_name(model, self._betas)
+        learned = self._learned.get(name)
+        if learned is not None and _RANK[learned.source] <= _RANK[window.source]:
+            window = learned
+        if self._configured is not None:
+            window = Window(self._configured, "config")
+        seen = self._at_least.get(name, 0)
+        if seen > window.tokens:
+            tokens = window.tokens if window.source == "config" else max(seen, LONG_WINDOW)
+            return Window(tokens, window.source, doubtful=True)
+        return window._replace(doubtful=name in self._doubtful)
+
+    def learn(self, model: str | None, tokens: int, source: str) -> bool:
+        """Take a source's answer for a model; return whether it says something new. A weaker source changes nothing."""
+        name = plain_name(model) if model else ""
+        known = self._learned.get(name)
+        if tokens <= 0 or (known is not None and _RANK[known.source] < _RANK[source]):
+            return False
+        if known == (tokens, source, False):
+            return False
+        self._learned[name] = Window(tokens, source)
+        if source == "api_error":
+            self._at_least.pop(name, None)
+        self._answers.clear()
+        return True
+
+    def named(self, model: str) -> None:
+        """Remember that a model was asked for with a window suffix, which the API's answers do not repeat."""
+        window = from_name(model)
+        if window.source == "suffix":
+            self.learn(model, window.tokens, "suffix")
+
+    def asked(self, betas: Sequence[str]) -> None:
+        """Remember beta features of the requests."""
+        if betas and tuple(betas) != self._betas:
+            self._betas = tuple(dict.fromkeys((*self._betas, *betas)))
+            self._answers.clear()
+
+    def reported(self, windows: Mapping[str, int]) -> bool:
+        """Take the CLI's windows by model (`model_usage`); return whether one of them is new."""
+        news = [self.learn(model, tokens, "model_usage") for model, tokens in windows.items()]
+        return any(news)
+
+    def accepted(self, model: str | None, tokens: int) -> None:
+        """Take notice of an accepted request; one above the window refutes it."""
+        if tokens > self.of(model).tokens:
+            name = plain_name(model) if model else ""
+            self._at_least[name] = max(tokens, self._at_least.get(name, 0))
+            self._answers.clear()
+
+    def doubt(self, model: str | None) -> None:
+        """Mark a model's window as doubtful, e.g. after an automatic compaction far below its threshold."""
+        self._doubtful.add(plain_name(model) if model else "")
+        self._answers.clear()
+
+
+def auto_compact_threshold(window: int, auto_compact_window: int | None) -> int | None:
+    """Return where a proactive CLI compacts, in tokens; `None` where it waits for the API's refusal.
+
+    `auto_compact_window` is `CLAUDE_CODE_AUTO_COMPACT_WINDOW`, without which the CLI reports a threshold but does not
+    act on it.
+    """
+    if auto_compact_window is None:
+        return None
+    threshold = min(auto_compact_window, window) - AUTO_COMPACT_BUFFER
+    return threshold if threshold > 0 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mala_context.events import Appended, Events, Reset, Response, SubagentStart, Summary, WindowReport
+from mala_context.events import Appended, Events, Link, Reset, Response, SubagentStart, Summary, WindowReport
 from mala_context.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
 from mala_context.readers.stream_json import error_text, read_stream_json
 
@@ -22,7 +22,9 @@ def read_row(row: Any) -> Events:
         if "session_id" in row and "sessionId" not in row:
             return read_stream_json(row)
         reader = _ROWS.get(row.get("type"))
-        return reader(row) if reader else ()
+        if reader is not None:
+            return reader(row)
+        return _link(row) if "parentUuid" in row else ()
     except Exception:  # noqa: BLE001  (a row that we do not understand is data, not an error)
         return ()
 
@@ -38,13 +40,19 @@ SIDECHAIN = "sidechain"
 """Agent of sidechain rows that name none (old CLIs); the tracker tells their chains apart by their parents."""
 
 
+def _parent(row: Mapping[str, Any]) -> str | None:
+    """Return the id of the row before; empty for a root, `None` where the row does not say."""
+    parent = row.get("parentUuid", False)
+    return "" if parent is None else text(parent)
+
+
 def _assistant(row: Mapping[str, Any]) -> Events:
     get = row.get
     message = mapping(get("message"))
     agent, session_id = _agent(row), text(get("sessionId"))
     if message.get("model") == "<synthetic>" or get("isApiErrorMessage") is True:
         found = refusal(get("errorDetails"), agent, session_id)
-        return found or error_text(message.get("content"), agent, session_id)
+        return found or error_text(message.get("content"), agent, session_id) or _link(row)
     return (
         Response(
             agent,
@@ -55,7 +63,7 @@ def _assistant(row: Mapping[str, Any]) -> Events:
             message.get("content") or (),
             text(message.get("stop_reason")),
             text(get("uuid")),
-            text(get("parentUuid")),
+            _parent(row),
             "row",
             text(get("requestId")),
         ),
@@ -66,7 +74,7 @@ def _user(row: Mapping[str, Any]) -> Events:
     get = row.get
     agent, session_id = _agent(row), text(get("sessionId"))
     content = mapping(get("message")).get("content")
-    uuid, parent = text(get("uuid")), text(get("parentUuid"))
+    uuid, parent = text(get("uuid")), _parent(row)
     if get("isCompactSummary") is True:
         return (Summary(agent, session_id, content, uuid, parent),)
     appended = Appended(agent, session_id, "user", content, uuid, parent)
@@ -84,7 +92,7 @@ def _system(row: Mapping[str, Any]) -> Events:
     session_id = text(get("sessionId"))
     subtype = get("subtype")
     if subtype == "compact_boundary":
-        parent = text(get("logicalParentUuid")) or text(get("parentUuid"))
+        parent = text(get("logicalParentUuid"))
         meta = mapping(get("compactMetadata"))
         return (boundary(meta, _agent(row), session_id, uuid=text(get("uuid")), parent=parent),)
     if subtype == "local_command":
@@ -92,8 +100,8 @@ def _system(row: Mapping[str, Any]) -> Events:
         if isinstance(content, str) and "Context Usage" in content:
             found = parse_context_text(content)
             if found:
-                return (WindowReport(session_id, found[1], found[0]),)
-    return ()
+                return (WindowReport(session_id, found[1], found[0]), *_link(row))
+    return _link(row)
 
 
 def _progress(row: Mapping[str, Any]) -> Events:
@@ -103,13 +111,19 @@ def _progress(row: Mapping[str, Any]) -> Events:
         return (Reset(session_id, "clear", text(row.get("uuid"))),)
     agent, call = text(data.get("agentId")), text(row.get("parentToolUseID"))
     if agent and call:
-        return (SubagentStart(session_id, agent, call),)
-    return ()
+        return (SubagentStart(session_id, agent, call), *_link(row))
+    return _link(row)
+
+
+def _link(row: Mapping[str, Any]) -> Events:
+    get = row.get
+    uuid = text(get("uuid"))
+    return (Link(_agent(row), text(get("sessionId")), uuid, _parent(row)),) if uuid else ()
 
 
 def _attachment(row: Mapping[str, Any]) -> Events:
     get = row.get
-    uuid, parent = text(get("uuid")), text(get("parentUuid"))
+    uuid, parent = text(get("uuid")), _parent(row)
     return (Appended(_agent(row), text(get("sessionId")), "attachment", get("attachment"), uuid, parent),)
 
 

@@ -1,0 +1,230 @@
+"""The state behind each agent's snapshot.
+
+A `Context` is what an agent's conversation is known to hold: the counts of one response, its base, and the
+`Interval` of what came after. Base and interval move together or not at all: a response without counts (zero usage,
+an interrupted stream) stays in the interval, as text, until its counts come by another way; then the interval is
+cut where that response began. Going back to an earlier point of the conversation means taking an earlier context,
+cut where that point was.
+"""
+
+from __future__ import annotations
+
+from mala_context.estimators import ESTIMATORS, Estimator
+from mala_context.measure import REANNOUNCED, Names, field
+from mala_context.projection import Interval, Ratios
+from mala_context.snapshot import ContextSnapshot
+from mala_context.usage import Usage
+
+_KEEP_NAMES = 1_024
+
+
+class Context:
+    """A base, which one response's counts made, and what came after it."""
+
+    __slots__ = ("accuracy", "cut", "interval", "message_id", "model", "output", "root", "source", "tokens", "usage")
+
+    def __init__(self, interval: Interval) -> None:
+        self.interval = interval
+        self.tokens: int | None = None
+        self.output: int | None = None
+        self.accuracy = "unknown"
+        self.source: str | None = None
+        self.message_id: object = None
+        self.model: str | None = None
+        self.usage: Usage | None = None
+        self.cut = False
+        """Whether the answer was cut by max_tokens, and so never entered the context."""
+        self.root = False
+        """Whether a new conversation would begin here."""
+
+    def prefix(self, parts: int) -> Context:
+        """Return this context as it was when its interval had so many parts."""
+        new = Context(self.interval.prefix(parts))
+        for name in self.__slots__:
+            if name != "interval":
+                setattr(new, name, getattr(self, name))
+        return new
+
+
+class Opening:
+    """The messages of a session's first request: what a compaction's estimate has to take out of it."""
+
+    __slots__ = ("attachment_chars", "known", "prompt_chars")
+
+    def __init__(self) -> None:
+        self.prompt_chars = 0
+        self.attachment_chars: int | None = None
+        self.known = False
+
+    def prompt(self, chars: int) -> None:
+        """Add a prompt before the first response."""
+        self.prompt_chars += chars
+        self.known = True
+
+    def attachment(self, attachment: object) -> None:
+        """Add an attachment before the first response; only its `rendered` form can be counted."""
+        if field(attachment, "type") in REANNOUNCED:
+            rendered = field(attachment, "rendered")
+            if isinstance(rendered, str):
+                self.attachment_chars = (self.attachment_chars or 0) + len(rendered)
+
+
+class AgentState:
+    """All that is known of one agent."""
+
+    __slots__ = (
+        "agent_id",
+        "before",
+        "begun",
+        "compactions",
+        "context",
+        "current",
+        "estimators",
+        "first_input",
+        "helped",
+        "model",
+        "names",
+        "opening",
+        "overflows",
+        "pre",
+        "preserved",
+        "ratios",
+        "resets",
+        "responses",
+        "rooted",
+        "tool_use_id",
+        "wait_summary",
+    )
+
+    def __init__(self, agent_id: str | None = None, tool_use_id: str | None = None, model: str | None = None) -> None:
+        self.agent_id = agent_id
+        self.tool_use_id = tool_use_id
+        self.model = model
+        self.responses = self.compactions = self.overflows = self.resets = 0
+        self.first_input: int | None = None
+        self.opening = Opening()
+        self.rooted: bool | None = None
+        self.names: Names = {}
+        self.ratios = Ratios()
+        self.estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
+        self.helped: bool | None = None
+        self.before: ContextSnapshot | None = None
+        self.pre: int | None = None
+        self.preserved: frozenset[str] = frozenset()
+        self.wait_summary = False
+        self.current: object = None
+        self.begun = 0
+        self.context = self.fresh()
+
+    def fresh(self) -> Context:
+        """Return a context of which nothing is known."""
+        if len(self.names) > _KEEP_NAMES:
+            for key in list(self.names)[: _KEEP_NAMES // 2]:
+                del self.names[key]
+        return Context(Interval(self.names, self.ratios, self.model))
+
+    def forget(self) -> None:
+        """Know nothing of the context until the next response; counts of the session stay."""
+        self.leave(None)
+        self.context = self.fresh()
+        self.current, self.begun = None, 0
+
+    def leave(self, growth: int | None, parts: int | None = None) -> None:
+        """Close the interval, or its first parts, and learn from it where the growth of the request is known."""
+        context, interval = self.context, self.context.interval
+        if interval.closed:
+            return
+        parts = len(interval) if parts is None else parts
+        interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
+        chars = interval.chars(parts)
+        for estimator in self.estimators.values():
+            estimator.text(chars)
+
+    def go_to(self, context: Context, parts: int) -> None:
+        """Go back to an earlier context, as it was when it had so many parts."""
+        self.leave(None)
+        self.context = context.prefix(parts)
+        self.current, self.begun = context.message_id, parts
+
+    def kept(self, uuid: str | None) -> bool:
+        """Tell whether a response without counts is one that a compaction kept and wrote again after its boundary."""
+        return self.context.source == "boundary" or (uuid is not None and uuid in self.preserved)
+
+    def stop(self, reason: str) -> None:
+        """Take the current response's reason to stop: an answer cut by max_tokens does not enter the context."""
+        if self.context.message_id is not None and self.context.message_id == self.current:
+            self.context.cut = reason == "max_tokens"
+
+    def begin(self, identity: object) -> None:
+        """Start a response; its parts follow."""
+        self.current = identity
+        self.begun = len(self.context.interval)
+        self.responses += 1
+
+    def add(self, kind: str, content: object) -> None:
+        """Hold a part; a part of the base's own response counts as its answer, of a later one as text."""
+        if kind == "response" and self.context.message_id != self.current:
+            kind = "answer"
+        self.context.interval.add(kind, content)
+
+    def count(self, usage: Usage, source: str) -> bool:
+        """Take the current response's counts; return whether they changed anything."""
+        context = self.context
+        if context.message_id is None or context.message_id != self.current:
+            return self._rebase(usage, source)
+        known = context.usage
+        output = max(context.output or 0, usage.output_tokens)
+        if known is not None and usage.context_tokens == context.tokens and output == context.output:
+            return False
+        now = Usage(usage.input_tokens, usage.cache_creation_tokens, usage.cache_read_tokens, output)
+        self._feed(known, now)
+        context.tokens, context.output, context.usage = usage.context_tokens, output, now
+        context.accuracy, context.source = "exact", source
+        return True
+
+    def output(self, tokens: int) -> bool:
+        """Take the current response's real output; return whether it changed anything."""
+        context = self.context
+        known = context.usage
+        if known is None or context.message_id != self.current or tokens <= known.output_tokens:
+            return False
+        now = Usage(known.input_tokens, known.cache_creation_tokens, known.cache_read_tokens, tokens)
+        self._feed(known, now)
+        context.output, context.usage = tokens, now
+        return True
+
+    def _rebase(self, usage: Usage, source: str) -> bool:
+        old, tokens = self.context, usage.context_tokens
+        interval = old.interval.split(self.begun, self.model)
+        same = old.accuracy == "exact" and old.tokens is not None and old.model == self.model
+        self.leave(tokens - old.tokens if same and old.tokens is not None else None, self.begun)
+        self.context = context = Context(interval)
+        context.message_id, context.model = self.current, self.model
+        context.tokens, context.output, context.usage = tokens, usage.output_tokens, usage
+        context.accuracy, context.source = "exact", source
+        self._feed(None, usage)
+        if self.first_input is None and self.responses == 1 and self.rooted is not False:
+            self.first_input = tokens
+        if self.pre is not None:
+            self.helped, self.pre = tokens < 0.9 * self.pre, None
+        self.preserved = frozenset()
+        return True
+
+    def _feed(self, before: Usage | None, now: Usage) -> None:
+        for estimator in self.estimators.values():
+            estimator.counted(before, now)
+
+    def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
+        """Estimate the next request right after a compaction, in tokens, and say how well it is known.
+
+        `post_tokens` is the CLI's chars/4 of the messages that remain. What else a request holds is what the session's
+        first one held besides its prompt; the attachments that the CLI announces again are in both.
+        """
+        first, opening = self.first_input, self.opening
+        if first is None or post_tokens is None:
+            return None, "unknown"
+        if not opening.known or opening.attachment_chars is None:
+            return first + post_tokens, "rough"
+        per_token = self.ratios.chars_per_token(self.model)
+        remaining = 4 * post_tokens - opening.attachment_chars
+        return max(1, round(first - opening.prompt_chars / per_token + remaining / per_token)), "estimate"
