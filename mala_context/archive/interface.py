@@ -128,3 +128,7 @@ class PieceStore(ABC):
     @abstractmethod
     def list(self) -> Sequence[StoredFile]:
         """Return every published file of every session in the order of their names."""
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the sessions in which a killed writer may have left something; locking one drops it."""
+        return []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import PieceStore
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.records import Piece
+    from mala_context.archive.retention import Limits, PruneResult
 
 MODES = ("incremental", "full")
 COMPRESSIONS = ("none", "zstd")
@@ -38,7 +39,8 @@ class TranscriptArchive:
     """Keeps what compaction throws away.
 
     Args:
-        directory: where to keep pieces, an absolute path; by default the archives of `repo_path` in the runs directory.
+        directory: where to keep pieces; a relative path is one below `repo_path`, else below the working directory. By
+            default it is the archives of `repo_path` in the runs directory.
         repo_path: the repository whose sessions these are.
         store: another store of pieces than local files.
         mode: `incremental` (each piece is what the transcript gained) or `full` (each is a whole copy).
@@ -74,7 +76,7 @@ class TranscriptArchive:
         self.warn_bytes = warn_bytes
         self.timeout = timeout
         self.repo_path = repo_path
-        self._directory = None if directory is None else os.path.abspath(os.fspath(directory))
+        self._directory = None if directory is None else _absolute(os.fspath(directory), repo_path)
         self._store = store
         self._warned = False
         self._attempts: set[str] = set()
@@ -94,6 +96,10 @@ class TranscriptArchive:
         from mala_context.archive.writer import LocalStore
 
         if self._directory is not None:
+            if "://" in self._directory:
+                from mala_context.archive.directory import refuse
+
+                refuse(self._directory, "no store is installed for such an address")
             self._store = LocalStore(self._directory)
             return self._store
         assert self.repo_path is not None  # noqa: S101  # the constructor saw to it
@@ -153,6 +159,141 @@ class TranscriptArchive:
             self._attempts.add(sid)
         self._check_size()
         return result
+
+    def archive_side_files(
+        self, transcript_path: str, session_id: object, *, trigger: str = "session_end", final: bool = False
+    ) -> list[ArchiveResult]:
+        """Archive what lies beside a transcript: subagents' transcripts and the files that rows name.
+
+        Returns a result for each subagent's transcript that was looked at. One that cannot be read is a WARNING.
+        Raises like `archive` where writing is impossible.
+        """
+        from mala_context.archive import side_files
+        from mala_context.errors import InvalidSessionIdError, TranscriptError
+
+        sid = layout.check_session_id(session_id)
+        found = list(side_files.walk(transcript_path))
+        results = []
+        for name, path in found:
+            subagent = side_files.subagent_of(name)
+            if subagent is None or self._is_current(path, sid, subagent):
+                continue
+            try:
+                results.append(self.archive(path, sid, trigger=trigger, subagent=subagent, final=final))
+            except (TranscriptError, InvalidSessionIdError) as error:
+                log.warning("Subagent's transcript of session %s not archived: %s", sid, error)
+        others = [each for each in found if side_files.subagent_of(each[0]) is None]
+        if others:
+            with self.store(create=True).lock(sid, self.timeout) as files:
+                side_files.keep_side_files(files, others, _now())
+        return results
+
+    def archive_session(
+        self, transcript_path: object, session_id: object, *, trigger: str = "session_end", **fields: Any
+    ) -> list[ArchiveResult]:
+        """Archive the rest of a session that has ended: its transcript to the last byte, and what lies beside it.
+
+        `fields` are further keywords of `archive`. Raises like `archive`.
+        """
+        main = self.archive(transcript_path, session_id, trigger=trigger, final=True, **fields)
+        beside = self.archive_side_files(str(main.transcript), session_id, trigger=trigger, final=True)
+        return [main, *beside]
+
+    def catch_up(
+        self, projects_dirs: Sequence[str] | None = None, *, session_ids: Sequence[str] | None = None
+    ) -> list[ArchiveResult]:
+        """Archive the rest of every session that this archive knows, or of those named; then hold the limits of `keep`.
+
+        Drops what killed writers left. Packs nothing. A session that cannot be archived is a WARNING. Raises
+        `ArchiveUnavailableError` where there is no place for archives.
+        """
+        from mala_context.archive.catch_up import catch_up
+
+        self.drop_leftovers()
+        known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
+        results = list(catch_up(self, known, projects_dirs, time.time()))
+        if self.keep is not None:
+            self.apply_keep(projects_dirs)
+        return results
+
+    def drop_leftovers(self) -> None:
+        """Drop what killed writers left in sessions that nobody writes to now."""
+        from mala_context.errors import ArchiveBusyError
+
+        store = self.store(create=False)
+        for session_id in store.unfinished():
+            try:
+                store.lock(session_id, 0.0).close()
+            except ArchiveBusyError:
+                continue
+
+    def pack(self, session_ids: Sequence[str] | None = None) -> int:
+        """Pack the plain pieces of all sessions, or of those named, with zstd; returns the bytes saved.
+
+        Each piece takes the lock for itself, so that a hook waits for one piece at most. Never call it from a hook.
+        Raises `ArchiveError` where no zstd package is installed, and `OSError` where writing failed.
+        """
+        from mala_context.archive.packing import pack_piece
+
+        saved = 0
+        known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
+        for session_id in known:
+            for piece in self.pieces(session_id):
+                if piece.packed:
+                    continue
+                with self.store(create=False).lock(session_id, self.timeout) as files:
+                    current = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+                    saved += sum(pack_piece(files, each, _now()) for each in current if each.name == piece.name)
+        return saved
+
+    def prune(
+        self,
+        *,
+        days: float | None = None,
+        bytes: int | str | None = None,  # noqa: A002  # the name that `keep` has in mala.yaml
+        sessions: int | None = None,
+        session_ids: Sequence[str] = (),
+        dry_run: bool = True,
+        projects_dirs: Sequence[str] | None = None,
+    ) -> PruneResult:
+        """Remove the sessions past a limit, and those named; in a dry run only say which.
+
+        A session whose transcript is gone stays unless it is named. Raises `ValueError` for what is no limit.
+        """
+        from mala_context.archive.retention import limits
+
+        limit = limits({"days": days, "bytes": bytes, "sessions": sessions})
+        return self._prune(limit, session_ids, projects_dirs, trust_clock=True, dry_run=dry_run)
+
+    def apply_keep(self, projects_dirs: Sequence[str] | None = None) -> PruneResult:
+        """Hold the limits of `keep`, with nobody looking on: see `retention` for what is never removed then."""
+        from mala_context.archive.retention import limits
+
+        return self._prune(limits(self.keep), (), projects_dirs, trust_clock=False, dry_run=False)
+
+    def _prune(
+        self,
+        limit: Limits,
+        named: Sequence[str],
+        projects_dirs: Sequence[str] | None,
+        *,
+        trust_clock: bool,
+        dry_run: bool,
+    ) -> PruneResult:
+        from mala_context.archive.catch_up import transcript_of
+        from mala_context.archive.retention import choose, remove
+
+        sessions = self.sessions()
+        now = time.time_ns()
+        wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock)
+        only = [each for each in wanted.removed if transcript_of(each, self.manifest(each), projects_dirs) is None]
+        plan = choose(sessions, limit, now, named=named, only_copies=only, trust_clock=trust_clock)
+        return plan if dry_run else remove(self.store(create=False), sessions, plan)
+
+    def _is_current(self, path: str, session_id: str, subagent: str) -> bool:
+        from mala_context.archive.catch_up import is_current
+
+        return is_current(path, self.pieces(session_id), subagent)
 
     def note_session(self, session_id: object, transcript_path: str, *, cwd: str | None = None) -> None:
         """Write down that a session runs here, so that `catch_up` archives it even if nothing else is ever called."""
@@ -280,6 +421,14 @@ class TranscriptArchive:
                 log.size_text(used),
                 log.size_text(self.warn_bytes),
             )
+
+
+def _absolute(directory: str, repo_path: str | os.PathLike[str] | None) -> str:
+    """Return a configured directory as an absolute path; an address like `s3://…` stays as it is."""
+    if "://" in directory:
+        return directory
+    expanded = os.path.expanduser(directory)
+    return os.path.abspath(expanded if repo_path is None else os.path.join(os.fspath(repo_path), expanded))
 
 
 def _changing() -> type[Any]:

@@ -284,7 +284,7 @@ class LocalFiles(LocalView, SessionFiles):
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             os.close(fd)
             refuse(self._directory, f"its {name} is not a file of ours")
-        if stat.S_IMODE(status.st_mode) & 0o177:
+        if stat.S_IMODE(status.st_mode) != 0o600:
             os.fchmod(fd, 0o600)
         return fd
 

@@ -1,27 +1,32 @@
 """The contract of a store of pieces, as checks that every store passes: ours, and those that others write.
 
-Parametrise a test with `STORE_CHECKS`; each check is called with a function that returns a new, empty store::
+Parametrise a test with `STORE_CHECKS`; each check is called with a function that returns a new and empty store::
 
     @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
     def test_contract(check, tmp_path):
         check(lambda: MyStore(tmp_path / uuid4().hex))
 
-A check returns nothing and raises `AssertionError` where the store breaks a promise of `mala_context.archive.interface`.
+A check returns nothing and raises `AssertionError` where the store breaks a promise of
+`mala_context.archive.interface`.
 """
+
+# ruff: noqa: D401, S101  # asserting is what these checks are for, and their docstrings are the promises
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mala_context.archive import layout
-from mala_context.archive.interface import PieceStore, SessionFiles, SessionView, Write
 from mala_context.archive.source import digest_of, fill
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveBusyError, InvalidSessionIdError
 
-NewStore = Callable[[], PieceStore]
+if TYPE_CHECKING:
+    from mala_context.archive.interface import PieceStore, SessionView, Write
+
+NewStore = Callable[[], "PieceStore"]
 
 SESSION: Final = "0e2f4a6c-battery"
 OTHER: Final = "0e2f4a6c-battery-2"
@@ -287,6 +292,3 @@ def check_store(new: NewStore) -> None:
             check(new)
         except AssertionError as error:
             raise AssertionError(f"{check.__name__}: {error}") from error
-
-
-__all__ = ["STORE_CHECKS", "PieceStore", "SessionFiles", "check_store"]

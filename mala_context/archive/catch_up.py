@@ -1,0 +1,147 @@
+"""Archiving what nobody archived: the rest of sessions that ended, and how their compactions ended.
+
+The sessions looked after are those that the archive knows, by a piece or by a `session` row. One whose transcript is
+exactly as long as what is archived and was not written to since is passed over without reading it and without
+touching its files, for otherwise it would never grow old.
+
+A process that hosts only a command hook sees PreCompact and nothing after it. So the bytes that a catch-up adds are
+searched for `compact_boundary` rows: each closes the piece that waits for an outcome, or else stands for a compaction
+whose hook was skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from mala_context.archive import log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.source import find_transcript
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from mala_context.archive.interface import SessionView
+    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.records import ArchiveResult, Piece
+    from mala_context.archive.store import TranscriptArchive
+
+IDLE = 60.0
+"""Seconds without a write after which a transcript's last row, newline or not, is taken for its end."""
+
+_NEEDLE = b"compact_boundary"
+_MOST = 1 << 20
+
+
+def transcript_of(session_id: str, manifest: Manifest, projects_dirs: Sequence[str] | None = None) -> str | None:
+    """Return where a session's transcript is now, or `None` where it is gone.
+
+    First where it was when it was last seen, then by its name below the projects directories (it may have moved).
+    """
+    for row in reversed(manifest.rows):
+        path = row.get("transcript")
+        if row.get("row") in {"piece", "session"} and row.get("subagent") is None and isinstance(path, str):
+            if _status(path) is not None:
+                return path
+            break
+    return find_transcript(session_id, projects_dirs=projects_dirs)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def is_current(path: str, pieces: Sequence[Piece], subagent: str | None) -> bool:
+    """Say whether a transcript looks as it did when it was archived last, by its size and time alone."""
+    chains = manifests.chains_of(pieces, subagent)
+    status = _status(path)
+    if not chains or status is None:
+        return False
+    newest = chains[-1][-1]
+    return newest.end == status.st_size and status.st_mtime_ns <= newest.mtime_ns
+
+
+def catch_up(
+    archive: TranscriptArchive, session_ids: Iterable[str], projects_dirs: Sequence[str] | None, now: float
+) -> Iterator[ArchiveResult]:
+    """Archive the rest of each session, one after the other; one that cannot be archived is a WARNING."""
+    from mala_context.errors import ArchiveBusyError, ArchiveError
+
+    for session_id in session_ids:
+        try:
+            with archive.store(create=False).view(session_id) as files:
+                manifest = manifests.parse(files.manifest())
+                pieces = manifests.pieces_of(files.list(), manifest)
+            path = transcript_of(session_id, manifest, projects_dirs)
+            status = None if path is None else _status(path)
+            if path is None or status is None:
+                continue
+            if not is_current(path, pieces, None):
+                result = archive.archive(path, session_id, trigger="catch_up", final=now - status.st_mtime > IDLE)
+                if result.archived:
+                    close_compactions(archive, session_id, os.path.basename(result.path or ""))
+                yield result
+            yield from archive.archive_side_files(path, session_id, trigger="catch_up")
+        except ArchiveBusyError:
+            continue  # somebody is archiving it right now
+        except (ArchiveError, OSError) as error:
+            log.warning("Catching up on session %s failed: %s", session_id, error)
+
+
+def close_compactions(archive: TranscriptArchive, session_id: str, piece: str) -> int:
+    """Give each compaction that a new piece shows its outcome; returns how many there are."""
+    with archive.store(create=False).view(session_id) as files:
+        found = [meta for row in rows_with(files, piece, _NEEDLE) if (meta := boundary(row)) is not None]
+    for meta in found:
+        waiting = archive.manifest(session_id).open_piece()
+        if waiting is not None and waiting.get("name") != piece:
+            archive.record_outcome(session_id, "compacted", piece=waiting["name"], **meta)
+        else:
+            log.warning("Compaction without PreCompact in session %s: archived now, in %s", session_id, piece)
+            archive.record_outcome(session_id, "hook_skipped", piece=piece, **meta)
+    return len(found)
+
+
+def boundary(row: bytes) -> dict[str, Any] | None:
+    """Return what a `compact_boundary` row says of a compaction of the main agent, `None` for other rows."""
+    import json
+
+    try:
+        value = json.loads(row)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or value.get("subtype") != _NEEDLE.decode() or value.get("isSidechain"):
+        return None
+    meta = value.get("compactMetadata")
+    known = meta if isinstance(meta, dict) else {}
+    before, after, trigger = known.get("preTokens"), known.get("postTokens"), known.get("trigger")
+    return {
+        "trigger": trigger if isinstance(trigger, str) else None,
+        "tokens_before": before if isinstance(before, int) else None,
+        "tokens_after": after if isinstance(after, int) else None,
+        "agent": "main",
+    }
+
+
+def rows_with(files: SessionView, name: str, needle: bytes) -> Iterator[bytes]:
+    """Yield the rows of a piece that hold the needle; of a row over 1 MB, which is no boundary, at most its end."""
+    reader = files.open(name)
+    try:
+        rest = b""
+        buffer = bytearray(_MOST)
+        while count := reader.readinto(buffer):
+            data = rest + bytes(buffer[:count])
+            cut = data.rfind(b"\n") + 1
+            rest = data[cut:] if len(data) - cut <= _MOST else data[-len(needle) :]
+            if data.find(needle, 0, cut) >= 0:
+                yield from (row for row in data[:cut].split(b"\n") if needle in row)
+        if needle in rest:
+            yield rest
+    finally:
+        reader.close()

@@ -1,0 +1,76 @@
+"""Packing pieces after the fact: smaller, verified, and at no instant without a whole copy.
+
+The packed file is published beside the plain one, read back and unpacked until its hash is that of the plain bytes,
+and only then the plain file goes. Killed in between, both are there and the plain one counts; the next run verifies
+the packed one again before it believes in it.
+"""
+
+from __future__ import annotations
+
+from mala_context.archive import layout, log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.codecs import Codec
+from mala_context.archive.source import digest_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mala_context.archive.interface import SessionFiles, Write
+    from mala_context.archive.records import Piece
+
+
+def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
+    """Pack one plain piece and return the bytes that this saved; the caller holds the session's lock.
+
+    A piece that is no longer what the manifest says, or whose packed form does not unpack to it, stays plain
+    (WARNING, 0). Raises `ArchiveError` where no zstd package is there and `OSError` where writing failed; the plain
+    piece stays then too.
+    """
+    codec = Codec()
+    digest = _digest(files, piece.name)
+    if piece.sha256 is not None and digest != piece.sha256:
+        log.warning("Piece %s is not what its manifest says: it is left as it is", files.path(piece.name))
+        return 0
+    packed = piece.name + layout.PACKED
+
+    def fill(write: Write) -> None:
+        with_reader = files.open(piece.name)
+        try:
+            codec.compress(with_reader, write, piece.stored)
+        finally:
+            with_reader.close()
+
+    try:
+        files.publish(packed, fill, mtime_ns=piece.mtime_ns)
+    except FileExistsError:
+        if not _unpacks_to(files, codec, packed, digest):
+            files.remove(packed)
+            files.publish(packed, fill, mtime_ns=piece.mtime_ns)
+    if not _unpacks_to(files, codec, packed, digest):
+        files.remove(packed)
+        log.warning("Piece %s does not unpack to what was packed: it stays plain", files.path(piece.name))
+        return 0
+    length = next(each.size for each in files.list() if each.name == packed)
+    row = manifests.new_row("packed", now, piece=piece.name, length=length, sha256=_digest(files, packed))
+    files.append(manifests.dump([row]))
+    files.remove(piece.name)
+    return piece.stored - length
+
+
+def _digest(files: SessionFiles, name: str) -> str:
+    reader = files.open(name)
+    try:
+        return digest_of(reader)[0]
+    finally:
+        reader.close()
+
+
+def _unpacks_to(files: SessionFiles, codec: Codec, packed: str, digest: str) -> bool:
+    from mala_context.errors import ArchiveError
+
+    reader = codec.reader(files.open(packed))
+    try:
+        return digest_of(reader)[0] == digest
+    except ArchiveError:
+        return False
+    finally:
+        reader.close()

@@ -1,0 +1,185 @@
+"""Which sessions may go, as a function of what is there; `TranscriptArchive.prune` then does it.
+
+A session goes whole or stays whole, and its age is that of its newest file. Three things keep one from going:
+
+- it is the only copy: its transcript is gone. Only naming the session lets it go then;
+- it is at work: another process holds its lock (that is seen later, when it is to be removed);
+- the clock is in doubt. An age is a difference of two readings of a clock that may have been set in between. Without
+  somebody who looks at the list first (`apply_keep`), nothing is removed by age unless the archive itself shows that
+  the time before now was lived through: some file must be from the last `days`, but older than an hour. A clock that
+  jumps ahead for a while deletes nothing; after a long holiday the old sessions go an hour later than they could.
+"""
+
+from __future__ import annotations
+
+from mala_context.archive import log
+from mala_context.archive.records import SessionSummary, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.interface import PieceStore
+
+DAY = 86_400 * 1_000_000_000
+WITNESS = 3_600 * 1_000_000_000
+_UNITS = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+
+
+@record
+class Limits:
+    """How much may stay; `None` is no limit."""
+
+    days: float | None = None
+    """Age in days past which a session may go."""
+    bytes: int | None = None
+    """Bytes that all sessions may take; the oldest go first."""
+    sessions: int | None = None
+    """Number of sessions that may stay; the oldest go first."""
+
+
+@record
+class PruneResult:
+    """What `prune` removed, or would remove."""
+
+    removed: tuple[str, ...] = ()
+    """Sessions removed; in a dry run, those that would be."""
+    freed: int = 0
+    """Bytes."""
+    only_copies: tuple[str, ...] = ()
+    """Sessions past a limit that stay because their transcript is gone; name one to remove it."""
+    busy: tuple[str, ...] = ()
+    """Sessions past a limit that stay because somebody writes to them."""
+    clock_in_doubt: bool = False
+    """Whether nothing was removed by age because the clock may have jumped."""
+    dry_run: bool = True
+
+
+def limits(keep: Mapping[str, Any] | None) -> Limits:
+    """Return `keep` of the configuration as limits; raises `ValueError` for what is no limit."""
+    values = dict(keep or {})
+    unknown = values.keys() - {"days", "bytes", "sessions"}
+    if unknown:
+        raise ValueError(f"keep has no {', '.join(sorted(unknown))}; it has days, bytes, sessions")
+    days = values.get("days")
+    sessions = values.get("sessions")
+    for name, value in (("days", days), ("sessions", sessions)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+            raise ValueError(f"keep.{name} is {value!r}; it must be a number from 0")
+    return Limits(days=days, bytes=size(values.get("bytes")), sessions=None if sessions is None else int(sessions))
+
+
+def size(value: object) -> int | None:
+    """Return a number of bytes from a number or a text like `5GB` (1 KB is 1,024 bytes); raises `ValueError`."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str):
+        text = value.strip().upper()
+        number = text.rstrip("BKMGT")
+        unit = text[len(number) :]
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = -1.0
+        if amount >= 0 and unit in _UNITS:
+            return int(amount * _UNITS[unit])
+    raise ValueError(f"{value!r} is no size; write a number of bytes or a text like 5GB")
+
+
+def past_limits(sessions: Iterable[SessionSummary], limit: Limits, now_ns: int) -> list[SessionSummary]:
+    """Return the sessions that a limit asks to go, the oldest first."""
+    oldest_first = sorted(sessions, key=lambda each: (each.newest_ns, each.session_id))
+    count = len(oldest_first)
+    total = sum(each.stored for each in oldest_first)
+    gone = []
+    for each in oldest_first:
+        too_old = limit.days is not None and now_ns - each.newest_ns > limit.days * DAY
+        too_many = limit.sessions is not None and count > limit.sessions
+        too_large = limit.bytes is not None and total > limit.bytes
+        if not (too_old or too_many or too_large):
+            break
+        gone.append(each)
+        count -= 1
+        total -= each.stored
+    return gone
+
+
+def _less(limit: Limits, spared: Sequence[SessionSummary]) -> Limits:
+    """Return what a limit leaves to the others when some sessions stay anyhow."""
+    stored = sum(each.stored for each in spared)
+    return Limits(
+        days=limit.days,
+        bytes=None if limit.bytes is None else max(0, limit.bytes - stored),
+        sessions=None if limit.sessions is None else max(0, limit.sessions - len(spared)),
+    )
+
+
+def clock_is_trusted(sessions: Sequence[SessionSummary], limit: Limits, now_ns: int) -> bool:
+    """Say whether the archive shows that the `days` before now were lived through; see the module's text."""
+    if limit.days is None:
+        return True
+    return any(WITNESS < now_ns - each.newest_ns <= limit.days * DAY for each in sessions)
+
+
+def choose(
+    sessions: Sequence[SessionSummary],
+    limit: Limits,
+    now_ns: int,
+    *,
+    named: Collection[str] = (),
+    only_copies: Collection[str] = (),
+    trust_clock: bool = True,
+) -> PruneResult:
+    """Decide which sessions go: those named, and those past a limit that are not the only copy."""
+    doubt = not trust_clock and not clock_is_trusted(sessions, limit, now_ns)
+    if doubt:
+        limit = Limits(bytes=limit.bytes, sessions=limit.sessions)
+    # Nobody looks on: a session that is at work is no session to remove, however large it has grown.
+    settled = [each for each in sessions if trust_clock or now_ns - each.newest_ns > WITNESS]
+    spared = [each for each in sessions if each not in settled]
+    past = past_limits(settled, _less(limit, spared), now_ns)
+    past_ids = {each.session_id for each in past}
+    chosen = [each for each in sessions if each.session_id in named and each.session_id not in past_ids] + past
+    going = [each for each in chosen if each.session_id in named or each.session_id not in only_copies]
+    going_ids = {each.session_id for each in going}
+    return PruneResult(
+        removed=tuple(each.session_id for each in going),
+        freed=sum(each.stored for each in going),
+        only_copies=tuple(each.session_id for each in past if each.session_id not in going_ids),
+        clock_in_doubt=doubt,
+    )
+
+
+def remove(store: PieceStore, sessions: Sequence[SessionSummary], plan: PruneResult) -> PruneResult:
+    """Remove the sessions of a plan and return what was removed.
+
+    The newest pieces go first and the manifest last, so that what is left by a kill is still a transcript's beginning.
+    """
+    from mala_context.archive.layout import manifest_name
+    from mala_context.errors import ArchiveBusyError
+
+    stored = {each.session_id: each.stored for each in sessions}
+    removed, busy = [], list(plan.busy)
+    for session_id in plan.removed:
+        try:
+            files = store.lock(session_id, 0.0)
+        except ArchiveBusyError:
+            busy.append(session_id)
+            continue
+        with files:
+            names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
+            for name in [*reversed(names), manifest_name(session_id)]:
+                files.remove(name)
+        removed.append(session_id)
+        log.info("Archive of session %s removed (%s)", session_id, log.size_text(stored[session_id]))
+    return PruneResult(
+        removed=tuple(removed),
+        freed=sum(stored[each] for each in removed),
+        only_copies=plan.only_copies,
+        busy=tuple(busy),
+        clock_in_doubt=plan.clock_in_doubt,
+        dry_run=False,
+    )

@@ -1,0 +1,105 @@
+"""What lies beside a transcript and belongs to it: subagents' transcripts and the files that rows name.
+
+The CLI keeps both below a directory that is named like the transcript without its extension:
+`subagents/agent-ID.jsonl`, and `tool-results/…` for results that were too large for the conversation. Subagents'
+transcripts are archived piece by piece like the main one. Every other file is kept once for each content. Only that
+directory is looked at, never a path that a row names, and no link in it is followed: what the agent runs may write
+there.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive import layout, log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.source import Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from mala_context.archive.interface import SessionFiles, Write
+
+DEPTH = 4
+"""Directories deeper than this are not looked into."""
+MOST = 20_000
+"""Files beyond so many are not looked at: that is no CLI's directory any more."""
+
+
+def side_directory(transcript: str) -> str:
+    """Return the directory beside a transcript."""
+    return os.path.splitext(transcript)[0]
+
+
+def walk(transcript: str) -> Iterator[tuple[str, str]]:
+    """Yield the relative name (with `/`) and the path of each regular file beside a transcript, in order."""
+    pending = [("", side_directory(transcript), 0)]
+    seen = 0
+    while pending:
+        prefix, directory, depth = pending.pop()
+        try:
+            with os.scandir(directory) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_symlink():
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if depth < DEPTH:
+                    pending.append((f"{name}/", entry.path, depth + 1))
+            elif entry.is_file(follow_symlinks=False):
+                seen += 1
+                if seen > MOST:
+                    log.warning("More than %d files beside %s: the rest is not archived", MOST, transcript)
+                    return
+                yield name, entry.path
+
+
+def subagent_of(name: str) -> str | None:
+    """Return the id of the subagent whose transcript a relative name is, or `None` for a side file."""
+    folder, _, base = name.rpartition("/")
+    if folder != "subagents" or not base.startswith("agent-") or not base.endswith(".jsonl"):
+        return None
+    return base[len("agent-") : -len(".jsonl")]
+
+
+def keep_side_files(files: SessionFiles, found: list[tuple[str, str]], now: int) -> list[str]:
+    """Keep the files that are new or changed since the manifest's row for them; returns their names in the archive.
+
+    The caller holds the session's lock. A file that cannot be read now is passed over with a WARNING, and tried again
+    the next time. Raises `OSError` where one cannot be written.
+    """
+    from mala_context.errors import TranscriptError
+
+    known = {row.get("path"): row for row in manifests.parse(files.manifest()).of_kind("file")}
+    there = {each.name for each in files.list()}
+    kept = []
+    for name, path in found:
+        try:
+            with Source(path) as source:
+                row = known.get(name, {})
+                same = (row.get("length"), row.get("mtime_ns")) == (source.size, source.mtime_ns)
+                if source.size and not (same and row.get("name") in there):
+                    kept.append(_keep(files, source, name, now))
+        except TranscriptError as error:
+            log.warning("Side file of session %s not archived: %s", files.session_id, error)
+    return kept
+
+
+def _keep(files: SessionFiles, source: Source, name: str, now: int) -> str:
+    digest = ""
+
+    def copy(write: Write) -> str:
+        nonlocal digest
+        digest = source.copy(0, source.size, write)
+        return layout.side_file_name(files.session_id, digest)
+
+    stored, _ = files.publish_named(copy)
+    fields: dict[str, Any] = {"path": name, "name": stored, "length": source.size, "sha256": digest}
+    row = manifests.new_row("file", now, **fields, mtime_ns=source.mtime_ns)
+    files.append(manifests.dump([row]))
+    return stored

@@ -1,0 +1,170 @@
+"""`LocalStore`: the battery, and what only files can get wrong."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from mala_context.archive import layout, writer
+from mala_context.archive.writer import LocalStore
+from mala_context.errors import ArchiveUnavailableError
+from mala_context.testing.battery import STORE_CHECKS, check_store
+
+NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
+
+
+def modes(directory):
+    return [stat.S_IMODE(os.stat(os.path.join(directory, name)).st_mode) for name in os.listdir(directory)]
+
+
+@pytest.fixture
+def new_store(tmp_path):
+    numbers = iter(range(1000))
+    return lambda: LocalStore(str(tmp_path / f"runs{next(numbers)}" / "archives"))
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+def test_local_files_pass_the_battery(check, new_store):
+    check(new_store)
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+def test_a_file_system_without_links_passes_too(check, new_store, monkeypatch):
+    def no_links(*_, **__):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    check(new_store)
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+def test_a_file_system_that_keeps_locks_per_process_passes_too(check, new_store, monkeypatch):
+    monkeypatch.setattr(writer, "_flock", lambda _fd: True)
+    check(new_store)
+
+
+def test_check_store_names_the_promise_that_is_broken(new_store):
+    class Forgetful(LocalStore):
+        def list(self):
+            return ["surprise"]
+
+    with pytest.raises(AssertionError, match="an_unknown_session_is_empty"):
+        check_store(lambda: Forgetful(new_store().location))
+    check_store(new_store)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_files_are_private_from_their_first_byte_whatever_the_umask(new_store, umask):
+    store = new_store()
+    seen = []
+
+    def fill(write):
+        write(b"secret")
+        seen.extend(modes(store.location))
+
+    old = os.umask(umask)
+    try:
+        with store.lock("s1", 1) as files:
+            files.publish(NAME, fill)
+            files.append(b"{}\n")
+    finally:
+        os.umask(old)
+    assert {*seen, *modes(store.location)} == {0o600}
+    for directory in (store.location, os.path.dirname(store.location)):
+        assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+
+
+def test_the_next_writer_drops_what_a_killed_one_left(new_store):
+    store = new_store()
+    with store.lock("s1", 1) as files:
+        files.publish(NAME, lambda write: write(b"kept"))
+    for name in (".tmp-s1.0123456789abcdef", NAME.replace(".000000Z", ".000001Z")):
+        with open(os.path.join(store.location, name), "wb"):
+            pass
+    with open(os.path.join(store.location, ".tmp-s2.0123456789abcdef"), "wb") as file:
+        file.write(b"another session's")
+    assert store.unfinished() == ["s1", "s2"]
+    assert [each.name for each in store.list()] == [NAME]
+    store.lock("s1", 1).close()
+    assert sorted(os.listdir(store.location)) == [".tmp-s2.0123456789abcdef", NAME]
+
+
+def test_an_empty_manifest_is_not_left_behind(new_store):
+    store = new_store()
+    store.lock("s1", 1).close()
+    assert os.listdir(store.location) == []
+
+
+def test_a_lock_on_a_manifest_that_was_deleted_meanwhile_is_not_the_lock(new_store):
+    store = new_store()
+    first = store.lock("s1", 1)
+    os.unlink(os.path.join(store.location, layout.manifest_name("s1")))
+    first.close()
+    with store.lock("s1", 1) as files:
+        files.append(b"{}\n")
+        assert files.manifest() == b"{}\n"
+
+
+def test_links_devices_and_foreign_files_are_no_pieces(new_store, tmp_path):
+    store = new_store()
+    store.lock("s1", 1).close()
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"private")
+    os.symlink(secret, os.path.join(store.location, NAME))
+    os.mkfifo(os.path.join(store.location, NAME.replace(".jsonl", ".txt")))
+    (tmp_path / "notes").write_text("x")
+    with store.lock("s1", 1) as files:
+        assert list(files.list()) == []
+        with pytest.raises(OSError, match=r"symbolic links|not a regular"):
+            files.open(NAME)
+        with pytest.raises(FileNotFoundError):
+            files.open(NAME.replace(".jsonl", ".txt"))
+        with pytest.raises(FileExistsError):
+            files.publish(NAME, lambda write: write(b"x"))
+    assert secret.read_bytes() == b"private"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)])
+def test_a_manifest_that_is_no_file_of_ours_is_refused(new_store, make):
+    store = new_store()
+    store.lock("s1", 1).close()
+    make(os.path.join(store.location, layout.manifest_name("s1")))
+    with pytest.raises(ArchiveUnavailableError, match="MALA_RUNS_DIR"):
+        store.lock("s1", 1)
+    store.lock("s2", 1).close()
+
+
+def test_a_wide_manifest_is_tightened(new_store):
+    store = new_store()
+    store.lock("s1", 1).close()
+    path = os.path.join(store.location, layout.manifest_name("s1"))
+    with open(path, "wb") as file:
+        file.write(b"{}\n")
+    os.chmod(path, 0o644)
+    store.lock("s1", 1).close()
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_a_full_disk_leaves_nothing(new_store, monkeypatch):
+    store = new_store()
+
+    def full(_fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with store.lock("s1", 1) as files:
+        monkeypatch.setattr(writer, "sync", full)
+        with pytest.raises(OSError, match="No space"):
+            files.publish(NAME, lambda write: write(b"x"))
+        monkeypatch.undo()
+        assert os.listdir(store.location) == [layout.manifest_name("s1")]
+
+
+def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
+    writer.write_all(fd, b"0123456789")
+    os.close(fd)
+    assert path.read_bytes() == b"0123456789"
