@@ -1,0 +1,74 @@
+"""The public API as users call it; checked by the type checker, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, assert_type
+
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher
+
+from mala_context import (
+    TRACKING_DISABLED,
+    AgentRuntime,
+    AgentRuntimeBuilder,
+    ConfigError,
+    ContextConfig,
+    ContextPressureError,
+    ContextSnapshot,
+    ContextTracker,
+    ContextUsage,
+    MessageStreamProcessor,
+    TranscriptArchive,
+    Usage,
+    get_repo_runs_dir,
+    instrument,
+    load_config,
+    make_precompact_hook,
+)
+
+
+async def short_way(options: ClaudeAgentOptions) -> None:
+    runtime = instrument(options)
+    assert_type(runtime, AgentRuntime)
+    async with runtime.session() as session:
+        async for message in session.send("Fix the failing test"):
+            print(message)
+        assert_type(session.context, ContextSnapshot)
+        assert_type(session.context.tokens, int | None)
+        assert_type(session.context.ratio, float | None)
+        await session.client.interrupt()
+
+
+async def own_client(options: ClaudeAgentOptions) -> None:
+    async with instrument(options, "/repo") as runtime, ClaudeSDKClient(runtime.options) as client:
+        await client.query("hello")
+        async for message in runtime.processor.stream(client.receive_response()):
+            print(message)
+    assert_type(runtime.archive, TranscriptArchive | None)
+    assert_type(runtime.tracker.agents(), Mapping[str, ContextSnapshot])
+
+
+def long_form(config: ContextConfig) -> AgentRuntime:
+    builder = AgentRuntimeBuilder(Path("/repo"), agent_id="worker-1").with_model("claude-sonnet-4-5[1m]")
+    builder = builder.with_env({"A": "1"}).with_hooks({"Stop": [HookMatcher(hooks=[])]}).with_mcp({})
+    builder = builder.with_disallowed_tools(["WebFetch"]).with_resume("id", fork=True).with_config(config)
+    return builder.with_options(max_turns=3).build()
+
+
+def parts(raw: Any) -> None:
+    processor = MessageStreamProcessor(ContextTracker(window=200_000), restart_at=0.9, on_snapshot=[print])
+    processor.process(raw)
+    ledger = ContextUsage()
+    ledger.add_turn(input_tokens=1, output_tokens=2)
+    assert_type(ledger.pressure_ratio(10), float)
+    assert_type(ledger.input_tokens == TRACKING_DISABLED, bool)
+    assert_type(Usage.parse(raw), Usage | None)
+    assert_type(get_repo_runs_dir("/repo"), Path)
+    make_precompact_hook("/repo")
+    try:
+        load_config("mala.yaml")
+    except ConfigError as error:
+        assert_type(error.problems[0].line, int | None)
+    except ContextPressureError as error:
+        assert_type(error.pressure_ratio, float)
