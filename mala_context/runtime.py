@@ -242,6 +242,7 @@ def _wire(
         restart_at=config.restart_at,
         on_event=[archivist.on_event] if config.archive.enabled else [],
         agent_name=agent_id or "main",
+        enabled=config.enabled,
     )
     resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
     gauge = TranscriptGauge(processor, resumes=resumes)

@@ -1,0 +1,201 @@
+"""What happens to an archive while a session runs."""
+
+import logging
+import threading
+
+import anyio
+import pytest
+
+from mala_context import TranscriptArchive
+from mala_context import archivist as archivist_module
+from mala_context.archivist import Archivist
+from mala_context.config import ArchiveConfig
+from mala_context.events import Compaction, CompactionStatus, TurnEnd
+
+
+class Bench:
+    """An archivist over real files, and what its manifest says."""
+
+    def __init__(self, folder):
+        self.archive = TranscriptArchive(folder / "archives")
+        self.archivist = Archivist(self.archive)
+        self.transcript = folder / "s1.jsonl"
+
+    def write(self, rows=1):
+        with self.transcript.open("a") as file:
+            file.write('{"type":"user"}\n' * rows)
+
+    def hook(self, **fields):
+        return {"session_id": "s1", "transcript_path": str(self.transcript), "trigger": "auto", **fields}
+
+    async def settle(self):
+        """Wait until the archivist's thread has done all that was asked of it."""
+        with anyio.fail_after(30):
+            await archivist_module.wait_for(self.archivist._worker.submit(lambda: None), seconds=30)
+
+    def pieces(self):
+        return self.archive.pieces("s1")
+
+    def outcomes(self):
+        return [row for row in self.archive.manifest("s1").rows if row.get("row") == "outcome"]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def boundary(**fields):
+    values = {"trigger": "auto", "pre_tokens": 180_000, "post_tokens": 9_000, "duration_ms": 3_200}
+    return Compaction(None, "s1", **{**values, **fields})
+
+
+async def test_a_compaction_is_a_piece_and_an_outcome(bench):
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    await bench.archivist.after_compaction(bench.hook(compact_summary="what was done"))
+    bench.archivist.on_event(boundary(), None)
+    await bench.settle()
+    (piece,) = bench.pieces()
+    (outcome,) = bench.outcomes()
+    assert outcome["piece"] == piece.name
+    assert (outcome["outcome"], outcome["agent"], outcome["trigger"]) == ("compacted", "main", "auto")
+    assert (outcome["tokens_before"], outcome["duration_ms"], outcome["summary"]) == (180_000, 3_200, "what was done")
+
+
+async def test_a_failed_compaction_keeps_its_piece_and_the_next_begins_where_it_ended(bench):
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    bench.archivist.on_event(CompactionStatus("s1", None, "failed", "API Error"), None)
+    bench.write(2)
+    await bench.archivist.before_compaction(bench.hook())
+    await bench.settle()
+    first, second = bench.pieces()
+    (outcome,) = bench.outcomes()
+    assert (outcome["outcome"], outcome["error"]) == ("failed", "API Error")
+    assert second.offset == first.end
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        CompactionStatus("s1", None, "failed", "skipped: Compaction blocked by a hook"),
+        TurnEnd("s1", None, is_error=True),
+    ],
+    ids=["said", "not said"],
+)
+async def test_a_blocked_compaction_is_written_down(bench, end):
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook())
+    bench.archivist.on_event(end, None)
+    await bench.settle()
+    assert [outcome["outcome"] for outcome in bench.outcomes()] == ["blocked"]
+
+
+async def test_a_turns_end_without_a_compaction_writes_nothing(bench):
+    bench.write()
+    await bench.archivist.saw_session(bench.hook())
+    bench.archivist.on_event(TurnEnd("s1", None), None)
+    bench.archivist.on_event(CompactionStatus("s1", "compacting"), None)
+    await bench.settle()
+    assert bench.pieces() == []
+
+
+async def test_a_boundary_without_its_hook_is_archived_at_once(bench, caplog):
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    bench.archivist.on_event(boundary(), None)
+    bench.write(2)
+    bench.archivist.on_event(boundary(), None)
+    await bench.settle()
+    first, second = bench.pieces()
+    assert second.offset == first.end
+    assert [outcome["outcome"] for outcome in bench.outcomes()] == ["compacted", "hook_skipped"]
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+
+
+async def test_a_subagents_compaction_is_its_own(bench):
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook(agent_id="a1"))
+    await bench.archivist.after_compaction(bench.hook(agent_id="a1", compact_summary="sub"))
+    bench.archivist.on_event(TurnEnd("s1", None), None)
+    await bench.settle()
+    (outcome,) = bench.outcomes()
+    assert (outcome["outcome"], outcome["agent"], outcome["summary"]) == ("compacted", "a1", "sub")
+
+
+async def test_a_subagents_own_transcript_is_archived_when_it_ends(bench, tmp_path):
+    own = tmp_path / "agent-a1.jsonl"
+    own.write_text('{"agentId":"a1"}\n')
+    await bench.archivist.subagent_stopped(bench.hook(agent_id="a1", agent_transcript_path=str(own)))
+    await bench.archivist.subagent_stopped(bench.hook(agent_id="a2", agent_transcript_path=str(tmp_path / "none")))
+    await bench.settle()
+    assert [piece.subagent for piece in bench.pieces()] == ["a1"]
+
+
+async def test_closing_archives_the_rest_of_every_session_once(bench):
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    bench.write(2)
+    await bench.archivist.close()
+    await bench.archivist.close()
+    assert [piece.length for piece in bench.pieces()] == [48, 32]
+
+
+async def test_closing_ends_a_compaction_that_nobody_saw_the_end_of(bench):
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook())
+    await bench.archivist.after_compaction(bench.hook(compact_summary="done"))
+    await bench.archivist.close()
+    assert [outcome["outcome"] for outcome in bench.outcomes()] == ["compacted"]
+
+
+async def test_a_cleared_session_is_archived_when_it_ends(bench):
+    bench.write(2)
+    await bench.archivist.session_ended(bench.hook(reason="clear"))
+    await bench.settle()
+    assert [piece.length for piece in bench.pieces()] == [32]
+
+
+async def test_a_hook_answers_while_the_disk_hangs(bench, monkeypatch, caplog):
+    gate = threading.Event()
+    monkeypatch.setattr(archivist_module, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(archivist_module, "archive_from_hook", lambda *_: gate.wait(30))
+    with anyio.fail_after(5):
+        await bench.archivist.before_compaction(bench.hook())
+        await bench.archivist.before_compaction(bench.hook())
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    gate.set()
+    await bench.settle()
+
+
+async def test_many_sessions_are_not_all_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(archivist_module, "_MOST_SESSIONS", 3)
+    bench = Bench(tmp_path)
+    for number in range(10):
+        await bench.archivist.saw_session({"session_id": f"s{number}", "transcript_path": str(bench.transcript)})
+    assert len(bench.archivist._transcripts) == 3
+
+
+async def test_no_place_for_archives_is_said_once(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    archivist = Archivist(TranscriptArchive(tmp_path / "file" / "archives"))
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text("{}\n")
+    for number in range(3):
+        await archivist.session_ended({"session_id": f"s{number}", "transcript_path": str(transcript)})
+    await archivist_module.wait_for(archivist._worker.submit(lambda: None), seconds=30)
+    assert len(caplog.records) == 1
+
+
+def test_switched_off_there_is_no_archive(tmp_path):
+    assert Archivist.for_repo(tmp_path, ArchiveConfig(enabled=False)).archive is None
+
+
+async def test_without_an_archive_nothing_is_done(bench):
+    archivist = Archivist(None)
+    bench.write()
+    await archivist.before_compaction(bench.hook())
+    archivist.on_event(boundary(), None)
+    await archivist.close()
+    assert not (bench.transcript.parent / "archives").exists()

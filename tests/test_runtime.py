@@ -1,0 +1,187 @@
+"""Wiring: what is added to options, what is left alone, and what a configuration switches."""
+
+import dataclasses
+import logging
+from types import SimpleNamespace
+
+import pytest
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+
+from mala_context import AgentRuntimeBuilder, ConfigError, ContextConfig, instrument
+from mala_context.config import ArchiveConfig
+from mala_context.sdk_hooks import HOOKS, is_ours
+
+
+@pytest.fixture
+def repo(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.delenv("CLAUDE_CODE_AUTO_COMPACT_WINDOW", raising=False)
+    (tmp_path / "repo").mkdir()
+    return tmp_path / "repo"
+
+
+async def users_hook(*_):
+    return {}
+
+
+def ours(options, event):
+    return [matcher for matcher in options.hooks.get(event, []) if any(is_ours(hook) for hook in matcher.hooks)]
+
+
+def test_the_original_options_are_not_touched(repo):
+    matcher = HookMatcher(hooks=[users_hook])
+    options = ClaudeAgentOptions(cwd=repo, hooks={"PreCompact": [matcher]}, env={"A": "1"})
+    before = dataclasses.replace(options, hooks={"PreCompact": [matcher]}, env={"A": "1"})
+    runtime = instrument(options)
+    assert options == before
+    assert runtime.options is not options
+    assert dataclasses.replace(runtime.options, hooks=options.hooks) == options
+
+
+def test_existing_hooks_stay_and_are_listed_first(repo):
+    matcher = HookMatcher(matcher="Bash", hooks=[users_hook], timeout=3)
+    runtime = instrument(ClaudeAgentOptions(cwd=repo, hooks={"PreCompact": [matcher], "Notification": [matcher]}))
+    assert runtime.options.hooks["PreCompact"][0] is matcher
+    assert runtime.options.hooks["Notification"] == [matcher]
+    assert len(ours(runtime.options, "PreCompact")) == 1
+
+
+def test_each_event_has_one_callback_with_time_to_answer(repo):
+    options = instrument(ClaudeAgentOptions(cwd=repo)).options
+    assert set(options.hooks) == set(HOOKS)
+    for event in HOOKS:
+        (matcher,) = ours(options, event)
+        assert matcher.timeout > 10
+
+
+def test_wiring_twice_leaves_one_set_of_hooks(repo):
+    once = instrument(ClaudeAgentOptions(cwd=repo, hooks={"Stop": [HookMatcher(hooks=[users_hook])]}))
+    twice = instrument(once.options)
+    assert {event: len(matchers) for event, matchers in twice.options.hooks.items()} == {
+        event: len(matchers) for event, matchers in once.options.hooks.items()
+    }
+    assert twice.tracker is not once.tracker
+
+
+def test_a_builder_builds_independent_runtimes(repo):
+    builder = AgentRuntimeBuilder(repo).with_hooks({"Stop": [HookMatcher(hooks=[users_hook])]}).with_env({"A": "1"})
+    one, two = builder.build(), builder.with_env({"B": "2"}).build()
+    assert one.tracker is not two.tracker
+    assert (one.options.env, two.options.env) == ({"A": "1"}, {"A": "1", "B": "2"})
+    assert len(one.options.hooks["Stop"]) == len(two.options.hooks["Stop"]) == 2
+
+
+def test_the_builder_sets_what_it_is_told(repo):
+    runtime = (
+        AgentRuntimeBuilder(repo, agent_id="worker-1")
+        .with_model("claude-opus-4-8")
+        .with_mcp({"a": {"command": "a"}})
+        .with_mcp({"b": {"command": "b"}})
+        .with_disallowed_tools(["WebFetch"])
+        .with_disallowed_tools(["Bash"])
+        .with_resume("11111111-2222-3333-4444-555555555555", fork=True)
+        .with_options(max_turns=3, hooks={"Stop": [HookMatcher(hooks=[users_hook])]})
+        .build()
+    )
+    options = runtime.options
+    assert (options.model, options.max_turns, options.cwd) == ("claude-opus-4-8", 3, str(repo))
+    assert set(options.mcp_servers) == {"a", "b"}
+    assert options.disallowed_tools == ["WebFetch", "Bash"]
+    assert (options.resume, options.fork_session) == ("11111111-2222-3333-4444-555555555555", True)
+    assert options.hooks["Stop"][0].hooks == [users_hook]
+    assert runtime.processor.agent_name == "worker-1"
+    assert runtime.tracker.snapshot().window == 1_000_000
+
+
+def test_a_factory_stands_in_for_the_sdks_types(repo):
+    made = []
+
+    class Factory:
+        def create_options(self, **fields):
+            made.append(fields)
+            return SimpleNamespace(**fields)
+
+        def create_hook_matcher(self, matcher, hooks):
+            return SimpleNamespace(matcher=matcher, hooks=hooks, ours=True)
+
+    runtime = AgentRuntimeBuilder(repo, sdk_client_factory=Factory()).with_model("m").build()
+    assert runtime.options.model == "m"
+    assert isinstance(runtime.options.hooks["PreCompact"], list)
+    assert runtime.options.hooks["PreCompact"][0].ours
+    assert made[-1]["hooks"] is runtime.options.hooks
+
+
+@pytest.mark.parametrize("environment", ["options", "process"])
+def test_a_proactive_window_gives_a_threshold(repo, monkeypatch, environment):
+    options = ClaudeAgentOptions(cwd=repo, model="claude-sonnet-4-5")
+    assert instrument(options).tracker.snapshot().auto_compact_threshold is None
+    if environment == "options":
+        options.env = {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"}
+    else:
+        monkeypatch.setenv("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "200000")
+    assert instrument(options).tracker.snapshot().auto_compact_threshold == 167_000
+
+
+def test_mala_yaml_of_the_repository_counts(repo):
+    (repo / "mala.yaml").write_text("model: x\ncontext:\n  window: 12345\n  archive:\n    enabled: false\n")
+    runtime = instrument(ClaudeAgentOptions(cwd=repo))
+    assert runtime.tracker.snapshot().window == 12_345
+    assert runtime.archive is None
+    assert "PreCompact" not in runtime.options.hooks
+
+
+def test_a_broken_mala_yaml_stops_the_wiring(repo):
+    (repo / "mala.yaml").write_text("context_limit: 200000\n")
+    with pytest.raises(ConfigError, match=r"^Unknown field 'context_limit' in mala\.yaml"):
+        instrument(ClaudeAgentOptions(cwd=repo))
+
+
+def test_switched_off_it_looks_at_nothing_and_still_archives(repo):
+    runtime = instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(enabled=False))
+    runtime.processor.process(object())
+    assert runtime.processor.messages_seen == 0
+    assert len(ours(runtime.options, "PreCompact")) == 1
+
+
+def test_what_has_no_effect_yet_is_said_in_one_line(repo, caplog):
+    caplog.set_level(logging.INFO)
+    instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig())
+    assert caplog.messages == []
+
+
+def test_the_working_directory_stands_in_for_a_repository(repo, monkeypatch):
+    monkeypatch.chdir(repo)
+    (repo / "mala.yaml").write_text("context: {window: 4321}\n")
+    assert instrument().tracker.snapshot().window == 4321
+
+
+def test_another_repository_may_be_named(repo, tmp_path):
+    (repo / "mala.yaml").write_text("context: {window: 4321}\n")
+    (tmp_path / "elsewhere").mkdir()
+    runtime = instrument(ClaudeAgentOptions(cwd=tmp_path / "elsewhere"), repo)
+    assert runtime.tracker.snapshot().window == 4321
+    assert runtime.archive.location.endswith(f"{str(repo).replace('/', '-')}/archives")
+
+
+async def test_closing_archives_what_is_left_and_again_nothing(repo, tmp_path):
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text('{"a":1}\n')
+    runtime = instrument(ClaudeAgentOptions(cwd=repo))
+    (stop,) = ours(runtime.options, "Stop")
+    async with runtime:
+        await stop.hooks[0]({"session_id": "s1", "transcript_path": str(transcript), "cwd": str(repo)}, None, {})
+    (piece,) = runtime.archive.pieces("s1")
+    assert piece.length == 8
+    await runtime.aclose()
+    assert len(runtime.archive.pieces("s1")) == 1
+
+
+async def test_at_session_end_false_leaves_the_rest_alone(repo, tmp_path):
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text('{"a":1}\n')
+    config = ContextConfig(archive=ArchiveConfig(at_session_end=False))
+    runtime = instrument(ClaudeAgentOptions(cwd=repo), config=config)
+    (stop,) = ours(runtime.options, "Stop")
+    async with runtime:
+        await stop.hooks[0]({"session_id": "s1", "transcript_path": str(transcript)}, None, {})
+    assert runtime.archive.pieces("s1") == []
