@@ -7,7 +7,7 @@ in a row is stopped.
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,7 +16,9 @@ from typing import Any, Final, Literal, NamedTuple
 MAX_DENIALS: Final = 3
 """Denials in a row after which the session is stopped."""
 
-_OPERATORS: Final = frozenset("();<>|&\n")
+_OPERATORS: Final = "();<>|&\n"
+_SHELL: Final = re.compile(r"""[();<>|&\n]++|(?:[^'"\\();<>|&\n]++|'[^']*+'|"(?:[^"\\]|\\.)*+"|\\.)+""", re.DOTALL)
+"""Runs of operators, and what stands between them with its quotes."""
 _PATTERN_FIELDS: Final = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query", "prompt")
 
 
@@ -139,17 +141,18 @@ def _covers(pattern: str, value: str) -> bool:
 
 def _commands(line: str) -> list[str]:
     """Return the commands of a shell line without `cd`; one that cannot be read is one command."""
-    lexer = shlex.shlex(line.strip(), posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace = " \t\r"
-    lexer.commenters = ""
-    commands: list[list[str]] = [[]]
-    try:
-        for token in lexer:
-            if token and set(token) <= _OPERATORS:
-                if not set(token) & {"<", ">"}:
-                    commands.append([])
-                continue
-            commands[-1].append(token)
-    except ValueError:
+    commands = [""]
+    end = 0
+    for match in _SHELL.finditer(line):
+        if match.start() != end:
+            break
+        end = match.end()
+        text = match[0]
+        if text[0] not in _OPERATORS or "<" in text or ">" in text:
+            commands[-1] += text
+        else:
+            commands.append("")
+    if end != len(line):
         return [line.strip()]
-    return [" ".join(words) for words in commands if words and words[0] != "cd"]
+    stripped = [command.strip() for command in commands]
+    return [command for command in stripped if command and command.split(None, 1)[0] != "cd"]
