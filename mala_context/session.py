@@ -60,50 +60,31 @@ class AgentSession:
         self._ended = False
         self._failure: Exception | None = None
         self._reader: object = None
+        self._pressure: ContextPressureError | None = None
 
     @property
     def context(self) -> ContextSnapshot:
         """How full the main agent's context is now; it may be ahead of the messages read so far."""
         return self._processor.tracker.snapshot()
 
-    async def send(self, prompt: str | list[dict[str, Any]]) -> AsyncIterator[Any]:
+    def send(self, prompt: str | list[dict[str, Any]]) -> AsyncIterator[Any]:
         """Send a prompt (text, or content blocks as the Messages API has them) and yield what comes.
 
         Messages left unread by an earlier `send`, and those of turns that nobody asked for, come first. Ends with
         the prompt's own `ResultMessage`, or when the CLI ends. A caller who leaves early loses nothing: the next
         `send` or `receive` takes over, and going on with the older one raises `RuntimeError`. Raises
-        `ContextPressureError` behind the result that reached `restart_at`, and what the SDK raises.
+        `ContextPressureError` behind the result that reached `restart_at` (from the next `send` or `receive` if the
+        caller left at that result), and what the SDK raises. The prompt goes out when the first message is asked for.
         """
-        prompt_uuid = str(uuid4())
-        content = {"role": "user", "content": prompt}
-        message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": prompt_uuid}
-        await self.client.query(_once(message))
-        async for received in self.receive():
-            yield received
-            if answers(received, prompt_uuid):
-                return
+        return _Messages(self, prompt)
 
-    async def receive(self) -> AsyncIterator[Any]:
+    def receive(self) -> AsyncIterator[Any]:
         """Yield messages as they come, without a prompt of one's own, until the CLI ends.
 
-        Raises what the SDK raised when it read; `RuntimeError` if a later `send` or `receive` took over.
+        Raises what the SDK raised when it read, `ContextPressureError` as `send` does, and `RuntimeError` if a later
+        `send` or `receive` took over.
         """
-        self._reader = reader = object()
-        self._wake()
-        while True:
-            if self._reader is not reader:
-                raise RuntimeError("a later send() or receive() reads this session's messages now")
-            if self._unread:
-                message, pressure = self._unread.popleft()
-                yield message
-                if pressure is not None:
-                    raise pressure
-            elif self._ended:
-                if self._failure is not None:
-                    raise self._failure
-                return
-            else:
-                await self._changed.wait()
+        return _Messages(self)
 
     async def pump(self) -> None:
         """Read the SDK's messages into the buffer until they end; runs as a task beside the caller."""
@@ -118,9 +99,74 @@ class AgentSession:
             self._ended = True
             self._wake()
 
+    async def take(self, reader: object) -> tuple[bool, Any]:
+        """Return whether there is a message for this reader, and the message; for the iterators of `send`."""
+        while self._reader is reader:
+            self.raise_pressure()
+            if self._unread:
+                message, self._pressure = self._unread.popleft()
+                return True, message
+            if self._ended:
+                if self._failure is not None:
+                    raise self._failure
+                return False, None
+            await self._changed.wait()
+        raise RuntimeError("a later send() or receive() reads this session's messages now")
+
+    def take_over(self, reader: object) -> None:
+        """Give the messages to this reader from now on; whoever else waits for one is told so."""
+        self._reader = reader
+        self._wake()
+
+    def raise_pressure(self) -> None:
+        """Raise the pressure that the message taken last caused, if any."""
+        pressure, self._pressure = self._pressure, None
+        if pressure is not None:
+            raise pressure
+
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+
+class _Messages:
+    """The messages of one `send` or `receive`.
+
+    An iterator and not an async generator: a caller who leaves early has nothing to close, and on trio no warning.
+    """
+
+    def __init__(self, session: AgentSession, prompt: str | list[dict[str, Any]] | None = None) -> None:
+        self._session = session
+        self._prompt = prompt
+        self._uuid: str | None = None
+        self._begun = self._over = False
+
+    def __aiter__(self) -> _Messages:
+        return self
+
+    async def __anext__(self) -> Any:
+        session = self._session
+        if self._over:
+            session.raise_pressure()
+            raise StopAsyncIteration
+        if not self._begun:
+            self._begun = self._over = True  # a prompt that could not be sent, or only in part, is not sent again
+            await self._begin()
+            self._over = False
+        there, message = await session.take(self)
+        if not there:
+            self._over = True
+            raise StopAsyncIteration
+        self._over = self._uuid is not None and answers(message, self._uuid)
+        return message
+
+    async def _begin(self) -> None:
+        if self._prompt is not None:
+            self._uuid = str(uuid4())
+            content = {"role": "user", "content": self._prompt}
+            message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": self._uuid}
+            await self._session.client.query(_once(message))
+        self._session.take_over(self)
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
