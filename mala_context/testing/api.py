@@ -217,7 +217,6 @@ class ScriptedMessagesAPI:
         except OSError:
             self._move(request, "abandoned")
             raise
-        self._move(request, "answered")
 
     def _receive(self, path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> Request:
         kind = recognise(path, body, headers)
@@ -240,6 +239,7 @@ class ScriptedMessagesAPI:
         return request
 
     def _move(self, request: Request, state: State) -> None:
+        """Note a state and wake who waits; `answered` is noted before the last bytes leave: no client is ahead of it."""
         with self._changed:
             request.state = state
             self._changed.notify_all()
@@ -247,6 +247,7 @@ class ScriptedMessagesAPI:
     def _answer(self, exchange: Exchange, request: Request) -> None:
         if request.kind == "count_tokens":
             request.status = 200
+            self._move(request, "answered")
             exchange.send_json(200, {"input_tokens": request.tokens}, {})
             return
         answer = request.answer = self._decide(request)
@@ -255,6 +256,7 @@ class ScriptedMessagesAPI:
         if isinstance(answer, Failure):
             self._hold(exchange, request, answer)
             request.status = answer.status
+            self._move(request, "answered")
             exchange.send_json(answer.status, error_body(answer, request.id), headers)
             return
         message = self._message(request, answer)
@@ -263,6 +265,7 @@ class ScriptedMessagesAPI:
             self._stream(exchange, request, answer, message)
         else:
             self._hold(exchange, request, answer)
+            self._move(request, "answered")
             exchange.send_json(200, message.as_json(), headers)
 
     def _decide(self, request: Request) -> Reply | Failure:
@@ -303,6 +306,7 @@ class ScriptedMessagesAPI:
                 exchange.send_chunk(waiting)
                 waiting = b""
                 self._hold(exchange, request, reply)
+        self._move(request, "answered")
         exchange.send_chunk(waiting)
         exchange.end_stream()
 

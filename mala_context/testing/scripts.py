@@ -53,7 +53,8 @@ def fill_until_compaction(
     """Return a session whose context fills up in about two thirds of its turns, so that the CLI compacts by itself.
 
     Each turn is one prompt and three responses: a Read beside as many Bash calls as it takes, a Write, and a text. It
-    writes small files below `project` at once, and its agent writes more.
+    writes small files below `project` at once, and its agent writes more. The last turns look at an eighth as much: the
+    CLI carries the newest turn over a compaction, and the context would fill again.
 
     Args:
         project: a directory that exists.
@@ -85,7 +86,7 @@ class _Worker:
 
     def __init__(self, project: str, *, turns: int, limit: int, chars_per_token: float) -> None:
         self._project = project
-        self._filling = max(1, math.ceil(turns * 2 / 3)) - 0.5
+        self._last_full = math.ceil(turns * 2 / 3)
         self._limit = limit
         self._rate = chars_per_token
         self._characters = 0
@@ -106,20 +107,20 @@ class _Worker:
     def __call__(self, request: Request) -> Reply:
         if not self._characters:
             room = max(1, self._limit - request.received_tokens)
-            self._characters = max(1, math.ceil(room * self._rate / self._filling))
+            self._characters = max(1, math.ceil(room * self._rate / (self._last_full - 0.5)))
         turn, step = divmod(self._step, 3)
         self._step += 1
         name = f"part_{turn + 1:02d}"
         if step == 0:
-            return self._look(name)
+            return self._look(name, self._characters if turn < self._last_full else self._characters // 8)
         if step == 1:
             path = os.path.join(self._project, "notes", f"{name}.md")
             return tool("Write", file_path=path, content=f"# {name}\n\nTwelve steps; the log shows no failure.\n")
         return text(f"Turn {turn + 1} is done: {name} holds twelve steps, its log is clean, notes/{name}.md says so.")
 
-    def _look(self, name: str) -> Reply:
+    def _look(self, name: str, characters: int) -> Reply:
         looking = tool("Read", file_path=os.path.join(self._project, "src", f"{name}.py"))
-        left = self._characters
+        left = characters
         while left > 0:
             part = min(left, RESULT_CHARACTERS)
             looking += tool("Bash", command=f"head -c {part} logs/service.log", description="Look at the log")
