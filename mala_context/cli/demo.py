@@ -1,0 +1,142 @@
+"""`mala-context demo`: the main job, played and checked, with no key and no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mala_context.cli.scenarios import SCENARIOS
+
+if TYPE_CHECKING:
+    from mala_context.cli.scenarios.report import Report
+
+MOST_TURNS = 60
+
+_SCENARIO_HELP = "; ".join(f"{name}: {line}" for name, (_, line) in SCENARIOS.items())
+
+
+@click.command()
+@click.option(
+    "--scenario", type=click.Choice(list(SCENARIOS)), default="compaction", show_default=True, help=_SCENARIO_HELP
+)
+@click.option("--turns", type=click.IntRange(2, MOST_TURNS), default=6, show_default=True, help="Prompts in all.")
+@click.option("--estimators", is_flag=True, help="Show all five formulas side by side against the truth.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Keep the project, the transcript and the archive in DIR, a new or an empty directory.",
+)
+def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str | None) -> int:  # noqa: FBT001 -- click's
+    """Fill a context, watch it, compact it and check every figure.
+
+    The API behind it is scripted and on the loopback: no key, no network, no cost. The Claude Code CLI is the one that
+    the SDK bundles; its tool calls, its transcript and its compaction are real.
+
+    Results go to standard output, the gauge to standard error. Exit status 1 when a check fails.
+    """
+    with _directory(keep) as directory:
+        started = time.monotonic()
+        report = _play(scenario, directory, turns, estimators=estimators)
+        seconds = time.monotonic() - started
+        if as_json:
+            _print_json(report, scenario, turns, seconds, keep)
+        else:
+            _print_text(report, scenario, seconds, keep)
+    return 0 if report.ok else 1
+
+
+def _play(scenario: str, directory: str, turns: int, *, estimators: bool) -> Report:
+    from importlib import import_module
+
+    import anyio
+
+    from mala_context.cli.progress import progress
+    from mala_context.cli.scenarios.report import Stage
+    from mala_context.cli.sdk_errors import one_line_errors
+
+    with progress(turns) as watcher, one_line_errors():
+        play = import_module(SCENARIOS[scenario][0]).play
+        stage = Stage(directory, turns, estimators, on_snapshot=watcher.snapshot, on_turn=watcher.turn)
+        report: Report = anyio.run(play, stage)
+    return report
+
+
+@contextmanager
+def _directory(keep: str | None) -> Iterator[str]:
+    """Yield the directory to work in: a temporary one, or `keep`, which is cleared again if the run is interrupted."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="mala-context-demo-", ignore_cleanup_errors=True) as directory:
+            yield directory
+        return
+    directory = os.path.abspath(keep)
+    created = _claim(directory, keep)
+    try:
+        yield directory
+    except BaseException:  # interrupted, or the CLI could not be run: nothing is worth keeping
+        for name in os.listdir(directory):
+            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+        if created:
+            os.rmdir(directory)
+        raise
+
+
+def _claim(directory: str, given: str) -> bool:
+    """Make the directory, or see that it is empty; return whether it was made. Raises `click.BadParameter`."""
+    try:
+        os.makedirs(os.path.dirname(directory), exist_ok=True)
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            if os.listdir(directory):
+                raise click.BadParameter(
+                    f"{given} is not empty; name a new or an empty directory.", param_hint="'--keep'"
+                ) from None
+            return False
+    except OSError as error:
+        raise click.BadParameter(f"{given}: {error.strerror or error}.", param_hint="'--keep'") from error
+    return True
+
+
+def _print_json(report: Report, scenario: str, turns: int, seconds: float, keep: str | None) -> None:
+    import json
+
+    result: dict[str, Any] = {
+        "scenario": scenario,
+        "scripted_api": True,
+        "ok": report.ok,
+        "turns": turns,
+        "seconds": round(seconds, 3),
+        "kept": None if keep is None else os.path.abspath(keep),
+        "checks": [check._asdict() for check in report.checks],
+        **report.data,
+    }
+    click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def _print_text(report: Report, scenario: str, seconds: float, keep: str | None) -> None:
+    from mala_context.cli.tables import console, show, show_checks
+
+    out = console()
+    version = report.data.get("cli_version")
+    out.print(
+        f"Scenario {scenario}: the API was scripted, on the loopback; no key, no network. The CLI is real"
+        + (f" (Claude Code {version})" if version else "")
+        + ", and so are its tool calls, its transcript and its compaction."
+    )
+    for part in report.parts:
+        show(out, part)
+    show_checks(out, report.checks)
+    out.print()
+    failed = sum(not check.ok for check in report.checks)
+    verdict = f"{failed} of {len(report.checks)} checks failed" if failed else f"All {len(report.checks)} checks passed"
+    where = "removed now; --keep DIR keeps it" if keep is None else f"kept in {os.path.abspath(keep)}"
+    out.print(f"{verdict}, in {seconds:.1f} s. What it made is {where}.", soft_wrap=True)

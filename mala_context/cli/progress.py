@@ -1,0 +1,136 @@
+"""The gauge while an agent runs, on standard error.
+
+On a terminal it is a bar that moves with each response; what else the library logs stands above it. Elsewhere it is the
+library's own log lines, as an application that configures logging would see them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+    from mala_context.tracker import ContextSnapshot
+
+LOGGER = "mala_context"
+GAUGE = "Context: "
+"""What the gauge's own log lines begin with."""
+HIGH, FULL = 0.70, 0.90
+"""Shares of the window from which the bar is yellow, and red."""
+
+
+class Progress(Protocol):
+    """What is told while an agent runs."""
+
+    def snapshot(self, snapshot: ContextSnapshot) -> None:
+        """Show how full the context is now."""
+
+    def turn(self, number: int) -> None:
+        """Show which turn it is, from 1."""
+
+
+def progress(turns: int) -> AbstractContextManager[Progress]:
+    """Return the progress of a run of so many turns, for the `with` statement."""
+    animated = sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+    return _bar(turns) if animated else _lines()
+
+
+@contextmanager
+def logging_to(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
+    """Send the library's log lines to a handler while the block runs."""
+    logger = logging.getLogger(LOGGER)
+    before, propagates = logger.level, logger.propagate
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = propagates
+
+
+class _Silent:
+    """For where the log lines say it all."""
+
+    def snapshot(self, snapshot: ContextSnapshot) -> None:
+        """Say nothing."""
+
+    def turn(self, number: int) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def _lines() -> Iterator[Progress]:
+    with logging_to(logging.StreamHandler(sys.stderr)):
+        yield _Silent()
+
+
+class _Bar:
+    def __init__(self, bar: RichProgress, turns: int) -> None:
+        self._bar = bar
+        self._turns = turns
+        self._task = bar.add_task("", total=1, words="starting the CLI", colour="green")
+
+    def turn(self, number: int) -> None:
+        """Name the turn at the bar's left."""
+        self._bar.update(self._task, description=f"turn {number} of {self._turns}")
+
+    def snapshot(self, snapshot: ContextSnapshot) -> None:
+        """Move the bar."""
+        if snapshot.tokens is None:
+            return
+        share = snapshot.tokens / snapshot.window
+        about = "" if snapshot.exact else "about "
+        limit = snapshot.auto_compact_threshold
+        compacts = "" if limit is None else f", compacts at {limit:,}"
+        self._bar.update(
+            self._task,
+            total=snapshot.window,
+            completed=min(snapshot.tokens, snapshot.window),
+            words=f"{about}{share:.1%} of {snapshot.window:,}{compacts}",
+            colour="red" if share >= FULL else "yellow" if share >= HIGH else "green",
+            refresh=True,
+        )
+
+
+class _Above(logging.Handler):
+    """Prints log lines above a bar, except those that the bar itself shows."""
+
+    def __init__(self, bar: RichProgress) -> None:
+        super().__init__()
+        self._bar = bar
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line."""
+        if record.levelno > logging.INFO or not record.getMessage().startswith(GAUGE):
+            style = "dim" if record.levelno <= logging.INFO else "yellow"
+            self._bar.console.print(self.format(record), style=style, soft_wrap=True)
+
+
+@contextmanager
+def _bar(turns: int) -> Iterator[Progress]:
+    from rich.progress import BarColumn, Task, TextColumn
+    from rich.progress import Progress as RichProgress
+    from rich.progress_bar import ProgressBar
+
+    from mala_context.cli.tables import console
+
+    class Gauge(BarColumn):
+        """A bar in the colour of its task, over all the room there is."""
+
+        def render(self, task: Task) -> ProgressBar:
+            bar = super().render(task)
+            bar.complete_style = bar.finished_style = task.fields["colour"]
+            return bar
+
+    columns = (TextColumn("{task.description}"), Gauge(bar_width=None), TextColumn("{task.fields[words]}"))
+    with RichProgress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar)):
+        yield _Bar(bar, turns)

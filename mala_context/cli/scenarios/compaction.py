@@ -1,0 +1,254 @@
+"""The scenario `compaction`: an agent works until its context is full, and the CLI compacts by itself.
+
+The agent reads, runs commands and writes in a project of its own. The API refuses the request that no longer fits, as
+the real one does, and the CLI answers with a compaction; nothing in here asks for one. Then every figure that was shown
+is laid beside what the server received, and the archive beside the transcript.
+
+The keys of the result (sizes in tokens):
+
+* `model`, `window`, `window_source`, `session_id`, `cli_version`;
+* `responses`: for each, `turn`, `response` (within the turn), `message_id`, `tracked_tokens`, `received_tokens`,
+  `difference`, `exact`, and with `--estimators` `estimates` by formula;
+* `compactions`: for each, `turn`, `trigger`, `refused_tokens` (`null` where nothing was refused), `before`,
+  `cli_pre_tokens`, `estimate`, `accuracy`, `next_request_tokens`, `error_percent`, `duration_ms`;
+* `archive`: `directory`, `directory_mode`, `pieces` (each `path`, `mode`, `bytes`, `rows`, `trigger`),
+  `rows_before_compaction`, `rows_held`, `rows_held_before_it_began`, `whole_transcript`;
+* with `--estimators`, `estimators`: by formula `median_error_percent` and `worst_error_percent`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.cli.scenarios.archived import Archived, examine
+from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, percent_off
+
+if TYPE_CHECKING:
+    from mala_context.tracker import ContextSnapshot
+
+ESTIMATE_WITHIN: Final = 5.0
+"""How far the estimate after a compaction may be from the next request, in percent."""
+
+
+async def play(stage: Stage) -> Report:
+    """Play the session and check it. Raises what the SDK raises where the CLI cannot be run."""
+    from mala_context.config import ArchiveConfig, ContextConfig
+    from mala_context.runtime import instrument
+    from mala_context.testing.scripts import fill_until_compaction
+
+    scenario = fill_until_compaction(stage.place("project"), turns=stage.turns)
+    home = stage.place("home")
+    config = ContextConfig(archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
+    with scenario.api(strict=False) as api:
+        runtime = instrument(api.options(cwd=scenario.project, home=home, env=scenario.env), config=config)
+        recorder = Recorder(runtime, api, estimators=stage.estimators)
+        recorder.attach()
+        runtime.processor.snapshot_observers.append(_main_only(stage))
+        async with runtime.session() as session:
+            for number, prompt in enumerate(scenario.prompts, 1):
+                stage.on_turn(number)
+                recorder.turn(number)
+                async for message in session.send(prompt):
+                    recorder.message(message)
+        recorder.errors.extend(api.problems)
+        archived = _examine(recorder, os.path.join(home, ".claude", "projects"))
+        return _report(recorder, recorder.rows(), recorder.settle(), archived, runtime.tracker.snapshot())
+
+
+def _main_only(stage: Stage) -> Any:
+    def observe(snapshot: ContextSnapshot) -> None:
+        if snapshot.agent_id is None and snapshot.tool_use_id is None:
+            stage.on_snapshot(snapshot)
+
+    return observe
+
+
+def _examine(recorder: Recorder, projects: str) -> Archived | None:
+    archive, session_id = recorder.runtime.archive, recorder.session_id
+    if archive is None or session_id is None:
+        return None
+    path = archive.find_transcript(session_id, projects_dirs=[projects])
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        return examine(archive, session_id, file.read())
+
+
+def _report(
+    recorder: Recorder,
+    rows: Sequence[ResponseRow],
+    compactions: Sequence[CompactionRow],
+    archived: Archived | None,
+    last: ContextSnapshot,
+) -> Report:
+    errors = formula_errors(rows)
+    data: dict[str, Any] = {
+        "model": last.model,
+        "window": last.window,
+        "window_source": last.window_source,
+        "session_id": recorder.session_id,
+        "cli_version": recorder.cli_version,
+        "responses": [row.as_dict() for row in rows],
+        "compactions": [_compaction_dict(row) for row in compactions],
+        "archive": None if archived is None else archived.as_dict(),
+    }
+    parts: list[Table | Lines] = [_response_table(rows, compactions)]
+    if errors:
+        data["estimators"] = errors
+        parts.append(_estimator_table(rows, errors))
+    if archived is not None and archived.pieces:
+        parts.append(_archive_lines(archived))
+    checks = [
+        _turns_check(recorder.errors, len({row.turn for row in rows})),
+        _exact_check(rows),
+        _compaction_check(compactions),
+        _estimate_check(compactions),
+        *_archive_checks(archived),
+    ]
+    return Report(data, parts, checks)
+
+
+def _compaction_dict(row: CompactionRow) -> dict[str, Any]:
+    return {
+        "turn": row.turn,
+        "trigger": row.trigger,
+        "refused_tokens": row.refused_tokens,
+        "before": row.before,
+        "cli_pre_tokens": row.pre_tokens,
+        "estimate": row.estimate,
+        "accuracy": row.accuracy,
+        "next_request_tokens": row.next_tokens,
+        "error_percent": _rounded(percent_off(row.estimate, row.next_tokens)),
+        "duration_ms": row.duration_ms,
+    }
+
+
+# -- for people ------------------------------------------------------------------------------------------------------
+
+
+def _response_table(rows: Sequence[ResponseRow], compactions: Sequence[CompactionRow]) -> Table:
+    lines: list[list[Any]] = []
+    before = {row.next_message_id: row for row in compactions}
+    for row in rows:
+        if row.message_id in before:
+            lines.append([_compaction_words(before[row.message_id])])
+        difference = None if row.tracked is None else row.tracked - row.received
+        lines.append([row.turn, row.response, row.tracked, row.received, difference])
+    return Table(("turn", "response", "tracked tokens", "tokens that the server received", "difference"), lines)
+
+
+def _compaction_words(row: CompactionRow) -> str:
+    refused = "" if row.refused_tokens is None else f"{row.refused_tokens:,} tokens refused; "
+    off = percent_off(row.estimate, row.next_tokens)
+    words = "unknown" if row.estimate is None or off is None else f"{row.estimate:,} ({off:+.1f} %)"
+    return f"{refused}compacted from {_number(row.before)}; estimate for the next request: {words}"
+
+
+def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[str, float | None]]) -> Table:
+    names = list(errors)
+    lines: list[list[Any]] = [
+        [f"{row.turn}.{row.response}", row.received, *(row.estimates.get(name) for name in names)] for row in rows
+    ]
+    for key, heading in (("median_error_percent", "median error"), ("worst_error_percent", "worst error")):
+        lines.append([heading, None, *(_percent(errors[name][key]) for name in names)])
+    return Table(("<", "received", *names), lines)
+
+
+def _archive_lines(archived: Archived) -> Lines:
+    lines = [f"{archived.directory}/  mode {archived.directory_mode:04o}"]
+    for piece in archived.pieces:
+        lines.append(
+            f"  {os.path.basename(piece.path)}\n"
+            f"    mode {piece.mode:04o}, {piece.bytes / 1024:,.1f} KB, {piece.rows:,} rows, trigger={piece.trigger}"
+        )
+    return Lines("Archive", lines)
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _turns_check(errors: Sequence[str], turns: int) -> Check:
+    words = "; ".join(errors) if errors else f"all {turns} turns ended without an error"
+    return Check("turns_ended_well", not errors and turns > 0, words)
+
+
+def _exact_check(rows: Sequence[ResponseRow]) -> Check:
+    exact = sum(row.exact for row in rows)
+    words = f"{exact} of {len(rows)} responses: tracked tokens equal what the server received"
+    return Check("responses_exact", exact == len(rows) > 0, words)
+
+
+def _compaction_check(compactions: Sequence[CompactionRow]) -> Check:
+    automatic = [row for row in compactions if row.trigger == "auto"]
+    if not automatic:
+        return Check("compacted_by_itself", False, "the CLI did not compact by itself")
+    turns = " and ".join(str(row.turn) for row in automatic)
+    return Check("compacted_by_itself", True, f"the CLI compacted by itself in turn {turns}")
+
+
+def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
+    off = [percent_off(row.estimate, row.next_tokens) for row in compactions]
+    known = [value for value in off if value is not None]
+    if not known or len(known) < len(off):
+        return Check("estimate_after_compaction", False, "no estimate after the compaction, or no request after it")
+    worst = max(known, key=abs)
+    row = compactions[off.index(worst)]
+    words = (
+        f"estimate right after the compaction: {row.estimate:,}, the next request held {row.next_tokens:,} "
+        f"({worst:+.1f} %, {ESTIMATE_WITHIN:g} % allowed)"
+    )
+    return Check("estimate_after_compaction", abs(worst) <= ESTIMATE_WITHIN, words)
+
+
+def _archive_checks(archived: Archived | None) -> list[Check]:
+    if archived is None or not archived.pieces:
+        return [Check("archive_written", False, "there is no archive, or no transcript to compare it with")]
+    modes = ", ".join(sorted({f"{piece.mode:04o}" for piece in archived.pieces}))
+    held = archived.rows_held == archived.rows_before > 0
+    return [
+        Check("archive_private", archived.private, f"archive: files {modes} in a directory {archived.directory_mode:04o}"),
+        Check(
+            "archive_holds_all_rows",
+            held,
+            f"archive: {archived.rows_held} of {archived.rows_before} rows from before the compaction, byte for byte "
+            f"({archived.rows_in_time} of them before it began)",
+        ),
+        Check(
+            "archive_whole",
+            archived.whole,
+            "archive: its files in order are " + ("" if archived.whole else "NOT ") + "the whole transcript",
+        ),
+    ]
+
+
+# -- figures ---------------------------------------------------------------------------------------------------------
+
+
+def formula_errors(rows: Sequence[ResponseRow]) -> dict[str, dict[str, float | None]]:
+    """Return each formula's absolute error over all responses in percent, the median and the worst; empty without any."""
+    names = list(dict.fromkeys(name for row in rows for name in row.estimates))
+    errors: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        off = [percent_off(row.estimates.get(name), row.received) for row in rows]
+        known = [abs(value) for value in off if value is not None]
+        errors[name] = {
+            "median_error_percent": _rounded(median(known)) if known else None,
+            "worst_error_percent": _rounded(max(known)) if known else None,
+        }
+    return errors
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f} %"
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"

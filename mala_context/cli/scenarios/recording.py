@@ -1,0 +1,167 @@
+"""What was tracked in a session, to be laid beside what the server received.
+
+The truth is the server's: there is a row for each response that it gave on the main thread, whether or not anything was
+tracked for it, so that a response that the tracker missed is a row that is not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mala_context.events import Compaction, Response
+
+if TYPE_CHECKING:
+    from mala_context.events import Event
+    from mala_context.runtime import AgentRuntime
+    from mala_context.testing import ScriptedMessagesAPI
+    from mala_context.testing.requests import Request
+    from mala_context.tracker import ContextSnapshot
+
+
+@dataclass(frozen=True)
+class ResponseRow:
+    """One response: what was tracked and what the server counted, in tokens."""
+
+    turn: int
+    response: int
+    """Number within the turn, from 1."""
+    message_id: str
+    tracked: int | None
+    received: int
+    marked_exact: bool
+    """Whether the tracker itself called the value exact."""
+    estimates: Mapping[str, int | None]
+    """By formula; empty unless asked for."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the tracked size is the server's own count, and is called so."""
+        return self.marked_exact and self.tracked == self.received
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row for JSON."""
+        row: dict[str, Any] = {
+            "turn": self.turn,
+            "response": self.response,
+            "message_id": self.message_id,
+            "tracked_tokens": self.tracked,
+            "received_tokens": self.received,
+            "difference": None if self.tracked is None else self.tracked - self.received,
+            "exact": self.exact,
+        }
+        return {**row, "estimates": dict(self.estimates)} if self.estimates else row
+
+
+@dataclass
+class CompactionRow:
+    """One compaction of the main agent, sizes in tokens."""
+
+    turn: int
+    trigger: str | None
+    before: int | None
+    """What was tracked just before it."""
+    pre_tokens: int | None
+    """The CLI's own estimate of that."""
+    estimate: int | None
+    """What was estimated right after it."""
+    accuracy: str
+    duration_ms: int | None
+    next_message_id: str | None = None
+    """The first response after it."""
+    next_tokens: int | None = None
+    """What that response's request held."""
+    refused_tokens: int | None = None
+    """Size of the request whose refusal caused it, where one did."""
+
+
+@dataclass
+class Recorder:
+    """Listens to a runtime while a session is played; attach it before the first prompt."""
+
+    runtime: AgentRuntime
+    api: ScriptedMessagesAPI
+    estimators: bool = False
+    compactions: list[CompactionRow] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """What went wrong in turns that ended with an error."""
+    cli_version: str | None = None
+    session_id: str | None = None
+    _turn: int = 0
+    _turn_starts: list[int] = field(default_factory=list)
+    _tracked: dict[str, tuple[int | None, bool, Mapping[str, int | None]]] = field(default_factory=dict)
+
+    def attach(self) -> None:
+        """Observe the runtime's events."""
+        self.runtime.processor.event_observers.append(self._on_event)
+
+    def turn(self, number: int) -> None:
+        """Note that a turn begins, before its prompt is sent."""
+        self._turn = number
+        self._turn_starts.append(len(self.api.requests))
+
+    def message(self, message: Any) -> None:
+        """Look at a message that the session yielded."""
+        kind = type(message).__name__
+        if kind == "ResultMessage":
+            self.session_id = message.session_id
+            if message.is_error:
+                self.errors.append(f"turn {self._turn}: {message.result or message.terminal_reason or message.subtype}")
+        elif kind == "SystemMessage" and message.subtype == "init":
+            self.cli_version = message.data.get("claude_code_version")
+
+    def rows(self) -> list[ResponseRow]:
+        """Return a row for each response that the server gave on the main thread, in order."""
+        rows: list[ResponseRow] = []
+        for request in self.api.main_requests:
+            if request.status != 200 or request.message_id is None:
+                continue
+            turn = sum(request.number > start for start in self._turn_starts)
+            number = 1 + sum(row.turn == turn for row in rows)
+            tracked, exact, estimates = self._tracked.get(request.message_id, (None, False, {}))
+            rows.append(ResponseRow(turn, number, request.message_id, tracked, request.tokens, exact, estimates))
+        return rows
+
+    def settle(self) -> Sequence[CompactionRow]:
+        """Fill in what only the server knows of each compaction, and return them."""
+        for row in self.compactions:
+            if row.next_message_id is None:
+                continue
+            after = self.api.by_message(row.next_message_id)
+            row.next_tokens = after.tokens
+            row.refused_tokens = _refused_before(self.api.main_requests, after)
+        return self.compactions
+
+    def _on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
+        if isinstance(event, Response) and event.agent is None and event.message_id is not None:
+            self._on_response(event.message_id, snapshot or self.runtime.tracker.snapshot())
+        elif isinstance(event, Compaction) and event.agent is None and snapshot is not None:
+            before = snapshot.before
+            self.compactions.append(
+                CompactionRow(
+                    turn=self._turn,
+                    trigger=event.trigger,
+                    before=None if before is None else before.tokens,
+                    pre_tokens=event.pre_tokens,
+                    estimate=snapshot.tokens,
+                    accuracy=snapshot.accuracy,
+                    duration_ms=event.duration_ms,
+                )
+            )
+
+    def _on_response(self, message_id: str, snapshot: ContextSnapshot) -> None:
+        if message_id not in self._tracked and self.compactions and self.compactions[-1].next_message_id is None:
+            self.compactions[-1].next_message_id = message_id
+        estimates: Mapping[str, int | None] = {}
+        if self.estimators:
+            answers = self.runtime.tracker.estimates()
+            estimates = {name: answer.tokens for name, answer in answers.items()}
+        self._tracked[message_id] = (snapshot.tokens, snapshot.exact, estimates)
+
+
+def _refused_before(requests: Sequence[Request], after: Request) -> int | None:
+    """Return the size of the request before this one if the API refused it as too long."""
+    place = requests.index(after)
+    before = requests[place - 1] if place else None
+    return before.tokens if before is not None and before.status == 400 else None

@@ -1,0 +1,85 @@
+"""What a scenario is given and what it gives back, as plain data: how it is shown is `tables`' business."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from mala_context.tracker import ContextSnapshot
+
+
+class Check(NamedTuple):
+    """One thing that was checked."""
+
+    name: str
+    """A stable name, for machines."""
+    ok: bool
+    """Whether it held."""
+    words: str
+    """What was found, for people."""
+
+
+class Table(NamedTuple):
+    """A table of results; numbers come as numbers."""
+
+    columns: Sequence[str]
+    """Headings; cells under one that begins with `<` are aligned to the left, all others to the right."""
+    rows: Sequence[Sequence[Any]]
+    """Cells; `None` reads as a dash, and a row of one cell runs through the whole width."""
+
+
+class Lines(NamedTuple):
+    """Lines of text under a heading."""
+
+    heading: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a scenario found."""
+
+    data: Mapping[str, Any]
+    """For machines; every scenario documents its keys in its module."""
+    parts: Sequence[Table | Lines]
+    """For people, in this order."""
+    checks: Sequence[Check]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check held."""
+        return all(check.ok for check in self.checks)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a scenario plays, and who watches."""
+
+    directory: str
+    """An empty directory of mode 0700 that is the scenario's own."""
+    turns: int
+    """Prompts in all."""
+    estimators: bool = False
+    """Whether to compare every formula with the truth."""
+    on_snapshot: Callable[[ContextSnapshot], object] = field(default=_nothing)
+    """Called with each new snapshot of the main agent."""
+    on_turn: Callable[[int], object] = field(default=_nothing)
+    """Called with a turn's number, from 1, before its prompt is sent."""
+
+    def place(self, name: str) -> str:
+        """Return the directory of this name below the stage, made with mode 0700 if it is not there."""
+        path = os.path.join(self.directory, name)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+
+def percent_off(estimate: int | None, truth: int | None) -> float | None:
+    """How far an estimate is from the truth in percent, negative where it is too low; `None` where either is unknown."""
+    return None if estimate is None or not truth else 100 * (estimate - truth) / truth

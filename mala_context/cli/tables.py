@@ -1,0 +1,103 @@
+"""How results look: tables, lines and checks on standard output.
+
+A terminal gets colours unless `NO_COLOR` is set; a pipe gets the same text without them. Tables fit into 80 columns.
+Paths are never wrapped, so that they can be copied.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mala_context.cli.scenarios.report import Check, Lines, Table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PIPE_WIDTH = 80
+"""Columns of a table that goes into a file or a pipe; every table fits into them."""
+
+
+def console(stream: IO[str] | None = None) -> Console:
+    """Return a console on a stream, standard output by default."""
+    stream = sys.stdout if stream is None else stream
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def show(out: Console, part: Table | Lines) -> None:
+    """Print a part of a report, with an empty line before it."""
+    out.print()
+    if isinstance(part, Lines):
+        out.print(Text(part.heading, style="bold"))
+        for line in part.lines:
+            out.print(line, soft_wrap=True)
+    else:
+        _show_table(out, part)
+
+
+def show_checks(out: Console, checks: Sequence[Check]) -> None:
+    """Print a line for each check, ✓ or ✗ before its words."""
+    out.print()
+    marks = ("✓", "✗") if _can_encode(out, "✓✗") else ("ok", "FAILED")
+    for check in checks:
+        mark = Text(marks[not check.ok], style="green" if check.ok else "bold red")
+        if not out.is_terminal:  # a line a check, for grep
+            out.print(Text.assemble(mark, " ", check.words), soft_wrap=True)
+            continue
+        grid = RichTable.grid(padding=(0, 1, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        grid.add_row(mark, Text(check.words))
+        out.print(grid)
+
+
+def _can_encode(out: Console, text: str) -> bool:
+    try:
+        text.encode(out.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _show_table(out: Console, part: Table) -> None:
+    """Print a table in runs: a row of one cell stands between two runs of the same widths."""
+    cells = [[_cell(value) for value in row] for row in part.rows]
+    widths = [
+        max(_widest_word(heading), *(len(row[place]) for row in cells if len(row) > 1), 1)
+        for place, heading in enumerate(part.columns)
+    ]
+    out.print(_grid(part.columns, widths, [part.columns], style="bold"))
+    run: list[list[str]] = []
+    for row in cells:
+        if len(row) > 1:
+            run.append(row)
+            continue
+        out.print(_grid(part.columns, widths, run))
+        out.print(Text(f"── {row[0]}", style="yellow"), soft_wrap=True)
+        run = []
+    out.print(_grid(part.columns, widths, run))
+
+
+def _grid(columns: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]], style: str = "") -> RenderableType:
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    for heading, width in zip(columns, widths, strict=True):
+        grid.add_column(justify="left" if heading.startswith("<") else "right", width=width, vertical="bottom")
+    for row in rows:
+        grid.add_row(*(Text(cell.removeprefix("<"), style=style) for cell in row))
+    return grid
+
+
+def _widest_word(heading: str) -> int:
+    return max(len(word) for word in heading.split()) if heading.split() else 1
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else str(value)
