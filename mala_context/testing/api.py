@@ -239,7 +239,7 @@ class ScriptedMessagesAPI:
         return request
 
     def _move(self, request: Request, state: State) -> None:
-        """Note a state and wake who waits; `answered` is noted before the last bytes leave: no client is ahead of it."""
+        """Note a state and wake who waits; `answered` comes before the last bytes, so no client is ahead of it."""
         with self._changed:
             request.state = state
             self._changed.notify_all()

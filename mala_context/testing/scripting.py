@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mala_context.testing.recognising import wanted_schema
 from mala_context.testing.replies import Failure, Reply, Spoken, as_answer, summary, text
@@ -18,8 +18,11 @@ from mala_context.testing.requests import Request
 Line: TypeAlias = Spoken | Sequence[Reply | str] | None
 """What a script may hold; None leaves that request to the server (a summary, a plain text)."""
 
-Script: TypeAlias = Iterable[Line] | Callable[[Request], Line]
-"""A sequence or an iterator of lines, or a callable that is given the request and returns a line."""
+Script: TypeAlias = Iterable[Any] | Callable[[Request], Line]
+"""A sequence or an iterator of lines, or a callable that is given the request and returns a line.
+
+The elements are `Line`s; the type says Any because checkers infer `object` for a list of replies and strings.
+"""
 
 AUTOMATIC_SUMMARY = summary("The user asked for work in this project; the steps so far were done and went well.")
 RAN_OUT = "[The script of this test has no further reply.]"
