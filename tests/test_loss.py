@@ -123,11 +123,20 @@ class TestFiles:
         assert items(call("Read", {"file_path": "/none"}, "File does not exist.", failed=True)) == []
 
     def test_a_later_failure_leaves_what_was_read_before(self):
-        rows = [*call("Read", {"file_path": "/a"}), *call("Edit", {"file_path": "/b"}, failed=True)]
-        assert texts(rows, "read") == ["/a"]
+        rows = [*call("Read", {"file_path": "/a"}), *call("Edit", {"file_path": "/a"}, failed=True)]
+        assert items(rows) == [("read", "/a", False)]
+
+    def test_an_earlier_failure_leaves_what_was_done_after_it(self):
+        first, answer = call("Edit", {"file_path": "/a"}, failed=True)
+        assert items([first, *call("Read", {"file_path": "/a"}), answer]) == [("read", "/a", False)]
 
     def test_a_call_without_a_result_counts(self):
         assert texts(call("Read", {"file_path": "/a"})[:1], "read") == ["/a"]
+
+    def test_calls_without_a_path_or_an_id(self):
+        odd = row("assistant", [{"type": "tool_use", "name": "Read", "input": {"file_path": "/a"}}])
+        rows = [*call("Read", {}), *call("Read", {}, failed=True), odd, *call("TodoWrite", {"todos": "none"})]
+        assert items(rows) == [("read", "/a", False)]
 
     def test_names_that_several_files_share_need_their_folder(self):
         rows = [*call("Read", {"file_path": "/r/a/__init__.py"}), *call("Read", {"file_path": "/r/b/__init__.py"})]

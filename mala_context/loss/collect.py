@@ -84,8 +84,9 @@ class _Stretch:
     """What happened between two compactions; open todo items outlive them."""
 
     def __init__(self, before: _Stretch | None = None) -> None:
-        self.calls: dict[str, tuple[str, Mapping[str, Any], str | None]] = {}
-        self.files: dict[str, Found] = {}
+        self.calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self.touches: list[tuple[str | None, Found]] = []
+        self.failed_calls: set[str] = set()
         self.failed: dict[str, Found] = {}
         self.instructions: dict[str, Found] = {}
         self.todos: dict[str, tuple[str, str, str | None]] = dict(before.todos) if before else {}
@@ -93,11 +94,20 @@ class _Stretch:
 
     def found(self) -> list[Found]:
         open_todos = [Found("todo", text, uuid) for text, status, uuid in self.todos.values() if status not in CLOSED]
-        things = [*self.instructions.values(), *self.failed.values(), *self.files.values()]
+        things = [*self.instructions.values(), *self.failed.values(), *self._files()]
         if not things and not self.touched:
             return []
         order = {"instruction": 0, "todo": 1, "command": 2, "written": 3, "read": 4}
         return sorted([*things, *open_todos], key=lambda item: order[item.kind])
+
+    def _files(self) -> Iterable[Found]:
+        """Return each file that a call which did not fail touched; once written it stays written."""
+        files: dict[str, Found] = {}
+        for call_id, touch in self.touches:
+            if call_id not in self.failed_calls:
+                before = files.get(touch.text)
+                files[touch.text] = touch._replace(kind="written") if before and before.kind == "written" else touch
+        return files.values()
 
     def take(self, row: Mapping[str, Any]) -> None:
         uuid = row.get("uuid") if isinstance(row.get("uuid"), str) else None
@@ -125,13 +135,12 @@ class _Stretch:
         if not isinstance(name, str) or not isinstance(given, Mapping):
             return
         if isinstance(call_id, str):
-            self.calls[call_id] = (name, given, uuid)
+            self.calls[call_id] = (name, given)
         if name in FILE_TOOLS:
             field, kind = FILE_TOOLS[name]
             path = given.get(field)
             if isinstance(path, str) and path:
-                before = self.files.get(path)
-                self.files[path] = Found("written" if before and before.kind == "written" else kind, path, uuid)
+                self.touches.append((call_id if isinstance(call_id, str) else None, Found(kind, path, uuid)))
         elif name == "TodoWrite":
             self._todo_list(given.get("todos"), uuid)
         elif name == "TaskUpdate":
@@ -139,13 +148,12 @@ class _Stretch:
 
     def _result(self, block: Mapping[str, Any], uuid: str | None) -> None:
         call_id = block.get("tool_use_id")
-        name, given, called = self.calls.get(call_id if isinstance(call_id, str) else "", ("", {}, None))
+        if not isinstance(call_id, str):
+            return
+        name, given = self.calls.get(call_id, ("", {}))
         failed, text = bool(block.get("is_error")), _text(block.get("content"))
         if name in FILE_TOOLS and failed:
-            path = given.get(FILE_TOOLS[name][0])
-            known = self.files.get(path) if isinstance(path, str) else None
-            if known is not None and known.uuid == called:
-                del self.files[known.text]
+            self.failed_calls.add(call_id)
         elif name == "Bash":
             self._command(given.get("command"), uuid, failed=failed, text=text)
         elif name == "TaskCreate" and not failed:
