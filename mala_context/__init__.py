@@ -5,17 +5,17 @@ The public names are loaded when they are first used, so that `import mala_conte
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # `typing` and `importlib` would be most of what this import costs
 if TYPE_CHECKING:
     from mala_context.archive.layout import get_repo_runs_dir
     from mala_context.archive.store import TranscriptArchive
     from mala_context.config import ContextConfig, load_config
     from mala_context.errors import ConfigError, ContextPressureError
+    from mala_context.guard import ContextGuard, TargetContextConfig
     from mala_context.runtime import AgentRuntime, AgentRuntimeBuilder, instrument
     from mala_context.sdk_hooks import make_precompact_hook
     from mala_context.stream import MessageStreamProcessor
+    from mala_context.tool_budget import ToolBudget
     from mala_context.tracker import ContextSnapshot, ContextTracker
     from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage
 
@@ -24,12 +24,15 @@ _HOMES = {
     "AgentRuntimeBuilder": "runtime",
     "ConfigError": "errors",
     "ContextConfig": "config",
+    "ContextGuard": "guard",
     "ContextPressureError": "errors",
     "ContextSnapshot": "tracker",
     "ContextTracker": "tracker",
     "ContextUsage": "usage",
     "MessageStreamProcessor": "stream",
     "TRACKING_DISABLED": "usage",
+    "TargetContextConfig": "guard",
+    "ToolBudget": "tool_budget",
     "TranscriptArchive": "archive.store",
     "Usage": "usage",
     "get_repo_runs_dir": "archive.layout",
@@ -44,11 +47,14 @@ __all__ = [
     "AgentRuntimeBuilder",
     "ConfigError",
     "ContextConfig",
+    "ContextGuard",
     "ContextPressureError",
     "ContextSnapshot",
     "ContextTracker",
     "ContextUsage",
     "MessageStreamProcessor",
+    "TargetContextConfig",
+    "ToolBudget",
     "TranscriptArchive",
     "Usage",
     "get_repo_runs_dir",
@@ -62,6 +68,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
