@@ -17,6 +17,7 @@ from mala_context.config import (
     ArchiveConfig,
     ContextConfig,
     GuardConfig,
+    Key,
     Retention,
     load_config,
     parse,
@@ -346,6 +347,8 @@ def test_anchors_aliases_and_merge_keys():
     assert parse(text) == ContextConfig(warn_at=0.6, final_at=0.9)
     assert parse("setup_files: [&a {warn_at: 0.5}, &b {warn_at: 0.6}]\ncontext: {<<: [*a, *b]}\n").warn_at == 0.5
     assert only("context: {<<: 5}").message.startswith("unknown key")
+    assert only("context: {<<: []}").message.startswith("unknown key")
+    assert only("context: {<<: [5]}").message.startswith("unknown key")
 
 
 def bomb(levels):
@@ -489,6 +492,8 @@ def test_the_table_is_the_records():
         assert {path for path in paths if path.rpartition(".")[0] == section} <= names
     for key in SCHEMA:
         assert setting(ContextConfig(), key.path) == key.default
+    with pytest.raises(LookupError, match="nothing"):
+        _ = Key("context.nothing", SCHEMA[0].kind, "").default
 
 
 def as_written(value):

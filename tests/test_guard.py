@@ -101,6 +101,7 @@ class TestEvaluation:
         guard.add_pending(3)
         guard.add_new(4)
         assert guard.projected == 127
+        assert guard.limit == 1000
         assert guard.remaining == 873
         assert guard.evaluate(1).projected == 128
 
@@ -202,6 +203,14 @@ class TestPreflight:
         guard.enforce_final_turn(guard.evaluate().blocked, "turn_preflight")
         assert not guard.request_final_turn("retries exhausted")
         assert guard.final_reason == "context"
+
+    def test_may_be_forced_without_a_blocked_target(self):
+        events = []
+        guard = guard_of(1000, current=400, on_event=events.append)
+        assert guard.enforce_final_turn((), "tool_preflight").reason == "context"
+        assert events[0].fields["limit_tokens"] == 1000
+        assert events[0].fields["remaining_tokens"] == 600
+        assert "model" not in events[0].fields
 
     def test_another_first_reason_stays_too(self):
         events = []

@@ -24,6 +24,13 @@ def test_the_forced_final_turn_is_a_warning(caplog):
     assert [record.getMessage() for record in caplog.records[1:]] == [STILL_OVER]
 
 
+def test_one_that_fits_in_the_final_turn_is_one_warning(caplog):
+    caplog.set_level(logging.DEBUG)
+    fits = TargetContextConfig(provider="p", model="m", window=1256)
+    ContextGuard([fits], current=900, schema=200, finishing_schema=50, on_event=log_event).preflight()
+    assert [record.getMessage() for record in caplog.records] == ["Context limit exceeded; forcing final turn."]
+
+
 def test_a_skipped_provider_is_a_debug_line(caplog):
     caplog.set_level(logging.DEBUG)
     small = TargetContextConfig(provider="p", model="small", window=500)
