@@ -1,0 +1,116 @@
+"""What it costs to import the package and to stream through it, beside the same without.
+
+Run with `python tests/benchmarks/overhead.py`. Each figure is a median over interleaved runs on this machine, with the
+spread (minimum and maximum) behind it; compare the ratios and differences, since machines are noisy.
+"""
+
+import asyncio
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import tracemalloc
+
+from claude_agent_sdk._internal.message_parser import parse_message
+
+from mala_context import MessageStreamProcessor
+
+RUNS = 15
+
+
+def spread(values):
+    return f"{statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})"
+
+
+def row(kind, number, content, **fields):
+    message = {"role": kind, "content": content, **fields}
+    ids = {"session_id": "s1", "uuid": f"u{number}", "parent_tool_use_id": None}
+    return json.dumps({"type": kind, "message": message, **ids})
+
+
+def assistant(number, block):
+    usage = {"input_tokens": 3, "cache_creation_input_tokens": 900, "cache_read_input_tokens": 41_000 + number}
+    fields = {"id": f"m{number}", "model": "claude-sonnet-4-5", "usage": {**usage, "output_tokens": 1}}
+    return row("assistant", number, [block], **fields)
+
+
+def response(number):
+    """A response as the SDK sends it: text, a tool call, its result."""
+    result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "line of output\n" * 130}
+    return [
+        assistant(number, {"type": "text", "text": "I look at the failing test first. " * 10}),
+        assistant(number, {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": "pytest -q"}}),
+        row("user", number, [result]),
+    ]
+
+
+def deltas(number):
+    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hello"}}
+    return [json.dumps({"type": "stream_event", "uuid": f"d{number}", "session_id": "s1", "event": event})]
+
+
+async def through(lines, processor):
+    async def source():
+        for line in lines:
+            yield parse_message(json.loads(line))
+
+    messages = source() if processor is None else processor.stream(source())
+    started = time.perf_counter()
+    async for _ in messages:
+        pass
+    return (time.perf_counter() - started) / len(lines) * 1e6
+
+
+def streaming():
+    kinds = {
+        "messages": [line for number in range(2000) for line in response(number)],
+        "partial messages": [line for number in range(6000) for line in deltas(number)],
+    }
+    for name, lines in kinds.items():
+        bare, tracked = [], []
+        for _ in range(RUNS):
+            bare.append(asyncio.run(through(lines, None)))
+            tracked.append(asyncio.run(through(lines, MessageStreamProcessor())))
+        added = [with_us - without for with_us, without in zip(tracked, bare, strict=True)]
+        print(f"µs a message, {name}: without us {spread(bare)}")
+        print(f"µs a message, {name}: added by us {spread(added)}")
+
+
+def memory():
+    processor = MessageStreamProcessor()
+
+    def feed(start, count):
+        for number in range(start, start + count):
+            for line in response(number):
+                processor.process(parse_message(json.loads(line)))
+
+    feed(0, 1000)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    feed(1000, 10_000)
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    print(f"bytes kept after 10,000 more responses: {after - before:,}")
+
+
+def importing():
+    programs = {"bare": "pass", "import mala_context": "import mala_context"}
+    times = {name: [] for name in programs}
+    for _ in range(40):
+        for name, program in programs.items():
+            started = time.perf_counter()
+            subprocess.run([sys.executable, "-c", program], check=True)
+            times[name].append((time.perf_counter() - started) * 1e3)
+    for name, values in times.items():
+        print(f"ms a process, {name}: {spread(values)}")
+    bare, ours = (statistics.median(values) for values in times.values())
+    print(f"ms a process, allowed (1.2 x bare + 15): {1.2 * bare + 15:8.2f}, ours {ours:.2f}")
+
+
+if __name__ == "__main__":
+    print(f"Python {platform.python_version()} on {platform.machine()}, {platform.system()}")
+    importing()
+    streaming()
+    memory()
