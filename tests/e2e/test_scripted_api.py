@@ -6,6 +6,8 @@ response of every session: what the SDK reports must be what the server received
 
 import asyncio
 import itertools
+import pathlib
+import runpy
 import threading
 
 import anyio
@@ -411,3 +413,18 @@ def test_it_works_under_trio(mala_api, mala_options):
 
     messages = anyio.run(main, backend="trio")
     assert [one.message_id for one in real(messages, api)] == [api.last.message_id]
+
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def test_the_example_runs_as_a_program(capsys):
+    runpy.run_path(str(ROOT / "examples" / "testing_offline.py"), run_name="__main__")
+    assert capsys.readouterr().out.count("tokens") == 3
+
+
+def test_the_first_test_of_the_page_passes(pytester):
+    page = (ROOT / "docs" / "how-to" / "test-an-agent-offline.md").read_text(encoding="utf-8")
+    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makepyfile(page.split("```python\n")[1].split("```")[0])
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist").assert_outcomes(passed=1)
