@@ -82,6 +82,7 @@ class AgentState:
         "estimators",
         "first_input",
         "helped",
+        "left",
         "model",
         "names",
         "opening",
@@ -114,13 +115,12 @@ class AgentState:
         self.wait_summary = False
         self.current: object = None
         self.begun = 0
+        self.left: tuple[Context, int] | None = None
+        """The context that the last response was a request of, and how many of its parts were in the request."""
         self.context = self.fresh()
 
     def fresh(self) -> Context:
         """Return a context of which nothing is known."""
-        if len(self.names) > _KEEP_NAMES:
-            for key in list(self.names)[: _KEEP_NAMES // 2]:
-                del self.names[key]
         return Context(Interval(self.names, self.ratios, self.model))
 
     def forget(self) -> None:
@@ -135,8 +135,7 @@ class AgentState:
         if interval.closed:
             return
         parts = len(interval) if parts is None else parts
-        interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
-        chars = interval.chars(parts)
+        chars = interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
         for estimator in self.estimators.values():
             estimator.text(chars)
 
@@ -195,9 +194,13 @@ class AgentState:
 
     def _rebase(self, usage: Usage, source: str) -> bool:
         old, tokens = self.context, usage.context_tokens
+        if len(self.names) > _KEEP_NAMES:
+            for key in list(self.names)[: _KEEP_NAMES // 2]:
+                del self.names[key]
         interval = old.interval.split(self.begun, self.model)
         same = old.accuracy == "exact" and old.tokens is not None and old.model == self.model
         self.leave(tokens - old.tokens if same and old.tokens is not None else None, self.begun)
+        self.left = (old, self.begun)
         self.context = context = Context(interval)
         context.message_id, context.model = self.current, self.model
         context.tokens, context.output, context.usage = tokens, usage.output_tokens, usage

@@ -97,9 +97,30 @@ class ContextTracker:
 
         What was appended moves only `projected` and `cli_estimate`: ask `snapshot()` for them.
         """
-        handler = _HANDLERS.get(event.__class__)
-        agent = handler(self, event) if handler is not None else None
+        agent = self.advance(event)
         return None if agent is None else self._snapshot(agent, event.__class__.__name__)
+
+    def advance(self, event: Event) -> AgentState | None:
+        """Take one event like `apply`, but return the changed agent's state itself, for those who read many rows.
+
+        The state is the tracker's own: read it before the next event, and change nothing in it.
+        """
+        handler = _HANDLERS.get(event.__class__)
+        return handler(self, event) if handler is not None else None
+
+    @property
+    def main(self) -> AgentState:
+        """The main agent's own state, as `advance` returns it; another object after the session changed."""
+        return self._main
+
+    @property
+    def subagents(self) -> Mapping[str, AgentState]:
+        """States of the subagents, by the same keys as `agents`."""
+        return self._subagents
+
+    def holds_row(self, uuid: str) -> bool:
+        """Tell whether a row of this id was seen among the last few thousand."""
+        return uuid in self._rows
 
     def snapshot(self, agent_id: str | None = None) -> ContextSnapshot:
         """Return what is known now, of the main agent or of a subagent (by either of its ids).
