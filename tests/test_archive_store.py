@@ -1,30 +1,545 @@
-"""`TranscriptArchive`: chains, modes, what is logged."""
+"""`TranscriptArchive`: chains, modes, outcomes, what is logged."""
 
+import errno
 import logging
+import os
+import stat
+import threading
 
+import pytest
+from archive_tools import cat, names, rows
+
+from mala_context.archive import layout, store
 from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import (
+    ArchiveBusyError,
+    ArchiveUnavailableError,
+    InvalidSessionIdError,
+    TranscriptError,
+)
 
 
-def rows(first, last):
-    return b"".join(b'{"n":%d,"text":"%s"}\n' % (n, b"x" * 40) for n in range(first, last))
+@pytest.fixture(autouse=True)
+def _log(caplog):
+    caplog.set_level(logging.INFO, logger="mala_context.archive")
 
 
-def cat(archive, session="s1", chain=1):
-    directory = archive.location
-    names = [p.name for p in archive.pieces(session) if p.chain == chain and p.subagent is None]
-    out = b""
-    for name in names:
-        with open(f"{directory}/{name}", "rb") as file:
-            out += file.read()
-    return out
+@pytest.fixture
+def archive(tmp_path):
+    return TranscriptArchive(tmp_path / "archives")
 
 
-def test_pieces_of_a_growing_transcript_are_the_transcript(tmp_path):
-    transcript = tmp_path / "s1.jsonl"
-    archive = TranscriptArchive(tmp_path / "archives")
+@pytest.fixture
+def transcript(tmp_path):
+    return tmp_path / "s1.jsonl"
+
+
+def messages(caplog, level):
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def test_pieces_of_a_growing_transcript_are_the_transcript(archive, transcript):
     for step in range(1, 6):
         transcript.write_bytes(rows(0, step * 10))
-        result = archive.archive(transcript, "s1", trigger="auto")
-        assert result.archived
-    assert len(archive.pieces("s1")) == 5
+        assert archive.archive(transcript, "s1", trigger="auto").archived
+    pieces = archive.pieces("s1")
     assert cat(archive) == transcript.read_bytes()
+    assert [piece.offset for piece in pieces] == [0, *(piece.end for piece in pieces[:-1])]
+    assert sum(os.path.getsize(os.path.join(archive.location, name)) for name in names(archive)) == len(rows(0, 50))
+
+
+def test_nine_calls_on_an_unchanged_transcript_write_one_piece(archive, transcript, caplog):
+    transcript.write_bytes(rows(0, 5))
+    results = [archive.archive(transcript, "s1", trigger="auto") for _ in range(9)]
+    assert len(names(archive)) == 1
+    assert len(archive.manifest("s1").rows) == 1
+    assert [result.reason for result in results] == ["archived", *["nothing new"] * 8]
+    assert sum("nothing new" in line for line in messages(caplog, logging.INFO)) == 8
+
+
+def test_nine_full_copies_have_nine_names(tmp_path, transcript):
+    archive = TranscriptArchive(tmp_path / "archives", mode="full")
+    transcript.write_bytes(rows(0, 5) + b'{"torn')
+    for _ in range(9):
+        archive.archive(transcript, "s1", trigger="auto")
+    assert len(set(names(archive))) == 9
+    for name in names(archive):
+        with open(os.path.join(archive.location, name), "rb") as file:
+            assert file.read() == transcript.read_bytes()
+    assert {(piece.mode, piece.offset, piece.chain) for piece in archive.pieces("s1")} == {("full", 0, 1)}
+
+
+def test_the_log_line_of_a_compaction_has_the_words_that_people_search_for(archive, transcript, caplog):
+    transcript.write_bytes(b"x" * 12_594 + b"\n")
+    result = archive.archive(transcript, "s1", trigger="auto")
+    assert messages(caplog, logging.INFO) == [
+        f"PreCompact: archived transcript (trigger=auto) to {result.path} (12.3 KB)"
+    ]
+    archive.archive(transcript, "s1", trigger="session_end")
+    assert "Nothing new to archive (trigger=session_end) in session s1" in messages(caplog, logging.INFO)
+
+
+def test_a_changed_byte_in_the_middle_starts_a_new_chain(archive, transcript, caplog):
+    old = rows(0, 10_000)
+    transcript.write_bytes(old)
+    archive.archive(transcript, "s1")
+    place = old.index(b'{"n":5000,') + 20
+    transcript.write_bytes(old[:place] + b"y" + old[place + 1 :] + rows(10_000, 10_100))
+    result = archive.archive(transcript, "s1")
+    assert (result.new_chain, result.chain, result.offset) == (True, 2, 0)
+    assert os.path.basename(result.path).startswith("s1.2_")
+    assert cat(archive, chain=1) == old
+    assert cat(archive, chain=2) == transcript.read_bytes()
+    assert len([line for line in messages(caplog, logging.WARNING) if "was rewritten" in line]) == 1
+    transcript.write_bytes(transcript.read_bytes() + rows(10_100, 10_110))
+    assert archive.archive(transcript, "s1").chain == 2
+    assert cat(archive) == transcript.read_bytes()
+
+
+def test_an_emptied_transcript_leaves_the_only_copy_alone(archive, transcript, caplog):
+    old = rows(0, 40_000)
+    transcript.write_bytes(old)
+    archive.archive(transcript, "s1")
+    transcript.write_bytes(b"")
+    assert archive.archive(transcript, "s1").reason == "empty"
+    assert any("shrank" in line for line in messages(caplog, logging.WARNING))
+    transcript.write_bytes(rows(50_000, 50_010))
+    result = archive.archive(transcript, "s1")
+    assert result.new_chain
+    assert cat(archive, chain=1) == old
+    assert cat(archive, chain=2) == rows(50_000, 50_010)
+
+
+def test_a_piece_ends_at_a_newline_and_the_next_begins_with_the_torn_row(archive, transcript):
+    transcript.write_bytes(rows(0, 3) + b'{"torn":')
+    assert archive.archive(transcript, "s1").bytes == len(rows(0, 3))
+    assert archive.archive(transcript, "s1").reason == "incomplete row"
+    transcript.write_bytes(rows(0, 3) + b'{"torn":1}\n')
+    result = archive.archive(transcript, "s1")
+    with open(result.path, "rb") as file:
+        assert file.read() == b'{"torn":1}\n'
+
+
+def test_the_last_piece_takes_what_is_there(archive, transcript):
+    transcript.write_bytes(rows(0, 3) + b'{"torn":')
+    archive.archive(transcript, "s1", final=True)
+    assert cat(archive) == transcript.read_bytes()
+    transcript.write_bytes(rows(0, 3) + b'{"torn":1}\n')
+    archive.archive(transcript, "s1")
+    assert cat(archive) == transcript.read_bytes()
+
+
+def test_what_is_written_after_the_hook_belongs_to_the_next_piece(archive, transcript):
+    transcript.write_bytes(rows(0, 10))
+    archive.archive(transcript, "s1", trigger="auto")
+    transcript.write_bytes(rows(0, 10) + b'{"prompt":1}\n{"type":"system","subtype":"compact_boundary"}\n{"summary":1}')
+    archive.compaction_seen(transcript, "s1")
+    archive.archive_session(transcript, "s1")
+    assert cat(archive) == transcript.read_bytes()
+
+
+def test_a_failed_compaction_keeps_its_piece_and_the_next_goes_on_behind_it(archive, transcript):
+    transcript.write_bytes(rows(0, 10))
+    first = archive.archive(transcript, "s1", trigger="auto", agent="main", tokens=180_000, model="m", cwd="/w")
+    archive.record_outcome("s1", "failed", trigger="auto", error="API error")
+    transcript.write_bytes(rows(0, 12))
+    second = archive.archive(transcript, "s1", trigger="auto")
+    manifest = archive.manifest("s1")
+    (outcome,) = manifest.of_kind("outcome")
+    assert (outcome["outcome"], outcome["piece"], outcome["error"]) == (
+        "failed",
+        os.path.basename(first.path),
+        "API error",
+    )
+    assert second.offset == first.bytes
+    row = manifest.of_kind("piece")[0]
+    assert {key: row[key] for key in ("agent", "tokens", "model", "cwd", "trigger", "offset", "length")} == {
+        "agent": "main",
+        "tokens": 180_000,
+        "model": "m",
+        "cwd": "/w",
+        "trigger": "auto",
+        "offset": 0,
+        "length": first.bytes,
+    }
+
+
+def test_an_outcome_is_one_of_four(archive):
+    with pytest.raises(ValueError, match="blocked, compacted, failed, hook_skipped"):
+        archive.record_outcome("s1", "fine")
+
+
+def test_a_compaction_without_precompact_is_archived_at_once(archive, transcript, caplog):
+    transcript.write_bytes(rows(0, 30))
+    archive.archive(transcript, "s1", trigger="manual")
+    archive.record_outcome("s1", "compacted")
+    transcript.write_bytes(rows(0, 50))
+    result = archive.compaction_seen(transcript, "s1", tokens_before=9, tokens_after=3, summary="so far")
+    assert (result.offset, result.bytes) == (len(rows(0, 30)), len(rows(30, 50)))
+    outcome = archive.manifest("s1").of_kind("outcome")[-1]
+    assert (outcome["outcome"], outcome["piece"]) == ("hook_skipped", os.path.basename(result.path))
+    assert (outcome["tokens_before"], outcome["tokens_after"], outcome["summary"]) == (9, 3, "so far")
+    assert len([line for line in messages(caplog, logging.WARNING) if "without PreCompact" in line]) == 1
+
+
+@pytest.mark.parametrize("grown", [0, 5])
+def test_a_compaction_after_precompact_gets_no_second_piece(archive, transcript, caplog, grown):
+    transcript.write_bytes(rows(0, 30))
+    archive.archive(transcript, "s1", trigger="auto")
+    archive.record_outcome("s1", "compacted")
+    transcript.write_bytes(rows(0, 30 + grown))
+    archive.archive(transcript, "s1", trigger="auto")
+    assert archive.compaction_seen(transcript, "s1") is None
+    assert [row["outcome"] for row in archive.manifest("s1").of_kind("outcome")] == ["compacted", "compacted"]
+    assert messages(caplog, logging.WARNING) == []
+
+
+def test_an_outcome_in_another_process_closes_the_piece_of_the_command_hook(archive, transcript, tmp_path):
+    transcript.write_bytes(rows(0, 30))
+    archive.archive(transcript, "s1", trigger="auto")
+    other = TranscriptArchive(tmp_path / "archives")
+    assert other.compaction_seen(transcript, "s1") is None
+    assert other.manifest("s1").open_piece() is None
+
+
+def test_a_transcript_that_moved_keeps_its_chain(archive, transcript, tmp_path):
+    transcript.write_bytes(rows(0, 30))
+    archive.archive(transcript, "s1")
+    moved = tmp_path / "elsewhere.jsonl"
+    moved.write_bytes(rows(0, 40))
+    result = archive.archive(moved, "s1")
+    assert (result.chain, result.offset) == (1, len(rows(0, 30)))
+
+
+def test_a_forks_file_is_archived_under_the_hooks_session(archive, transcript):
+    transcript.write_bytes(b'{"sessionId":"another"}\n')
+    result = archive.archive(transcript, "s1")
+    assert os.path.basename(result.path).startswith("s1_")
+
+
+def test_a_subagents_transcript_has_its_own_name_and_leaves_the_glob_alone(archive, transcript, tmp_path):
+    transcript.write_bytes(rows(0, 3))
+    archive.archive(transcript, "s1")
+    agent = tmp_path / "agent-a1.jsonl"
+    agent.write_bytes(rows(100, 103))
+    result = archive.archive(agent, "s1", subagent="a1")
+    assert os.path.basename(result.path).startswith("s1.agent-a1_")
+    assert cat(archive) == rows(0, 3)
+    assert cat(archive, subagent="a1") == rows(100, 103)
+    with pytest.raises(InvalidSessionIdError):
+        archive.archive(agent, "s1", subagent="../x")
+
+
+def test_names_follow_one_another_whatever_the_clock_does(archive, transcript, monkeypatch):
+    year = 365 * 86_400 * 10**6
+    clock = iter([10**15, 10**15 + year, 10**15 + 5, 10**15 + 6])
+    monkeypatch.setattr(store, "_now", lambda: next(clock))
+    results = []
+    for step in range(1, 5):
+        transcript.write_bytes(rows(0, step))
+        results.append(os.path.basename(archive.archive(transcript, "s1").path))
+    assert results == sorted(results)
+    assert cat(archive) == rows(0, 4)
+
+
+def test_a_change_of_mode_starts_a_new_chain(archive, transcript, tmp_path, caplog):
+    transcript.write_bytes(rows(0, 3))
+    archive.archive(transcript, "s1")
+    full = TranscriptArchive(tmp_path / "archives", mode="full")
+    assert full.archive(transcript, "s1").chain == 2
+    assert full.archive(transcript, "s1").chain == 2
+    assert archive.archive(transcript, "s1").chain == 3
+    assert messages(caplog, logging.WARNING) == []
+
+
+def test_missing_pieces_start_a_new_chain(archive, transcript, caplog):
+    for step in range(1, 4):
+        transcript.write_bytes(rows(0, step))
+        archive.archive(transcript, "s1")
+    os.unlink(os.path.join(archive.location, names(archive)[1]))
+    assert [piece.offset for piece in archive.pieces("s1")] == [0, None]
+    assert archive.archive(transcript, "s1").chain == 2
+    assert cat(archive) == rows(0, 3)
+    assert any("missing from the archive" in line for line in messages(caplog, logging.WARNING))
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "edited", "newer"])
+def test_a_damaged_manifest_is_made_again_from_the_files(archive, transcript, damage, caplog):
+    for step in range(1, 4):
+        transcript.write_bytes(rows(0, step * 3))
+        archive.archive(transcript, "s1", trigger="auto")
+    hashes = [piece.sha256 for piece in archive.pieces("s1")]
+    path = os.path.join(archive.location, layout.manifest_name("s1"))
+    with open(path, "rb") as file:
+        data = file.read()
+    with open(path, "wb") as file:
+        if damage == "cut":
+            file.write(data[: len(data) - 50])
+        elif damage == "edited":
+            file.write(b"\xff\xfe not JSON\n[1]\n" + data.replace(b'"chain":1', b'"chain":"x"', 1))
+        elif damage == "newer":
+            file.write(data.replace(b'"v":1', b'"v":9,"later":{"a":[1]}') + b'{"row":"comet","v":9}\n')
+    transcript.write_bytes(rows(0, 20))
+    assert archive.archive(transcript, "s1").chain == 1
+    assert [piece.sha256 for piece in archive.pieces("s1")][:3] == hashes
+    assert cat(archive) == rows(0, 20)
+    kinds = {row["row"] for row in archive.manifest("s1").rows}
+    assert ("comet" in kinds) == (damage == "newer")
+    if damage == "newer":
+        assert archive.manifest("s1").of_kind("piece")[0]["later"] == {"a": [1]}
+
+
+def test_full_copies_are_known_again_without_their_manifest(tmp_path, transcript):
+    archive = TranscriptArchive(tmp_path / "archives", mode="full")
+    for step in range(1, 4):
+        transcript.write_bytes(rows(0, step))
+        archive.archive(transcript, "s1")
+    os.unlink(os.path.join(archive.location, layout.manifest_name("s1")))
+    assert archive.archive(transcript, "s1").chain == 1
+    assert {piece.mode for piece in archive.pieces("s1")} == {"full"}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "missing"),
+        (os.mkdir, "not a regular file"),
+        (os.mkfifo, "not a regular file"),
+        (lambda path: os.symlink("/etc/hostname", path), "not a regular file"),
+    ],
+    ids=["missing", "directory", "fifo", "link"],
+)
+def test_what_is_no_regular_file_is_refused(archive, transcript, make, reason):
+    make(transcript)
+    with pytest.raises(TranscriptError) as caught:
+        archive.archive(transcript, "s1")
+    assert caught.value.reason == reason
+    assert not os.path.exists(archive.location)
+
+
+@pytest.mark.parametrize(
+    "session_id", ["../../outside", "a/b", "..", "", "x\0y", "n" * 300, ".hidden", "con\n", None, 5]
+)
+def test_a_session_id_is_no_path(archive, transcript, tmp_path, session_id):
+    transcript.write_bytes(rows(0, 3))
+    with pytest.raises(InvalidSessionIdError):
+        archive.archive(transcript, session_id)
+    assert sorted(os.listdir(tmp_path)) == ["s1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\0" * 5000 + b"\n",
+        b"\xff\xfe\n\x80\n",
+        b"no json at all",
+        b"\n\n\n",
+        b"\xe2\x80\xa8\n",
+        b"x" * 3_000_000 + b"\n",
+    ],
+    ids=["nul", "not utf-8", "no json", "newlines", "separator", "one long line"],
+)
+@pytest.mark.parametrize("ext", [".jsonl", ".log", ""])
+def test_any_bytes_are_kept(archive, tmp_path, content, ext):
+    transcript = tmp_path / f"t{ext}"
+    transcript.write_bytes(content)
+    archive.archive(transcript, "s1", final=True)
+    assert cat(archive) == content
+    assert archive.pieces("s1")[0].ext == (ext or ".txt")
+
+
+def test_other_formats_take_what_is_there(archive, tmp_path):
+    transcript = tmp_path / "t.log"
+    transcript.write_bytes(b"one\ntw")
+    archive.archive(transcript, "s1")
+    transcript.write_bytes(b"one\ntwo")
+    archive.archive(transcript, "s1")
+    assert cat(archive) == b"one\ntwo"
+
+
+def test_two_writers_never_write_the_same_bytes_twice(archive, transcript, tmp_path):
+    transcript.write_bytes(rows(0, 2000))
+    archives = [TranscriptArchive(tmp_path / "archives") for _ in range(6)]
+    results = []
+    barrier = threading.Barrier(6)
+
+    def hook(each):
+        barrier.wait()
+        results.append(each.archive(transcript, "s1", trigger="auto"))
+
+    threads = [threading.Thread(target=hook, args=(each,)) for each in archives]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(result.bytes for result in results) == len(rows(0, 2000))
+    assert cat(archive) == rows(0, 2000)
+
+
+def test_a_busy_session_is_given_up_after_the_bound(tmp_path, transcript):
+    transcript.write_bytes(rows(0, 3))
+    archive = TranscriptArchive(tmp_path / "archives", timeout=0.05)
+    with archive.store(create=True).lock("s1", 1), pytest.raises(ArchiveBusyError) as caught:
+        archive.archive(transcript, "s1")
+    assert caught.value.session_id == "s1"
+    assert archive.archive(transcript, "s1").archived
+
+
+def test_a_transcript_that_loses_bytes_while_it_is_read_is_tried_again(archive, transcript, monkeypatch):
+    from mala_context.archive.source import Source
+
+    transcript.write_bytes(rows(0, 30))
+    real, calls = Source.copy, []
+
+    def copy(self, start, end, write):
+        calls.append(end)
+        if len(calls) == 1:
+            os.truncate(transcript, len(rows(0, 20)))
+        return real(self, start, end, write)
+
+    monkeypatch.setattr(Source, "copy", copy)
+    archive.archive(transcript, "s1")
+    assert cat(archive) == rows(0, 20)
+    assert calls == [len(rows(0, 30)), len(rows(0, 20))]
+    assert len(names(archive)) == 1
+
+
+def test_a_transcript_that_keeps_losing_bytes_is_given_up(archive, transcript, monkeypatch):
+    from mala_context.archive.source import Source
+
+    transcript.write_bytes(rows(0, 30))
+    real = Source.copy
+
+    def copy(self, start, end, write):
+        os.truncate(transcript, end - 1)
+        return real(self, start, end, write)
+
+    monkeypatch.setattr(Source, "copy", copy)
+    with pytest.raises(TranscriptError, match="changing"):
+        archive.archive(transcript, "s1", final=True)
+    assert os.listdir(archive.location) == []
+
+
+def test_rows_that_arrive_while_it_is_read_belong_to_the_next_piece(archive, transcript, monkeypatch):
+    from mala_context.archive.source import Source
+
+    transcript.write_bytes(rows(0, 30))
+    real = Source.copy
+
+    def copy(self, start, end, write):
+        with open(transcript, "ab") as file:
+            file.write(rows(30, 40))
+        return real(self, start, end, write)
+
+    monkeypatch.setattr(Source, "copy", copy)
+    archive.archive(transcript, "s1")
+    monkeypatch.undo()
+    assert cat(archive) == rows(0, 30)
+    archive.archive(transcript, "s1")
+    assert cat(archive) == rows(0, 40)
+
+
+def test_the_whole_session_grows_young_with_each_archive(archive, transcript, tmp_path):
+    transcript.write_bytes(rows(0, 3))
+    archive.archive(transcript, "s1")
+    archive.archive(transcript, "other")
+    for name in os.listdir(archive.location):
+        os.utime(os.path.join(archive.location, name), (10**9, 10**9))
+    archive.archive(transcript, "s1")
+    old = [name for name in os.listdir(archive.location) if os.stat(f"{archive.location}/{name}").st_mtime == 10**9]
+    assert {layout.session_of(name) for name in old} == {"other"}
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_what_was_there(archive, transcript, monkeypatch):
+    from mala_context.archive import writer
+
+    transcript.write_bytes(rows(0, 3))
+    archive.archive(transcript, "s1")
+    transcript.write_bytes(rows(0, 9))
+    real = os.write
+
+    def full(fd, data):
+        if len(data) > 100:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(writer.os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        archive.archive(transcript, "s1")
+    monkeypatch.undo()
+    assert cat(archive) == rows(0, 3)
+    assert not [name for name in os.listdir(archive.location) if name.startswith(".tmp")]
+    archive.archive(transcript, "s1")
+    assert cat(archive) == rows(0, 9)
+
+
+def test_a_row_that_cannot_be_written_is_made_again_by_the_next_archive(archive, transcript, monkeypatch, caplog):
+    from mala_context.archive.writer import LocalFiles
+
+    def full(self, rows):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    transcript.write_bytes(rows(0, 3))
+    monkeypatch.setattr(LocalFiles, "append", full)
+    assert archive.archive(transcript, "s1").archived
+    monkeypatch.undo()
+    assert archive.manifest("s1").rows == ()
+    archive.archive(transcript, "s1")
+    assert archive.manifest("s1").of_kind("piece")[0]["rebuilt"] is True
+
+
+def test_a_warning_past_warn_bytes_comes_once(tmp_path, transcript, caplog):
+    archive = TranscriptArchive(tmp_path / "archives", warn_bytes=100)
+    for step in range(1, 4):
+        transcript.write_bytes(rows(0, step * 10))
+        archive.archive(transcript, "s1")
+    assert len([line for line in messages(caplog, logging.WARNING) if "more than warn_bytes (100 B)" in line]) == 1
+
+
+def test_sessions_are_listed_with_the_one_archived_last_first(archive, transcript):
+    transcript.write_bytes(rows(0, 3))
+    for number, session in enumerate(("a", "b")):
+        archive.archive(transcript, session)
+        for name in os.listdir(archive.location):
+            if name.startswith(session):
+                os.utime(os.path.join(archive.location, name), (10**9 + number, 10**9 + number))
+    found = archive.sessions()
+    assert [(each.session_id, each.pieces) for each in found] == [("b", 1), ("a", 1)]
+    assert sum(each.stored for each in found) == archive.usage_bytes()
+    assert found[0].files == tuple(sorted(found[0].files))
+
+
+def test_a_session_that_is_noted_is_written_down_once(archive):
+    archive.note_session("s1", "/t/s1.jsonl", cwd="/w")
+    archive.note_session("s1", "/t/s1.jsonl", cwd="/w")
+    (row,) = archive.manifest("s1").rows
+    assert (row["row"], row["transcript"], row["cwd"]) == ("session", "/t/s1.jsonl", "/w")
+
+
+def test_an_archive_needs_a_place_and_known_words(tmp_path):
+    with pytest.raises(ValueError, match="needs a directory"):
+        TranscriptArchive()
+    with pytest.raises(ValueError, match="incremental, full"):
+        TranscriptArchive(tmp_path, mode="half")
+    with pytest.raises(ValueError, match="none, zstd"):
+        TranscriptArchive(tmp_path, compress="lzma")
+
+
+def test_a_repositorys_archive_is_in_the_runs_directory(tmp_path, monkeypatch, transcript):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    repo = tmp_path / "repo"
+    archive = TranscriptArchive(repo_path=repo)
+    transcript.write_bytes(rows(0, 3))
+    assert archive.sessions() == []
+    result = archive.archive(transcript, "s1")
+    assert os.path.dirname(result.path) == str(tmp_path / "runs" / str(repo).replace("/", "-") / "archives")
+    assert stat.S_IMODE(os.stat(result.path).st_mode) == 0o600
+    assert TranscriptArchive("mine", repo_path=repo).location == str(repo / "mine")
+
+
+def test_an_address_without_a_store_is_refused_not_made_a_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    archive = TranscriptArchive("s3://bucket/x", repo_path=tmp_path)
+    with pytest.raises(ArchiveUnavailableError):
+        archive.sessions()
+    assert os.listdir(tmp_path) == []

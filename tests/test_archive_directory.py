@@ -1,0 +1,107 @@
+"""Opening the archives' directory."""
+
+import logging
+import os
+import stat
+import threading
+
+import pytest
+
+from mala_context.archive import directory, layout
+from mala_context.errors import ArchiveUnavailableError
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_new_directories_are_private_whatever_the_umask(tmp_path, umask):
+    path = tmp_path / "a" / "b" / "archives"
+    old = os.umask(umask)
+    try:
+        os.close(directory.open_archives(str(path), create=True))
+    finally:
+        os.umask(old)
+    assert {stat.S_IMODE(os.stat(each).st_mode) for each in (path, path.parent, path.parent.parent)} == {0o700}
+
+
+@pytest.mark.parametrize(("mode", "level"), [(0o777, logging.WARNING), (0o755, logging.INFO), (0o500, logging.INFO)])
+def test_a_directory_of_ours_is_tightened_and_that_is_said(tmp_path, mode, level, caplog):
+    caplog.set_level(logging.INFO, logger="mala_context.archive")
+    path = tmp_path / "archives"
+    path.mkdir()
+    path.chmod(mode)
+    os.close(directory.open_archives(str(path), create=True))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert [(record.levelno, f"{mode:04o}" in record.getMessage()) for record in caplog.records] == [(level, True)]
+    os.close(directory.open_archives(str(path), create=True))
+    assert len(caplog.records) == 1
+
+
+def test_a_link_is_refused_and_nothing_is_made_behind_it(tmp_path):
+    (tmp_path / "target").mkdir()
+    os.symlink(tmp_path / "target", tmp_path / "archives")
+    with pytest.raises(ArchiveUnavailableError, match="symbolic link"):
+        directory.open_archives(str(tmp_path / "archives"), create=True)
+    os.symlink(tmp_path / "nowhere", tmp_path / "dangling")
+    with pytest.raises(ArchiveUnavailableError, match="symbolic link"):
+        directory.open_archives(str(tmp_path / "dangling"), create=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("name", ["archives", "archives/below"])
+def test_a_file_in_its_place_is_refused(tmp_path, name):
+    (tmp_path / "archives").write_text("x")
+    with pytest.raises(ArchiveUnavailableError, match="not a directory"):
+        directory.open_archives(str(tmp_path / name), create=True)
+
+
+def test_a_directory_of_somebody_else_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "archives"
+    path.mkdir(mode=0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(ArchiveUnavailableError, match="belongs to user"):
+        directory.open_archives(str(path), create=True)
+
+
+def test_reading_makes_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        directory.open_archives(str(tmp_path / "archives"), create=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written_names_the_variable(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(ArchiveUnavailableError, match=r"Permission denied.*MALA_RUNS_DIR"):
+        directory.open_archives(str(tmp_path / "archives"), create=True)
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    with pytest.raises(ArchiveUnavailableError, match=r"Permission denied.*MALA_RUNS_DIR"):
+        directory.claim_repository("/a/b")
+
+
+def test_windows_is_told_plainly(monkeypatch):
+    monkeypatch.setattr(directory.os, "name", "nt")
+    with pytest.raises(ArchiveUnavailableError, match="Windows"):
+        directory.check_platform()
+
+
+def test_two_repositories_of_one_key_get_two_directories_also_at_the_same_moment(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path))
+    paths = ["/a/b-c", "/a-b/c", "/a-b-c", "/a/b/c"]
+    barrier = threading.Barrier(len(paths))
+    found = {}
+
+    def claim(path):
+        barrier.wait()
+        found[path] = directory.claim_repository(path)
+
+    threads = [threading.Thread(target=claim, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found.values())) == len(paths)
+    for path, place in found.items():
+        assert directory.claim_repository(path) == place
+        assert layout.read_marker(os.path.dirname(place)) == path
+    assert not [name for _, _, names in os.walk(tmp_path) for name in names if name != layout.REPO_MARKER]

@@ -1,0 +1,47 @@
+"""Log lines without the cost of logging."""
+
+import subprocess
+import sys
+
+import pytest
+
+from mala_context.archive import log
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (12_595, "12.3 KB"),
+        (1024**2, "1.0 MB"),
+        (5 * 1024**3, "5.0 GB"),
+        (1024**4, "1.0 TB"),
+    ],
+)
+def test_sizes_read_well(count, text):
+    assert log.size_text(count) == text
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_each_level_reaches_the_logger_of_the_archive(level, caplog):
+    caplog.set_level(10, logger="mala_context.archive")
+    getattr(log, level)("%s!", "hello")
+    (record,) = caplog.records
+    assert (record.name, record.levelname, record.getMessage()) == ("mala_context.archive", level.upper(), "hello!")
+    assert record.filename == "test_archive_log.py"
+
+
+def test_importing_and_archiving_loads_nothing_heavy(tmp_path):
+    (tmp_path / "s1.jsonl").write_bytes(b"{}\n")
+    code = (
+        "import sys; known = set(sys.modules)\n"
+        "from mala_context.archive.store import TranscriptArchive\n"
+        "import mala_context.archive.increment, mala_context.archive.writer, mala_context.archive.hook\n"
+        "heavy = {'json', 'logging', 'hashlib', 'pathlib', 'dataclasses', 'threading', 'datetime', 'inspect'}\n"
+        "assert not heavy & set(sys.modules) - known, sorted(heavy & set(sys.modules) - known)\n"
+        "TranscriptArchive(sys.argv[1] + '/archives').archive(sys.argv[1] + '/s1.jsonl', 's1', trigger='auto')\n"
+        "assert not {'logging', 'dataclasses', 'pathlib'} & set(sys.modules) - known\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,125 @@
+"""Rows, and what files and rows say together."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.records import StoredFile
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def name(number, chain=1, subagent=None):
+    return layout.piece_name("s1", subagent, chain, layout.stamp(10**15 + number), ".jsonl")
+
+
+def stored(name, size=10):
+    return StoredFile(name=name, size=size, mtime_ns=1)
+
+
+def read(*rows):
+    return manifests.parse(manifests.dump(rows))
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON)))
+def test_rows_come_back_as_they_were(rows):
+    data = manifests.dump(rows)
+    assert data.count(b"\n") == len(rows)
+    assert list(manifests.parse(data).rows) == rows
+    assert manifests.parse(data).unreadable == ()
+
+
+@given(st.binary())
+def test_any_bytes_are_read_and_none_is_lost_silently(data):
+    manifest = manifests.parse(data)
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    assert len(manifest.rows) + len(manifest.unreadable) == len(lines)
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON), min_size=1), st.data())
+def test_a_cut_manifest_loses_its_last_row_only(rows, data):
+    whole = manifests.dump(rows)
+    last = len(manifests.dump(rows[-1:]))
+    cut = whole[: len(whole) - data.draw(st.integers(2, max(2, last - 1)))] if last > 3 else whole
+    manifest = manifests.parse(cut)
+    assert list(manifest.rows)[: len(rows) - 1] == rows[:-1]
+
+
+def test_a_row_that_is_nested_too_deep_is_unreadable():
+    assert manifests.parse(b"[" * 200_000).unreadable[0][0] == 1
+
+
+def test_surrogates_in_a_path_are_kept():
+    (row,) = read({"transcript": "/t/\udcff.jsonl"}).rows
+    assert row["transcript"] == "/t/\udcff.jsonl"
+
+
+def test_a_new_row_leaves_out_what_is_unknown():
+    row = manifests.new_row("piece", 1_700_000_000_123_456, name="n", tokens=None, offset=0)
+    assert row == {"v": 1, "row": "piece", "time": "2023-11-14T22:13:20.123456Z", "name": "n", "offset": 0}
+
+
+def test_pieces_lie_end_to_end_in_their_chain():
+    files = [stored(name(2), 20), stored(name(1)), stored(name(3, chain=2), 7), stored(name(4, subagent="a"), 5)]
+    pieces = manifests.pieces_of([*files, stored("s1.manifest.jsonl")], read())
+    assert [(each.subagent, each.chain, each.offset, each.end) for each in pieces] == [
+        (None, 1, 0, 10),
+        (None, 1, 10, 30),
+        (None, 2, 0, 7),
+        ("a", 1, 0, 5),
+    ]
+    assert [[each.length for each in chain] for chain in manifests.chains_of(pieces, None)] == [[10, 20], [7]]
+    assert len(manifests.without_row(pieces)) == 4
+
+
+def test_a_packed_piece_has_the_length_that_its_row_says():
+    row = {"row": "piece", "name": name(1), "length": 100, "sha256": "x"}
+    (piece, following) = manifests.pieces_of([stored(name(1) + ".zst"), stored(name(2))], read(row))
+    assert (piece.packed, piece.length, piece.stored, piece.plain, piece.sha256) == (True, 100, 10, name(1), "x")
+    assert following.offset == 100
+    (unknown,) = manifests.pieces_of([stored(name(1) + ".zst")], read())
+    assert (unknown.length, unknown.end) == (None, None)
+
+
+def test_a_piece_that_is_there_twice_counts_as_plain():
+    both = [stored(name(1) + ".zst", 3), stored(name(1), 10)]
+    for files in (both, both[::-1]):
+        (piece,) = manifests.pieces_of(files, read())
+        assert not piece.packed
+
+
+def test_a_gap_is_seen_by_the_offset_that_a_row_states():
+    row = {"row": "piece", "name": name(2), "offset": 99}
+    pieces = manifests.pieces_of([stored(name(1)), stored(name(2))], read(row))
+    assert [piece.offset for piece in pieces] == [0, None]
+    first_is_gone = manifests.pieces_of([stored(name(2))], read(row))
+    assert [piece.offset for piece in first_is_gone] == [None]
+
+
+def test_what_is_gone_is_named_and_a_packed_piece_is_not_gone():
+    rows = [{"row": "piece", "name": name(number)} for number in (1, 2)]
+    pieces = manifests.pieces_of([stored(name(1) + ".zst")], read(*rows))
+    assert manifests.gone(pieces, read(*rows)) == [name(2)]
+
+
+def test_edited_values_are_not_believed():
+    row = {"row": "piece", "name": name(1), "length": True, "offset": -1, "sha256": 5, "mode": ["full"]}
+    (piece,) = manifests.pieces_of([stored(name(1) + ".zst")], read(row, {"row": "piece", "name": 5}))
+    assert (piece.length, piece.offset, piece.sha256, piece.mode) == (None, 0, None, "incremental")
+
+
+def test_the_open_piece_is_the_newest_compaction_without_an_outcome():
+    def row(number, **fields):
+        return {"row": "piece", "name": name(number), **fields}
+
+    assert read().open_piece() is None
+    rows = [row(1, trigger="auto", agent="main"), row(2, trigger="catch_up"), row(3, trigger="auto", subagent="a")]
+    assert read(*rows).open_piece()["name"] == name(1)
+    assert read(*rows).open_piece("main")["name"] == name(1)
+    assert read(*rows).open_piece("a1") is None
+    assert read(*rows, {"row": "outcome", "piece": name(1)}).open_piece() is None

@@ -1,0 +1,148 @@
+"""Packed pieces: the codec, and packing without ever being without a whole copy."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from archive_tools import cat, names, rows
+
+from mala_context.archive import codecs, packing
+from mala_context.archive.codecs import Codec, frame_size
+from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import ArchiveError
+
+
+@pytest.fixture
+def archive(tmp_path):
+    archive = TranscriptArchive(tmp_path / "archives", compress="zstd")
+    for step in range(1, 4):
+        (tmp_path / "s1.jsonl").write_bytes(rows(0, step * 500))
+        archive.archive(tmp_path / "s1.jsonl", "s1", trigger="auto")
+    return archive
+
+
+def packed(data):
+    out = io.BytesIO()
+    Codec().compress(io.BytesIO(data), out.write, len(data))
+    return out.getvalue()
+
+
+def unpacked(data):
+    reader = Codec().reader(io.BytesIO(data))
+    out, buffer = b"", bytearray(1000)
+    while count := reader.readinto(buffer):
+        out += buffer[:count]
+    return out
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_791, 65_792, 1_000_003])
+def test_a_frame_holds_its_bytes_and_their_number(size):
+    data = os.urandom(size // 2) + bytes(size - size // 2)
+    frame = packed(data)
+    assert unpacked(frame) == data
+    assert unpacked(frame + frame) == data + data
+    assert frame_size(frame[:18]) == size
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"\x28\xb5\x2f\xfd", b"PK\x03\x04xxxxxxxxxxxxxx", b"\x28\xb5\x2f\xfd\x00\x58" + bytes(12)]
+)
+def test_a_size_that_is_not_stated_is_unknown(head):
+    assert frame_size(head) is None
+
+
+def test_a_damaged_frame_is_an_archive_error():
+    frame = bytearray(packed(os.urandom(5000)))
+    frame[2000] ^= 1
+    with pytest.raises(ArchiveError, match="damaged"):
+        unpacked(bytes(frame))
+    with pytest.raises(OSError, match="cannot be read from 5"):
+        Codec().reader(io.BytesIO(b"")).seek(5)
+
+
+def test_without_the_package_pieces_stay_plain(archive, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ArchiveError, match=r"mala-context\[zstd\]"):
+        archive.pack()
+    assert len(names(archive)) == 3
+
+
+def test_packed_pieces_are_the_transcript_and_the_next_piece_follows(archive, tmp_path):
+    before = {piece.plain: (piece.mtime_ns, piece.sha256) for piece in archive.pieces("s1")}
+    plain = archive.usage_bytes()
+    saved = archive.pack()
+    assert names(archive) == []
+    assert {piece.plain: (piece.mtime_ns, piece.sha256) for piece in archive.pieces("s1")} == before
+    assert cat(archive) == rows(0, 1500)
+    assert archive.usage_bytes() < plain - saved + 2000
+    assert len(archive.manifest("s1").of_kind("packed")) == 3
+    assert archive.pack() == 0
+    (tmp_path / "s1.jsonl").write_bytes(rows(0, 1600))
+    assert archive.archive(tmp_path / "s1.jsonl", "s1").chain == 1
+    assert cat(archive) == rows(0, 1600)
+
+
+def test_a_change_under_packed_pieces_is_seen_by_their_hash(archive, tmp_path):
+    archive.pack(["s1"])
+    data = bytearray(rows(0, 1500))
+    data[700] ^= 1
+    (tmp_path / "s1.jsonl").write_bytes(data)
+    assert archive.archive(tmp_path / "s1.jsonl", "s1").chain == 2
+
+
+@pytest.mark.parametrize("with_package", [True, False])
+def test_packed_pieces_without_a_manifest_are_known_again(archive, tmp_path, with_package, monkeypatch):
+    archive.pack()
+    os.unlink(f"{archive.location}/s1.manifest.jsonl")
+    if not with_package:
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+    (tmp_path / "s1.jsonl").write_bytes(rows(0, 1600))
+    if with_package:
+        assert archive.archive(tmp_path / "s1.jsonl", "s1").chain == 1
+    else:
+        with pytest.raises(ArchiveError, match="needs a zstd package"):
+            archive.archive(tmp_path / "s1.jsonl", "s1")
+
+
+def test_the_zstd_program_unpacks_all_of_it(archive):
+    program = shutil.which("zstd")
+    if program is None:  # where it is not installed, its library has to do
+        assert cat(archive) == rows(0, 1500)
+        return
+    archive.pack()
+    files = [f"{archive.location}/{piece.name}" for piece in archive.pieces("s1")]
+    assert subprocess.run([program, "-dcf", *files], capture_output=True, check=True).stdout == rows(0, 1500)
+
+
+def test_a_piece_that_is_not_what_its_manifest_says_is_left(archive, caplog):
+    path = f"{archive.location}/{names(archive)[0]}"
+    with open(path, "r+b") as file:
+        file.write(b"X")
+    archive.pack()
+    assert len(names(archive)) == 1
+    assert "not what its manifest says" in caplog.text
+
+
+@pytest.mark.parametrize("content", ["whole", "cut"])
+def test_an_interrupted_packing_is_finished(archive, content):
+    name = names(archive)[0]
+    with open(f"{archive.location}/{name}", "rb") as file:
+        frame = packed(file.read())
+    with open(f"{archive.location}/{name}.zst", "wb") as file:
+        file.write(frame if content == "whole" else frame[:-9])
+    assert cat(archive) == rows(0, 1500)
+    archive.pack()
+    assert names(archive) == []
+    assert cat(archive) == rows(0, 1500)
+
+
+def test_a_packed_piece_that_does_not_unpack_to_the_plain_one_is_dropped(archive, monkeypatch, caplog):
+    monkeypatch.setattr(packing, "_unpacks_to", lambda *_: False)
+    archive.pack()
+    assert len(names(archive)) == 3
+    assert names(archive, ".zst") == []
+    assert "stays plain" in caplog.text
+    assert codecs.LEVEL == 3

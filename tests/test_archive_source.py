@@ -1,0 +1,173 @@
+"""Reading a transcript that anybody may be writing to."""
+
+import io
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.archive import source as sources
+from mala_context.archive.source import Source, digest_of, fill, find_transcript
+from mala_context.errors import TranscriptError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "t.jsonl"
+
+
+class Dribble(io.RawIOBase):
+    """Gives a few bytes at a time, as a pipe or an unpacker may."""
+
+    def __init__(self, data, step):
+        self.data, self.step = io.BytesIO(data), step
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        got = self.data.read(min(self.step, len(buffer)))
+        buffer[: len(got)] = got
+        return len(got)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+@given(data=st.binary(max_size=60).map(lambda b: b.replace(b"a", b"\n")), start=st.integers(0, 60))
+def test_the_last_newline_is_found_whatever_the_buffer(chunk, data, start, tmp_path_factory):
+    path = tmp_path_factory.mktemp("t") / "t"
+    path.write_bytes(data)
+    old, sources.CHUNK = sources.CHUNK, chunk
+    try:
+        start = min(start, len(data))
+        with Source(path) as source:
+            expected = data.rfind(b"\n", start) + 1 or start
+            assert source.last_newline(start, len(data)) == expected
+    finally:
+        sources.CHUNK = old
+
+
+@given(data=st.binary(max_size=80), other=st.binary(max_size=80), step=st.integers(1, 9))
+def test_comparing_is_equality_whatever_the_reader(data, other, step, tmp_path_factory):
+    path = tmp_path_factory.mktemp("t") / "t"
+    path.write_bytes(data + other)
+    old, sources.CHUNK = sources.CHUNK, 8
+    try:
+        with Source(path) as source:
+            assert source.same_as(Dribble(data, step), 0, len(data))
+            assert source.same_as(Dribble(other, step), len(data), len(other))
+            assert source.same_as(Dribble(other, step), 0, len(other)) == (path.read_bytes()[: len(other)] == other)
+            assert source.same_as(Dribble(data, step), 0, len(data) + 1) is False
+            assert not data or source.same_as(Dribble(data, step), 0, len(data) - 1) is False
+            assert digest_of(Dribble(data + other, step)) == (source.digest(0, source.size), source.size)
+    finally:
+        sources.CHUNK = old
+
+
+def test_a_copy_is_hashed_on_the_way(path):
+    import hashlib
+
+    data = os.urandom(700_000)
+    path.write_bytes(data)
+    written = []
+    with Source(path) as source:
+        assert (
+            source.copy(5, 600_000, lambda view: written.append(bytes(view)))
+            == hashlib.sha256(data[5:600_000]).hexdigest()
+        )
+    assert b"".join(written) == data[5:600_000]
+
+
+@pytest.mark.parametrize("bad", ["", None, 3, b"", [], "x\0y"])
+def test_what_is_no_path_is_refused(bad):
+    with pytest.raises(TranscriptError) as caught:
+        Source(bad)
+    assert caught.value.reason == ("unreadable" if bad == "x\0y" else "empty path")
+
+
+def test_a_path_may_lead_through_links_but_not_end_at_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "t.jsonl").write_bytes(b"x\n")
+    os.symlink(tmp_path / "real", tmp_path / "linked")
+    os.symlink(tmp_path / "real" / "t.jsonl", tmp_path / "t.jsonl")
+    with Source(tmp_path / "linked" / "t.jsonl") as source:
+        assert source.size == 2
+    with pytest.raises(TranscriptError, match="symbolic link"):
+        Source(tmp_path / "t.jsonl")
+
+
+def test_a_device_is_refused_without_reading():
+    with pytest.raises(TranscriptError, match="not a regular file"):
+        Source("/dev/zero")
+
+
+def test_an_unreadable_file_says_so(path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(sources.os, "open", refuse)
+    with pytest.raises(TranscriptError, match="Permission denied") as caught:
+        Source(path)
+    assert caught.value.reason == "unreadable"
+
+
+def test_an_error_while_reading_says_so(path):
+    path.write_bytes(b"x" * 10)
+
+    class Failing(io.RawIOBase):
+        def seek(self, *_):
+            raise OSError(5, "Input/output error")
+
+    with Source(path) as source:
+        file, source._file = source._file, Failing()
+        with pytest.raises(TranscriptError, match="Input/output error"):
+            source.digest(0, 10)
+        source._file = file
+
+
+def test_the_size_can_be_taken_anew(path):
+    path.write_bytes(b"x")
+    with Source(path) as source:
+        path.write_bytes(b"xyz")
+        assert source.size == 1
+        source.take_size()
+        assert source.size == 3
+
+
+def test_a_buffer_is_filled_as_far_as_it_goes():
+    buffer = bytearray(10)
+    assert fill(Dribble(b"0123456", 3), buffer) == 7
+    assert fill(Dribble(b"", 3), buffer) == 0
+
+
+def test_a_transcript_is_found_by_exactly_its_name(tmp_path):
+    for folder in ("-w", "-other", "-link"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "-w" / "s1.jsonl.bak").write_bytes(b"x")
+    (tmp_path / "-w" / "xs1.jsonl").write_bytes(b"x")
+    (tmp_path / "-w" / "s2.jsonl").mkdir()
+    (tmp_path / "file.jsonl").write_bytes(b"x")
+    dirs = [str(tmp_path), str(tmp_path / "nowhere")]
+    assert find_transcript("s1", projects_dirs=dirs) is None
+    assert find_transcript("s2", projects_dirs=dirs) is None
+    (tmp_path / "-other" / "s1.jsonl").write_bytes(b"x")
+    os.symlink(tmp_path / "file.jsonl", tmp_path / "-link" / "s1.jsonl")
+    assert find_transcript("s1", projects_dirs=dirs) == str(tmp_path / "-other" / "s1.jsonl")
+    (tmp_path / "-w" / "s1.jsonl").write_bytes(b"x")
+    os.utime(tmp_path / "-w" / "s1.jsonl", (1, 1))
+    assert find_transcript("s1", projects_dirs=dirs) == str(tmp_path / "-other" / "s1.jsonl")
+    assert find_transcript("s1", projects_dirs=dirs, cwd="/w") == str(tmp_path / "-w" / "s1.jsonl")
+
+
+def test_the_projects_are_the_clis(tmp_path, monkeypatch):
+    folder = tmp_path / ".claude" / "projects" / "-a-b-c"
+    folder.mkdir(parents=True)
+    (folder / "s1.jsonl").write_bytes(b"x")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_transcript("s1", cwd="/a/b.c") == str(folder / "s1.jsonl")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
+    monkeypatch.setenv("HOME", "/")
+    assert find_transcript("s1") == str(folder / "s1.jsonl")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    assert find_transcript("s1") is None
