@@ -124,7 +124,12 @@ def _link(row: Mapping[str, Any]) -> Events:
 def _attachment(row: Mapping[str, Any]) -> Events:
     get = row.get
     uuid, parent = text(get("uuid")), _parent(row)
-    return (Appended(_agent(row), text(get("sessionId")), "attachment", get("attachment"), uuid, parent),)
+    attachment = get("attachment")
+    rendered = get("rendered")
+    if isinstance(rendered, list) and isinstance(attachment, Mapping):  # what the model gets stands beside it
+        said = [mapping(part).get("content") for part in rendered]
+        attachment = {**attachment, "rendered": "\n".join(part for part in said if isinstance(part, str))}
+    return (Appended(_agent(row), text(get("sessionId")), "attachment", attachment, uuid, parent),)
 
 
 _ROWS: dict[Any, Callable[[Mapping[str, Any]], Events]] = {
