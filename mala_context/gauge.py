@@ -1,26 +1,33 @@
 """The gauge where nobody feeds the processor: it follows the transcript instead.
 
 Each hook names the transcript, so two lines are enough to adopt us. Once a message has gone through the processor the
-stream is the better source, and the transcript is read only to seed a resumed session, whose context is there before
-its first response.
+stream is the better source, and the transcript is read only for what the stream lacks:
+
+* a resumed session's context, which is there before its first response;
+* what the session's first request held besides its prompt, without which the size after a compaction cannot be told;
+* the counts of responses that a server streams without any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mala_context.events import Appended, SessionStart, TotalTokens
+from mala_context.events import Appended, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
 from mala_context.readers import read_row
-from mala_context.transcript import TranscriptTail
+from mala_context.transcript import TranscriptTail, read_opening
 
 if TYPE_CHECKING:
+    from mala_context.events import Event
     from mala_context.stream import MessageStreamProcessor
 
 READ_SECONDS = 5.0
 """Longest that a hook waits for a transcript; the agent goes on without a gauge sooner than it waits for one."""
+_MOST_UNCOUNTED = 256
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -38,6 +45,9 @@ class TranscriptGauge:
         self._tail = TranscriptTail()
         self._worker = Worker("mala-context gauge")
         self._to_seed = resumes
+        self._opening_of: str | None = None
+        self._uncounted: dict[str, None] = {}
+        processor.event_observers.append(self._on_event)
 
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
         """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.
@@ -47,24 +57,56 @@ class TranscriptGauge:
         session_id, path = hook_input.get("session_id"), hook_input.get("transcript_path")
         if hook_input.get("agent_id") or not isinstance(session_id, str) or not session_id:
             return
-        tracker = self._processor.tracker
         if self._fed and not self._to_seed:
-            prompt = hook_input.get("prompt")
-            if isinstance(prompt, str):
-                self._processor.take(Appended(None, session_id, "user", prompt))
-            return
-        if not isinstance(path, str) or not path:
-            return
+            await self._complete(session_id, path, hook_input)
+        elif isinstance(path, str) and path:
+            await self._follow(session_id, path)
+
+    async def _follow(self, session_id: str, path: str) -> None:
         seeding, self._to_seed = self._to_seed, False
         try:
-            rows, afresh = await wait_for(self._worker.submit(lambda: self._tail.read(path)), seconds=READ_SECONDS)
+            rows, afresh = await self._read(lambda: self._tail.read(path))
         except FileNotFoundError:  # a new session's transcript is written with its first row
             return
-        if self._fed and not (seeding and tracker.snapshot().tokens is None):
+        if self._fed and not (seeding and self._processor.tracker.snapshot().tokens is None):
             return
         if afresh:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
         self._feed(rows, session_id)
+
+    async def _complete(self, session_id: str, path: object, hook_input: Mapping[str, Any]) -> None:
+        """Add what the stream does not say, where the processor is fed."""
+        prompt = hook_input.get("prompt")
+        if isinstance(prompt, str):
+            self._processor.take(Appended(None, session_id, "user", prompt))
+        if not isinstance(path, str) or not path:
+            return
+        if hook_input.get("source") == "compact" and self._opening_of != session_id:
+            self._opening_of = session_id
+            rows = await self._read(lambda: read_opening(path))
+            self._processor.tracker.note_opening([event for row in rows for event in read_row(row)])
+        if self._uncounted:
+            rows, _ = await self._read(lambda: self._tail.read(path))
+            for row in rows:
+                for event in read_row(row):
+                    if isinstance(event, Response) and event.message_id in self._uncounted:
+                        self._processor.take(event._replace(session_id=session_id))
+
+    def _on_event(self, event: Event, snapshot: object) -> None:
+        """Keep the ids of the main agent's responses whose counts have not come yet."""
+        del snapshot
+        if isinstance(event, Response) and event.agent is None and event.message_id is not None:
+            if event.usage is not None:
+                self._uncounted.pop(event.message_id, None)
+            else:
+                self._uncounted[event.message_id] = None
+                if len(self._uncounted) > _MOST_UNCOUNTED:
+                    del self._uncounted[next(iter(self._uncounted))]
+        elif isinstance(event, UsageDelta) and event.agent is None and event.usage and event.usage.context_tokens:
+            self._uncounted.clear()
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)
 
     @property
     def _fed(self) -> bool:

@@ -12,6 +12,7 @@ import stat
 from typing import Any
 
 _BLOCK = 1 << 20
+_MOST_OPENING = 8 << 20
 _decoder = json.JSONDecoder()
 
 
@@ -35,6 +36,31 @@ def decode_line(line: bytes) -> list[dict[str, Any]]:
     return found
 
 
+def read_opening(path: str) -> list[dict[str, Any]]:
+    """Return a transcript's rows up to its first assistant row, that one included: what the first request held.
+
+    Of a transcript that goes on for `_MOST_OPENING` bytes without one, only so much is read. Raises `OSError` like
+    `TranscriptTail.read`.
+    """
+    rows: list[dict[str, Any]] = []
+    descriptor = _open(path)
+    with os.fdopen(descriptor, "rb") as file:
+        while file.tell() < _MOST_OPENING and (line := file.readline()).endswith(b"\n"):
+            rows.extend(decode_line(line))
+            if rows and rows[-1].get("type") == "assistant":
+                break
+    return rows
+
+
+def _open(path: str) -> int:
+    """Open a regular file without waiting, whatever stands at the path; raises `OSError` for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"not a regular file: {path}")
+    return descriptor
+
+
 class TranscriptTail:
     """What one transcript gained since the last look. For one thread at a time."""
 
@@ -50,11 +76,9 @@ class TranscriptTail:
         A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
         read, and where it is no regular file.
         """
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        descriptor = _open(path)
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(f"not a regular file: {path}")
             identity = (status.st_dev, status.st_ino)
             afresh = path != self._path or identity != self._identity or status.st_size < self._offset
             if afresh:
