@@ -89,7 +89,7 @@ def kill_one(site, work, pause):
         os.close(read)
         try:
             work(write)
-        except BaseException:
+        except BaseException:  # noqa: BLE001  # the child must not run the rest of this program
             traceback.print_exc()
             os._exit(FAILED)
         os._exit(0)
