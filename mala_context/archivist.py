@@ -100,19 +100,19 @@ class Archivist:
             self._outcome(key[0], "compacted", agent=key[1], trigger=state.get("trigger"), summary=state["summary"])
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> None:
-        """Learn where a session's transcript is."""
+        """Learn where a session's transcript is; what a `/clear` left behind is archived now.
+
+        The hook for a session's end is of no use: when the CLI ends it cannot be answered any more, and older CLIs
+        print an error about that.
+        """
+        if hook_input.get("source") == "clear":
+            for session_id in [known for known in self._transcripts if known != hook_input.get("session_id")]:
+                self._finish(session_id)
         self._remember(hook_input)
 
     async def saw_session(self, hook_input: Mapping[str, Any]) -> None:
         """Learn where a session's transcript is, from any hook."""
         self._remember(hook_input)
-
-    async def session_ended(self, hook_input: Mapping[str, Any]) -> None:
-        """Archive what a session that was cleared still holds, behind everything else."""
-        self._remember(hook_input)
-        session_id = hook_input.get("session_id")
-        if isinstance(session_id, str) and session_id in self._transcripts:
-            self._finish(session_id)
 
     async def subagent_stopped(self, hook_input: Mapping[str, Any]) -> None:
         """Archive a subagent's own transcript once the subagent has ended."""

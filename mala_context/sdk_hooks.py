@@ -102,7 +102,6 @@ HOOKS: Final[Mapping[str, Factory]] = {
         ("PreCompact", "before_compaction", False),
         ("PostCompact", "after_compaction", False),
         ("SessionStart", "session_started", True),
-        ("SessionEnd", "session_ended", False),
         ("UserPromptSubmit", "saw_session", True),
         ("PostToolBatch", None, True),
         ("Stop", "saw_session", True),

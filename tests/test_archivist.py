@@ -150,9 +150,13 @@ async def test_closing_ends_a_compaction_that_nobody_saw_the_end_of(bench):
     assert [outcome["outcome"] for outcome in bench.outcomes()] == ["compacted"]
 
 
-async def test_a_cleared_session_is_archived_when_it_ends(bench):
+async def test_a_cleared_session_is_archived_when_the_next_starts(bench):
     bench.write(2)
-    await bench.archivist.session_ended(bench.hook(reason="clear"))
+    await bench.archivist.saw_session(bench.hook())
+    await bench.archivist.session_started(bench.hook(source="compact"))
+    await bench.settle()
+    assert bench.pieces() == []
+    await bench.archivist.session_started(bench.hook(session_id="s2", source="clear"))
     await bench.settle()
     assert [piece.length for piece in bench.pieces()] == [32]
 
@@ -183,7 +187,8 @@ async def test_no_place_for_archives_is_said_once(tmp_path, caplog):
     transcript = tmp_path / "s1.jsonl"
     transcript.write_text("{}\n")
     for number in range(3):
-        await archivist.session_ended({"session_id": f"s{number}", "transcript_path": str(transcript)})
+        hook = {"session_id": f"s{number}", "transcript_path": str(transcript), "source": "clear"}
+        await archivist.session_started(hook)
     await archivist_module.wait_for(archivist._worker.submit(lambda: None), seconds=30)
     assert len(caplog.records) == 1
 
