@@ -35,7 +35,7 @@ _SCENARIO_HELP = "; ".join(f"{name}: {line}" for name, (_, line) in SCENARIOS.it
     metavar="DIR",
     help="Keep the project, the transcript and the archive in DIR, a new or an empty directory.",
 )
-def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str | None) -> int:  # noqa: FBT001 -- click's
+def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str | None) -> int:
     """Fill a context, watch it, compact it and check every figure.
 
     The API behind it is scripted and on the loopback: no key, no network, no cost. The Claude Code CLI is the one that

@@ -1,7 +1,8 @@
 """The gauge while an agent runs, on standard error.
 
-On a terminal it is a bar that moves with each response; what else the library logs stands above it. Elsewhere it is the
-library's own log lines, as an application that configures logging would see them.
+On a terminal it is a bar: `progress` moves one with each response, and what else the library logs stands above it;
+`gauge_lines` draws one a line, for where the agent's own words scroll by. Elsewhere it is the library's own log lines,
+as an application that configures logging would see them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress as RichProgress
 
     from mala_context.tracker import ContextSnapshot
@@ -23,6 +25,8 @@ GAUGE = "Context: "
 """What the gauge's own log lines begin with."""
 HIGH, FULL = 0.70, 0.90
 """Shares of the window from which the bar is yellow, and red."""
+BAR = 30
+"""Columns of a bar in a line of its own."""
 
 
 class Progress(Protocol):
@@ -37,8 +41,49 @@ class Progress(Protocol):
 
 def progress(turns: int) -> AbstractContextManager[Progress]:
     """Return the progress of a run of so many turns, for the `with` statement."""
-    animated = sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
-    return _bar(turns) if animated else _lines()
+    return _bar(turns) if _animated() else _lines()
+
+
+@contextmanager
+def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
+    """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
+    if not _animated():
+        with logging_to(logging.StreamHandler(sys.stderr)):
+            yield _Silent().snapshot
+        return
+    from mala_context.cli.tables import console
+
+    err = console(sys.stderr)
+    drawn: list[int] = []
+
+    def draw(snapshot: ContextSnapshot) -> None:
+        if snapshot.tokens is None or drawn[-1:] == [snapshot.tokens]:
+            return
+        drawn[:] = [snapshot.tokens]
+        filled = min(BAR, round(BAR * snapshot.tokens / snapshot.window))
+        err.print(f"{'━' * filled}{'╌' * (BAR - filled)} {_words(snapshot)}", style=_colour(snapshot), soft_wrap=True)
+
+    with logging_to(_Above(err)):
+        yield draw
+
+
+def _animated() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
+def _words(snapshot: ContextSnapshot) -> str:
+    """`about 26.4% of 200,000`, and where the CLI compacts, if it does so by itself."""
+    if snapshot.tokens is None:
+        return "unknown"
+    limit = snapshot.auto_compact_threshold
+    compacts = "" if limit is None else f", compacts at {limit:,}"
+    about = "" if snapshot.exact else "about "
+    return f"{about}{snapshot.tokens / snapshot.window:.1%} of {snapshot.window:,}{compacts}"
+
+
+def _colour(snapshot: ContextSnapshot) -> str:
+    share = (snapshot.tokens or 0) / snapshot.window
+    return "red" if share >= FULL else "yellow" if share >= HIGH else "green"
 
 
 @contextmanager
@@ -87,16 +132,12 @@ class _Bar:
         """Move the bar."""
         if snapshot.tokens is None:
             return
-        share = snapshot.tokens / snapshot.window
-        about = "" if snapshot.exact else "about "
-        limit = snapshot.auto_compact_threshold
-        compacts = "" if limit is None else f", compacts at {limit:,}"
         self._bar.update(
             self._task,
             total=snapshot.window,
             completed=min(snapshot.tokens, snapshot.window),
-            words=f"{about}{share:.1%} of {snapshot.window:,}{compacts}",
-            colour="red" if share >= FULL else "yellow" if share >= HIGH else "green",
+            words=_words(snapshot),
+            colour=_colour(snapshot),
             refresh=True,
         )
 
@@ -104,15 +145,15 @@ class _Bar:
 class _Above(logging.Handler):
     """Prints log lines above a bar, except those that the bar itself shows."""
 
-    def __init__(self, bar: RichProgress) -> None:
+    def __init__(self, console: Console) -> None:
         super().__init__()
-        self._bar = bar
+        self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a line."""
         if record.levelno > logging.INFO or not record.getMessage().startswith(GAUGE):
             style = "dim" if record.levelno <= logging.INFO else "yellow"
-            self._bar.console.print(self.format(record), style=style, soft_wrap=True)
+            self._console.print(self.format(record), style=style, soft_wrap=True)
 
 
 @contextmanager
@@ -132,5 +173,5 @@ def _bar(turns: int) -> Iterator[Progress]:
             return bar
 
     columns = (TextColumn("{task.description}"), Gauge(bar_width=None), TextColumn("{task.fields[words]}"))
-    with RichProgress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar)):
+    with RichProgress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar.console)):
         yield _Bar(bar, turns)

@@ -33,8 +33,8 @@ def console(stream: IO[str] | None = None) -> Console:
 def show(out: Console, part: Table | Lines) -> None:
     """Print a part of a report, with an empty line before it."""
     out.print()
+    out.print(Text(part.heading, style="bold"))
     if isinstance(part, Lines):
-        out.print(Text(part.heading, style="bold"))
         for line in part.lines:
             out.print(line, soft_wrap=True)
     else:
@@ -72,7 +72,7 @@ def _show_table(out: Console, part: Table) -> None:
         max(_widest_word(heading), *(len(row[place]) for row in cells if len(row) > 1), 1)
         for place, heading in enumerate(part.columns)
     ]
-    out.print(_grid(part.columns, widths, [part.columns], style="bold"))
+    out.print(_grid(part.columns, widths, [part.columns], style="dim"))
     run: list[list[str]] = []
     for row in cells:
         if len(row) > 1:
@@ -84,8 +84,11 @@ def _show_table(out: Console, part: Table) -> None:
     out.print(_grid(part.columns, widths, run))
 
 
-def _grid(columns: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]], style: str = "") -> RenderableType:
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
+def _grid(
+    columns: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]], style: str = ""
+) -> RenderableType:
+    roomy = sum(widths) + 2 * (len(widths) - 1) <= PIPE_WIDTH
+    grid = RichTable.grid(padding=(0, 2 if roomy else 1, 0, 0))
     for heading, width in zip(columns, widths, strict=True):
         grid.add_column(justify="left" if heading.startswith("<") else "right", width=width, vertical="bottom")
     for row in rows:
@@ -99,5 +102,5 @@ def _widest_word(heading: str) -> int:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return "–"
+        return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""What `mala-context demo` can play: a table of scenarios, each in a module of its own that is imported when it is asked for.
+"""What `mala-context demo` can play: a table of scenarios, each in a module that is imported when it is asked for.
 
 A scenario's module has `async def play(stage: Stage) -> Report`. It does the work and the checking; it prints nothing,
 and it leaves everything it makes below `stage.directory`.

@@ -138,14 +138,15 @@ def _response_table(rows: Sequence[ResponseRow], compactions: Sequence[Compactio
             lines.append([_compaction_words(before[row.message_id])])
         difference = None if row.tracked is None else row.tracked - row.received
         lines.append([row.turn, row.response, row.tracked, row.received, difference])
-    return Table(("turn", "response", "tracked tokens", "tokens that the server received", "difference"), lines)
+    heading = "Context tokens: tracked, beside what the server received"
+    return Table(heading, ("turn", "response", "tracked", "received", "difference"), lines)
 
 
 def _compaction_words(row: CompactionRow) -> str:
-    refused = "" if row.refused_tokens is None else f"{row.refused_tokens:,} tokens refused; "
+    refused = "" if row.refused_tokens is None else f"{row.refused_tokens:,} refused, "
     off = percent_off(row.estimate, row.next_tokens)
     words = "unknown" if row.estimate is None or off is None else f"{row.estimate:,} ({off:+.1f} %)"
-    return f"{refused}compacted from {_number(row.before)}; estimate for the next request: {words}"
+    return f"{refused}compacted ({row.trigger}); estimated right after it: {words}"
 
 
 def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[str, float | None]]) -> Table:
@@ -153,18 +154,18 @@ def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[s
     lines: list[list[Any]] = [
         [f"{row.turn}.{row.response}", row.received, *(row.estimates.get(name) for name in names)] for row in rows
     ]
-    for key, heading in (("median_error_percent", "median error"), ("worst_error_percent", "worst error")):
+    for key, heading in (("median_error_percent", "median"), ("worst_error_percent", "worst")):
         lines.append([heading, None, *(_percent(errors[name][key]) for name in names)])
-    return Table(("<", "received", *names), lines)
+    return Table(
+        "The five formulas, and how far each is off what the server received", ("<", "received", *names), lines
+    )
 
 
 def _archive_lines(archived: Archived) -> Lines:
     lines = [f"{archived.directory}/  mode {archived.directory_mode:04o}"]
     for piece in archived.pieces:
-        lines.append(
-            f"  {os.path.basename(piece.path)}\n"
-            f"    mode {piece.mode:04o}, {piece.bytes / 1024:,.1f} KB, {piece.rows:,} rows, trigger={piece.trigger}"
-        )
+        size = f"{piece.bytes / 1024:,.1f} KB, {piece.rows:,} rows"
+        lines += [f"  {os.path.basename(piece.path)}", f"    mode {piece.mode:04o}, {size}, trigger={piece.trigger}"]
     return Lines("Archive", lines)
 
 
@@ -185,16 +186,18 @@ def _exact_check(rows: Sequence[ResponseRow]) -> Check:
 def _compaction_check(compactions: Sequence[CompactionRow]) -> Check:
     automatic = [row for row in compactions if row.trigger == "auto"]
     if not automatic:
-        return Check("compacted_by_itself", False, "the CLI did not compact by itself")
+        return Check("compacted_by_itself", ok=False, words="the CLI did not compact by itself")
     turns = " and ".join(str(row.turn) for row in automatic)
-    return Check("compacted_by_itself", True, f"the CLI compacted by itself in turn {turns}")
+    return Check("compacted_by_itself", ok=True, words=f"the CLI compacted by itself in turn {turns}")
 
 
 def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
     off = [percent_off(row.estimate, row.next_tokens) for row in compactions]
     known = [value for value in off if value is not None]
     if not known or len(known) < len(off):
-        return Check("estimate_after_compaction", False, "no estimate after the compaction, or no request after it")
+        return Check(
+            "estimate_after_compaction", ok=False, words="no estimate after the compaction, or no request after it"
+        )
     worst = max(known, key=abs)
     row = compactions[off.index(worst)]
     words = (
@@ -206,11 +209,13 @@ def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
 
 def _archive_checks(archived: Archived | None) -> list[Check]:
     if archived is None or not archived.pieces:
-        return [Check("archive_written", False, "there is no archive, or no transcript to compare it with")]
+        return [Check("archive_written", ok=False, words="there is no archive, or no transcript to compare it with")]
     modes = ", ".join(sorted({f"{piece.mode:04o}" for piece in archived.pieces}))
     held = archived.rows_held == archived.rows_before > 0
     return [
-        Check("archive_private", archived.private, f"archive: files {modes} in a directory {archived.directory_mode:04o}"),
+        Check(
+            "archive_private", archived.private, f"archive: files {modes} in a directory {archived.directory_mode:04o}"
+        ),
         Check(
             "archive_holds_all_rows",
             held,
@@ -229,7 +234,7 @@ def _archive_checks(archived: Archived | None) -> list[Check]:
 
 
 def formula_errors(rows: Sequence[ResponseRow]) -> dict[str, dict[str, float | None]]:
-    """Return each formula's absolute error over all responses in percent, the median and the worst; empty without any."""
+    """Return each formula's absolute error over all responses in percent, median and worst; empty without estimates."""
     names = list(dict.fromkeys(name for row in rows for name in row.estimates))
     errors: dict[str, dict[str, float | None]] = {}
     for name in names:
@@ -248,7 +253,3 @@ def _rounded(value: float | None) -> float | None:
 
 def _percent(value: float | None) -> str | None:
     return None if value is None else f"{value:.1f} %"
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"

@@ -25,6 +25,7 @@ class Check(NamedTuple):
 class Table(NamedTuple):
     """A table of results; numbers come as numbers."""
 
+    heading: str
     columns: Sequence[str]
     """Headings; cells under one that begins with `<` are aligned to the left, all others to the right."""
     rows: Sequence[Sequence[Any]]
@@ -81,5 +82,5 @@ class Stage:
 
 
 def percent_off(estimate: int | None, truth: int | None) -> float | None:
-    """How far an estimate is from the truth in percent, negative where it is too low; `None` where either is unknown."""
+    """Return an estimate's error in percent, negative where it is too low; `None` where either value is unknown."""
     return None if estimate is None or not truth else 100 * (estimate - truth) / truth

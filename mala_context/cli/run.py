@@ -1,0 +1,216 @@
+"""`mala-context run`: a prompt with the user's own Claude Code login or key, its context watched and archived."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from mala_context.runtime import AgentRuntime
+
+MODES: Final = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto")
+NOT_LOGGED_IN: Final = "authentication_failed"
+"""What the CLI calls the error of an answer that it gave itself because there is no login."""
+
+
+@click.command()
+@click.argument("prompt")
+@click.option("--model", help="The model, as Claude Code takes it; by default the user's own setting.")
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False),
+    default=".",
+    help="Directory to work in; its mala.yaml counts.  [default: the current one]",
+)
+@click.option("--resume", metavar="ID", help="Go on from this session.")
+@click.option("--permission-mode", type=click.Choice(MODES), help="By default the user's own setting.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on standard output, no text there.")
+def run(
+    prompt: str,
+    model: str | None,
+    cwd: str,
+    resume: str | None,
+    permission_mode: str | None,
+    as_json: bool,
+) -> int:
+    """Run PROMPT (- reads it from standard input) with your own Claude Code login or key.
+
+    What the agent says goes to standard output as it comes, the gauge to standard error. Exit status 1 when the run
+    ends with an error, 3 when the CLI is not there, cannot be started or is not logged in.
+
+    The keys of --json: ok, result, error, session_id, num_turns, total_cost_usd, duration_ms, context (every value of
+    the snapshot), compactions, archive (its directory, or null).
+    """
+    text = _read_prompt(prompt)
+    import anyio
+
+    from mala_context.cli.sdk_errors import AgentUnusableError, one_line_errors
+
+    with one_line_errors():
+        runtime = _runtime(model, os.path.abspath(cwd), resume, permission_mode)
+        show = _Nothing() if as_json else _Printer()
+        outcome = anyio.run(_run, runtime, text, show)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(_summary(runtime, outcome), indent=2, ensure_ascii=False))
+    if outcome.not_logged_in:
+        raise AgentUnusableError(
+            "Claude Code has no login or key that works; run `claude` and log in, or set ANTHROPIC_API_KEY "
+            f"(it says: {_one_line(outcome.error)})"
+        )
+    if outcome.error is not None:
+        click.echo(f"mala-context: the run ended with an error: {_one_line(outcome.error)}", err=True)
+        return 1
+    return 0
+
+
+def _read_prompt(prompt: str) -> str:
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise click.BadParameter(
+            "it is empty; give the words, or - to read them from standard input.", param_hint="PROMPT"
+        )
+    return text
+
+
+def _runtime(model: str | None, cwd: str, resume: str | None, permission_mode: str | None) -> AgentRuntime:
+    from claude_agent_sdk import ClaudeAgentOptions
+
+    from mala_context.runtime import instrument
+
+    options = ClaudeAgentOptions(
+        model=model,
+        cwd=cwd,
+        resume=resume,
+        permission_mode=permission_mode,  # type: ignore[arg-type]  # one of MODES, click has seen to it
+        system_prompt={"type": "preset", "preset": "claude_code"},
+        include_partial_messages=True,
+    )
+    return instrument(options)
+
+
+class _Outcome:
+    """How a run ended."""
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.not_logged_in = False
+
+    def message(self, message: Any) -> None:
+        """Look at a message."""
+        kind = type(message).__name__
+        if kind == "ResultMessage":
+            self.result = message
+        elif kind == "AssistantMessage" and getattr(message, "error", None) == NOT_LOGGED_IN:
+            self.not_logged_in = True
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed; `None` where it did not."""
+        result = self.result
+        if result is None:
+            return "the CLI ended before it had answered"
+        if not result.is_error:
+            return None
+        return str(result.result or "; ".join(result.errors or ()) or result.terminal_reason or result.subtype)
+
+
+class _Nothing:
+    """Prints no text: for `--json`."""
+
+    at_line_start = True
+
+    def message(self, message: Any) -> None:
+        """Say nothing."""
+
+    def close(self) -> None:
+        """Say nothing."""
+
+
+class _Printer:
+    """Prints what the main agent says, piece by piece as the stream brings it.
+
+    What comes without a stream (words of the CLI itself, say) is printed when its message comes.
+    """
+
+    def __init__(self) -> None:
+        self._streamed: set[str | None] = set()
+        self.at_line_start = True
+
+    def message(self, message: Any) -> None:
+        """Print a message's text, once."""
+        if getattr(message, "parent_tool_use_id", None) is not None or getattr(message, "error", None):
+            return  # an error is said at the end, on standard error
+        kind = type(message).__name__
+        if kind == "StreamEvent":
+            self._event(message.event)
+        elif kind == "AssistantMessage" and message.message_id not in self._streamed:
+            for block in message.content:
+                self._write(getattr(block, "text", ""))
+            self.close()
+
+    def close(self) -> None:
+        """End the line that is begun."""
+        if not self.at_line_start:
+            self._write("\n")
+
+    def _event(self, event: dict[str, Any]) -> None:
+        kind = event.get("type")
+        if kind == "message_start":
+            self._streamed = {event.get("message", {}).get("id")}
+        elif kind == "content_block_delta":
+            self._write(event.get("delta", {}).get("text") or "")
+        elif kind == "content_block_stop":
+            self.close()
+
+    def _write(self, text: str) -> None:
+        if text:
+            click.echo(text, nl=False)
+            sys.stdout.flush()
+            self.at_line_start = text.endswith("\n")
+
+
+async def _run(runtime: AgentRuntime, prompt: str, show: _Printer | _Nothing) -> _Outcome:
+    from mala_context.cli.progress import gauge_lines
+
+    outcome = _Outcome()
+    with gauge_lines() as draw:
+        async with runtime.session() as session:
+            async for message in session.send(prompt):
+                show.message(message)
+                outcome.message(message)
+                if show.at_line_start:
+                    draw(session.context)
+        show.close()
+    return outcome
+
+
+def _summary(runtime: AgentRuntime, outcome: _Outcome) -> dict[str, Any]:
+    from mala_context.errors import ArchiveUnavailableError
+
+    result, snapshot = outcome.result, runtime.tracker.snapshot()
+    try:
+        directory = None if runtime.archive is None else runtime.archive.location
+    except ArchiveUnavailableError:
+        directory = None
+    return {
+        "ok": outcome.error is None,
+        "result": getattr(result, "result", None),
+        "error": outcome.error,
+        "session_id": getattr(result, "session_id", None),
+        "num_turns": getattr(result, "num_turns", None),
+        "total_cost_usd": getattr(result, "total_cost_usd", None),
+        "duration_ms": getattr(result, "duration_ms", None),
+        "context": snapshot.as_dict(),
+        "compactions": snapshot.compactions,
+        "archive": directory,
+    }
+
+
+def _one_line(text: str | None) -> str:
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    return lines[0] if lines else "nothing"
