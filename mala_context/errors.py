@@ -11,6 +11,7 @@
         ├── TranscriptError                     a transcript that cannot be archived: missing, no regular file, …
         ├── InvalidSessionIdError (ValueError)  a session id that cannot be part of a file's name
         ├── SessionNotFoundError (LookupError)  no archive holds that session
+        ├── PartNotFoundError (LookupError)     the session is there, but not that compaction, chain or agent
         └── CorruptArchiveError                 a piece is missing, cut or not what its hash says
 
 Each error carries what it knows as attributes: nobody has to parse a message.
@@ -154,6 +155,20 @@ class SessionNotFoundError(ArchiveError, LookupError):
         super().__init__(f"no archive of session {session_id} in {path}")
         self.session_id = session_id
         self.path = path
+
+
+class PartNotFoundError(ArchiveError, LookupError):
+    """The session is archived, but not the part of it that was asked for.
+
+    Attributes:
+        session_id: the session.
+        part: what was asked for: a compaction, a chain, an agent.
+    """
+
+    def __init__(self, session_id: str, part: str, there: str) -> None:
+        super().__init__(f"session {session_id} has no {part}; {there}")
+        self.session_id = session_id
+        self.part = part
 
 
 class CorruptArchiveError(ArchiveError):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import PieceStore
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.records import Piece
+    from mala_context.archive.restore import RestoreResult
     from mala_context.archive.retention import Limits, PruneResult
 
 MODES = ("incremental", "full")
@@ -369,6 +370,21 @@ class TranscriptArchive:
         piece = None if result.path is None else os.path.basename(result.path)
         self.record_outcome(sid, "hook_skipped", piece=piece, **outcome)
         return result
+
+    def restore(self, session_id: str, **where: Any) -> RestoreResult:
+        """Undo a compaction: make a new session of what this one held before it; takes what `restore.restore` takes.
+
+        The result has the new id, the working directory, the shell's `command` and which side files are missing.
+        """
+        from mala_context.archive.restore import restore
+
+        return restore(self, session_id, **where)
+
+    def restore_options(self, session_id: str, **where: Any) -> dict[str, Any]:
+        """Undo a compaction, and return the fields of `ClaudeAgentOptions` that open the new session."""
+        from mala_context.archive.restore import restore_options
+
+        return restore_options(self, session_id, **where)
 
     def find_transcript(
         self, session_id: str, *, cwd: str | None = None, projects_dirs: Sequence[str] | None = None

@@ -1,0 +1,168 @@
+"""Where a transcript was compacted, and where it has to be cut to go back.
+
+A compaction begins with a `compact_boundary` row of the main agent. Old CLIs wrote none: there the row with the
+summary (`isCompactSummary`) is the first one of the compacted conversation. A boundary whose uuid came before is a
+copy, as forks and resumed sessions have them. Compactions are counted from 1 in the order of the file.
+
+What a transcript was at some time is what stood before the first row that is stamped at or after it. Rows are stamped
+before they are written, so nothing behind that row was there either, whatever its own stamp says.
+"""
+
+from __future__ import annotations
+
+from mala_context.archive.reading import objects
+from mala_context.archive.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+    from typing import Any
+
+    from mala_context.archive.reading import Row
+
+_BOUNDARY = b"compact_boundary"
+_SUMMARY = b'"isCompactSummary"'
+_ASSISTANT = b'"assistant"'
+
+
+@record
+class Compaction:
+    """One compaction of the main agent, as the transcript tells it."""
+
+    number: int
+    """From 1, in the order of the file."""
+    offset: int
+    """Where its first row starts: what lies before is what was there just before the compaction."""
+    time: str | None = None
+    trigger: str | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    uuid: str | None = None
+
+
+@record
+class Cut:
+    """Where a transcript is cut."""
+
+    offset: int | None
+    """Bytes that stay; `None` is all of it."""
+    compaction: Compaction | None
+    """The compaction that the cut undoes, where it undoes one."""
+    compactions: int
+    """How many compactions were seen."""
+
+
+def compactions(found: Iterable[Row]) -> Iterator[Compaction]:
+    """Yield the compactions among a transcript's rows."""
+    counter = _Counter()
+    for row in found:
+        compaction = counter.see(row)
+        if compaction is not None:
+            yield compaction
+
+
+class _Counter:
+    """Numbers compactions as rows pass by."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._seen: set[str] = set()
+        self._open = False
+
+    def see(self, row: Row) -> Compaction | None:
+        data = row.data
+        if _BOUNDARY not in data and _SUMMARY not in data:
+            if _ASSISTANT in data:
+                self._open = False
+            return None
+        for value in objects(data):
+            found = self._first_row(value)
+            if found is not None:
+                self._number += 1
+                return _compaction(self._number, row.offset, found)
+        return None
+
+    def _first_row(self, value: dict[str, Any]) -> dict[str, Any] | None:
+        boundary = value.get("type") == "system" and value.get("subtype") == "compact_boundary"
+        summary = value.get("isCompactSummary") is True
+        if not (boundary or summary) or value.get("isSidechain"):
+            return None
+        uuid = value.get("uuid")
+        if isinstance(uuid, str):
+            if uuid in self._seen:
+                return None
+            self._seen.add(uuid)
+        continues = summary and self._open
+        self._open = True
+        return None if continues else value
+
+
+def _compaction(number: int, offset: int, value: dict[str, Any]) -> Compaction:
+    meta = value.get("compactMetadata")
+    known = meta if isinstance(meta, dict) else {}
+    return Compaction(
+        number=number,
+        offset=offset,
+        time=_text(value.get("timestamp")),
+        trigger=_text(known.get("trigger")),
+        tokens_before=_number(known.get("preTokens")),
+        tokens_after=_number(known.get("postTokens")),
+        uuid=_text(value.get("uuid")),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def cut_before(found: Iterable[Row], at: int | None = None, before: datetime | None = None) -> Cut | None:
+    """Return where to cut: before the `at`-th compaction, or as it was at a time; by default before the last one.
+
+    `None` where there are fewer compactions than `at`. A transcript without any is not cut by default, nor is one
+    that had ended by that time.
+    """
+    counter = _Counter()
+    last: Compaction | None = None
+    count = 0
+    for row in found:
+        if before is not None and _stamped_from(row, before):
+            return Cut(offset=row.offset, compaction=None, compactions=count)
+        compaction = counter.see(row)
+        if compaction is None:
+            continue
+        last, count = compaction, compaction.number
+        if at == compaction.number:
+            return Cut(offset=compaction.offset, compaction=compaction, compactions=count)
+    if at is not None:
+        return None
+    if before is not None or last is None:
+        return Cut(offset=None, compaction=None, compactions=count)
+    return Cut(offset=last.offset, compaction=last, compactions=count)
+
+
+def _stamped_from(row: Row, moment: datetime) -> bool:
+    if b'"timestamp"' not in row.data:
+        return False
+    return any(
+        (stamp := moment_of(value.get("timestamp"))) is not None and stamp >= moment for value in objects(row.data)
+    )
+
+
+def moment_of(value: object) -> datetime | None:
+    """Return an ISO 8601 text as a time with a zone, local time where it has none; `None` for anything else."""
+    from datetime import datetime
+
+    if isinstance(value, datetime):
+        return value if value.tzinfo is not None else value.astimezone()
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment if moment.tzinfo is not None else moment.astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None

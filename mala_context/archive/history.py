@@ -1,0 +1,142 @@
+"""A session's rows, from wherever they are whole: the transcript if it is there, the archive if not.
+
+A transcript that still begins with what is archived of it has the archive's bytes and what came after them, so it is
+read. One that was rewritten or cut is not what the archive remembers: then the archive's newest chain is read, as it
+is when a chain was asked for by number.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive import manifest as manifests
+from mala_context.archive.catch_up import transcript_of
+from mala_context.archive.reading import choose_chain, chunks, file_chunks, missing_pieces, open_current, rows
+from mala_context.archive.records import record
+from mala_context.archive.source import Source, find_transcript
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Self
+
+    from mala_context.archive.interface import SessionView
+    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.reading import Row
+    from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+
+
+@record
+class Known:
+    """What the manifest knows of where a session ran."""
+
+    transcript: str | None
+    """Path of the transcript when it was archived last, whether or not it is still there."""
+    cwds: tuple[str, ...]
+    """Working directories, the newest first."""
+
+
+class History:
+    """The rows of one session's main transcript. Close it, or use it as a context manager.
+
+    Args:
+        archive: where the session is archived; it need not be, if its transcript is there.
+        session_id: the session.
+        chain: a chain of the archive, by number; then the transcript is not looked at.
+        projects: projects directories to look for the transcript in, instead of where it was last and the CLI's own.
+
+    Raises `SessionNotFoundError`, `PartNotFoundError` and `InvalidSessionIdError`.
+    """
+
+    def __init__(
+        self,
+        archive: TranscriptArchive,
+        session_id: str,
+        *,
+        chain: int | None = None,
+        projects: Sequence[str] | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self._files: SessionView = archive.store(create=False).view(session_id)
+        try:
+            self.manifest = manifests.parse(self._files.manifest())
+            self.known = _known(self.manifest)
+            pieces = manifests.pieces_of(self._files.list(), self.manifest)
+            path = None if chain is not None else _find(session_id, self.manifest, projects)
+            self.pieces: list[Piece] = []
+            if path is None or manifests.chains_of(pieces, None):
+                self.pieces = choose_chain(pieces, session_id, archive.location, chain=chain)
+            self.transcript = path if path is not None and continues(self._files, path, self.pieces) else None
+            """The transcript that is read; `None` where the archive is."""
+            self.beside = path
+            """The transcript that is there, whether or not it is read."""
+        except BaseException:
+            self._files.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    @property
+    def files(self) -> SessionView:
+        """The session's files in the archive."""
+        return self._files
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows from the first on; may be called again. Raises `CorruptArchiveError` and `OSError`."""
+        if self.transcript is not None:
+            return rows(file_chunks(self.transcript))
+        return rows(chunks(self._files, self.pieces))
+
+
+def _known(manifest: Manifest) -> Known:
+    transcript: str | None = None
+    cwds: dict[str, None] = {}
+    for row in reversed(manifest.rows):
+        if row.get("row") not in {"piece", "session"} or row.get("subagent") is not None:
+            continue
+        path, cwd = row.get("transcript"), row.get("cwd")
+        if transcript is None and isinstance(path, str):
+            transcript = path
+        if isinstance(cwd, str) and os.path.isabs(cwd):
+            cwds[cwd] = None
+    return Known(transcript=transcript, cwds=tuple(cwds))
+
+
+def _find(session_id: str, manifest: Manifest, projects: Sequence[str] | None) -> str | None:
+    if projects is not None:
+        return find_transcript(session_id, projects_dirs=projects)
+    return transcript_of(session_id, manifest)
+
+
+def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:
+    """Say whether a transcript can be read and begins with exactly what these pieces hold."""
+    from mala_context.errors import ArchiveError
+
+    if missing_pieces(files, pieces):
+        return True  # then the transcript is the better copy in any case
+    try:
+        with Source(path) as source:
+            start = 0
+            for piece in pieces:
+                length = piece.length
+                if length is None or start + length > source.size:
+                    return False
+                if piece.packed and piece.sha256 is not None:
+                    if source.digest(start, start + length) != piece.sha256:
+                        return False
+                else:
+                    reader = open_current(files, piece)
+                    try:
+                        if not source.same_as(reader, start, length):
+                            return False
+                    finally:
+                        reader.close()
+                start += length
+            return source.size > 0
+    except (ArchiveError, OSError):
+        return False

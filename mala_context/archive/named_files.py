@@ -1,0 +1,123 @@
+"""The side files that rows name: large tool results and subagents' transcripts, there, archived, or missing.
+
+Rows name a large result by its absolute path, `…/{session}/tool-results/x.txt`, in the text that the model got. A
+subagent is named by its id alone, in `toolUseResult.agentId`; its transcript is
+`…/{session}/subagents/agent-ID.jsonl`. A restored session keeps those words, so a result that was archived and is
+gone is put back under the very name that the rows have, if that lies in the session's own folder below the projects
+directory; nothing is ever written to any other place that a row names.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive import layout
+from mala_context.archive.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mala_context.archive.history import History
+
+_RESULTS = b"/tool-results/"
+_STOP = frozenset(b'"\\<>\r\n\t')
+_NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/")
+MOST = 10_000
+"""Names beyond so many are not followed."""
+
+
+@record
+class SideFiles:
+    """What became of the side files that a restored session's rows name."""
+
+    put_back: tuple[str, ...] = ()
+    """Paths of files that were gone and are there again, from the archive."""
+    missing: tuple[str, ...] = ()
+    """Paths of files that are gone and not archived."""
+
+
+def results_named(data: bytes) -> Iterator[str]:
+    """Yield the absolute paths of tool results that a row names."""
+    start = data.find(_RESULTS)
+    while start >= 0:
+        first = start
+        while first > 0 and data[first - 1] not in _STOP and start - first < 4096:
+            first -= 1
+        end = start + len(_RESULTS)
+        while end < len(data) and data[end] in _NAME:
+            end += 1
+        path = data[first:end]
+        # Words may stand before the path: it begins at the last " /", or where it is all path.
+        path = path[path.rfind(b" /", 0, start - first + 1) + 1 :].rstrip(b"./")
+        if path.startswith(b"/") and path[start - end :] and b"/../" not in path and b"\0" not in path:
+            yield os.fsdecode(path)
+        start = data.find(_RESULTS, end)
+
+
+def subagents_named(value: dict[str, object]) -> Iterator[str]:
+    """Yield the ids of subagents whose work a row reports."""
+    result = value.get("toolUseResult")
+    agent = result.get("agentId") if isinstance(result, dict) else None
+    if isinstance(agent, str) and 0 < len(agent) <= layout.AGENT_ID_MAX and "/" not in agent:
+        yield agent
+
+
+def look_after(history: History, results: set[str], agents: set[str], projects: str) -> SideFiles:
+    """Put back what is archived and gone, and name what is missing. Raises `OSError` where a file cannot be written."""
+    put_back: list[str] = []
+    missing: list[str] = []
+    stored = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
+    there = {file.name for file in history.files.list()}
+    for path in sorted(results)[:MOST]:
+        if os.path.lexists(path):
+            continue
+        directory, _, name = path.rpartition("/tool-results/")
+        own = os.path.basename(directory) == history.session_id
+        kept = stored.get(f"tool-results/{name}") if own else None
+        if isinstance(kept, str) and kept in there and _is_ours(directory, projects):
+            _put_back(history, kept, directory, name)
+            put_back.append(path)
+        else:
+            missing.append(path)
+    for agent in sorted(agents)[:MOST]:
+        beside = _side_directory(history, projects)
+        path = os.path.join(beside, "subagents", f"agent-{agent}.jsonl")
+        if not os.path.lexists(path) and not _is_archived(history, agent):
+            missing.append(path)
+    return SideFiles(put_back=tuple(put_back), missing=tuple(missing))
+
+
+def _side_directory(history: History, projects: str) -> str:
+    transcript = history.beside or history.known.transcript
+    return os.path.splitext(transcript)[0] if transcript else os.path.join(projects, "*", history.session_id)
+
+
+def _is_archived(history: History, agent: str) -> bool:
+    parsed = (layout.parse_piece_name(file.name) for file in history.files.list())
+    return any(name is not None and name.subagent == agent for name in parsed)
+
+
+def _is_ours(directory: str, projects: str) -> bool:
+    """Say whether `…/projects/FOLDER/SESSION` is a place below the projects directory, without links or `..` in it."""
+    return os.path.normpath(directory) == directory and os.path.dirname(os.path.dirname(directory)) == projects
+
+
+def _put_back(history: History, kept: str, directory: str, name: str) -> None:
+    """Write one archived side file to its old place; every directory on the way is opened without following a link."""
+    from mala_context.archive.placing import place
+
+    def fill(write: object) -> None:
+        reader = history.files.open(kept)
+        try:
+            buffer = bytearray(1 << 18)
+            while count := reader.readinto(buffer):
+                write(bytes(memoryview(buffer)[:count]))  # type: ignore[operator] # a function, by `place`
+        finally:
+            reader.close()
+
+    place(
+        os.path.dirname(os.path.dirname(directory)),
+        [*directory.split("/")[-2:], "tool-results", *name.split("/")],
+        fill,
+    )

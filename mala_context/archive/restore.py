@@ -1,0 +1,302 @@
+"""Undoing a compaction: a new session that holds what the old one held just before it.
+
+Nothing of the old session is touched. The new one has an id of its own in every row and today's modification time
+(the CLI deletes by that alone), and lies in the project folder where `claude --resume ID` looks for it.
+
+While the transcript is there, the SDK's own `fork_session` makes the new session. It reads text lines rather than
+newline bytes and takes one object a line, so its work is counted: where it kept fewer rows than there are, or cannot
+be used (no SDK, an id that is no UUID, another projects directory), the rows are written here, as they are when they
+come from the archive. There uuids stay as they were; each row says in `forkedFrom` which row it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from mala_context.archive import log
+from mala_context.archive.compactions import cut_before, moment_of
+from mala_context.archive.history import History
+from mala_context.archive.named_files import look_after, results_named, subagents_named
+from mala_context.archive.projects import folder_name, folder_of, projects_dir
+from mala_context.archive.reading import objects
+from mala_context.archive.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from typing import Any
+
+    from mala_context.archive.compactions import Compaction, Cut
+    from mala_context.archive.interface import Write
+    from mala_context.archive.reading import Row
+    from mala_context.archive.store import TranscriptArchive
+
+_CONVERSATION = frozenset({"user", "assistant", "attachment", "system"})
+_FORK_MOST = 512 << 20
+"""Bytes of a transcript past which the SDK's fork, which reads all of it into memory, is not asked."""
+
+
+@record
+class RestoreResult:
+    """A session that was restored; resume it with `session_id` in `cwd`."""
+
+    session_id: str
+    """The new session's id."""
+    source: str
+    """The session that it was made from."""
+    path: str
+    """The new transcript."""
+    cwd: str | None
+    """The working directory to resume it in; `None` where nothing says it."""
+    rows: int
+    """Rows of conversation that it holds."""
+    compaction: Compaction | None
+    """The compaction that was undone; `None` where the whole session was restored, or as it was at a time."""
+    compactions: int
+    """Compactions seen up to the cut."""
+    through: str
+    """`fork_session` or `archive`: what wrote it."""
+    read_from: str
+    """`transcript` or `archive`: where its rows were read."""
+    put_back: tuple[str, ...] = ()
+    """Side files that rows name, that were gone and that are back in their place."""
+    missing: tuple[str, ...] = ()
+    """Side files that rows name and that are neither there nor archived."""
+
+    @property
+    def command(self) -> str:
+        """The shell's words that open it."""
+        from shlex import quote
+
+        resume = f"claude --resume {self.session_id}"
+        return resume if self.cwd is None else f"cd {quote(self.cwd)} && {resume}"
+
+
+@record
+class _Scan:
+    """What a first reading of the rows up to the cut found."""
+
+    conversation: int
+    last_offset: int
+    last_uuid: str | None
+    """The last row of the main conversation, where the SDK's fork is to end."""
+    cwds: tuple[str, ...]
+    results: set[str]
+    agents: set[str]
+
+
+def restore(
+    archive: TranscriptArchive,
+    session_id: str,
+    *,
+    at: int | None = None,
+    before: datetime | str | None = None,
+    chain: int | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    projects: str | os.PathLike[str] | None = None,
+) -> RestoreResult:
+    """Make a new session of what `session_id` held just before a compaction.
+
+    Args:
+        archive: the archive that holds it.
+        session_id: the session to go back in.
+        at: the compaction to undo, from 1; by default the last one, or none if there was none.
+        before: instead, the session as it was at a time (ISO 8601; without a zone it is local time).
+        chain: read that chain of the archive, for transcripts that were rewritten.
+        cwd: where the new session is to be resumed; by default where the old one ran.
+        projects: the projects directory; by default the one that the old session lay in, else the CLI's own.
+
+    Raises `SessionNotFoundError`, `PartNotFoundError` (no such compaction, chain, or nothing to resume),
+    `CorruptArchiveError` (run `verify`), `ValueError` for arguments that exclude each other, and `OSError`. Nothing
+    is written then.
+    """
+    moment = _check(at, before)
+    looked_in = None if projects is None else [os.path.abspath(os.fspath(projects))]
+    with History(archive, session_id, chain=chain, projects=looked_in) as history:
+        cut = cut_before(history.rows(), at, moment)
+        if cut is None:
+            raise _no_such(history, at)
+        scan = _scan(history, cut)
+        if scan.last_uuid is None:
+            from mala_context.errors import PartNotFoundError
+
+            raise PartNotFoundError(session_id, "conversation to resume there", "no row before that point is a message")
+        transcript = history.beside or history.known.transcript
+        root = projects_dir(transcript, projects)
+        where, directory = _folder(history, scan, root, cwd)
+        path = _fork(history, scan, directory)
+        through = "archive" if path is None else "fork_session"
+        if path is None:
+            path = _write(history, cut, scan, directory)
+        os.utime(path)
+        side = look_after(history, scan.results, scan.agents, root)
+        new_id = os.path.basename(path)[: -len(".jsonl")]
+        log.info("Restored session %s as %s (%d rows) in %s", session_id, new_id, scan.conversation, path)
+        return RestoreResult(
+            session_id=new_id,
+            source=session_id,
+            path=path,
+            cwd=where,
+            rows=scan.conversation,
+            compaction=cut.compaction,
+            compactions=cut.compactions,
+            through=through,
+            read_from="archive" if history.transcript is None else "transcript",
+            put_back=side.put_back,
+            missing=side.missing,
+        )
+
+
+def restore_options(archive: TranscriptArchive, session_id: str, **where: Any) -> dict[str, Any]:
+    """Restore, and return the fields of `ClaudeAgentOptions` that open the new session: `resume`, `cwd` if known.
+
+    Takes the arguments of `restore` and raises what it raises.
+    """
+    result = restore(archive, session_id, **where)
+    fields = {"resume": result.session_id}
+    return fields if result.cwd is None else {**fields, "cwd": result.cwd}
+
+
+def _check(at: int | None, before: datetime | str | None) -> datetime | None:
+    if at is not None and before is not None:
+        raise ValueError("at and before exclude each other")
+    if at is not None and (type(at) is not int or at < 1):
+        raise ValueError(f"at is {at!r}; compactions are counted from 1")
+    moment = moment_of(before)
+    if before is not None and moment is None:
+        raise ValueError(f"before is {before!r}; it must be a time like 2026-11-28T09:30 or 2026-11-28T09:30:00Z")
+    return moment
+
+
+def _no_such(history: History, at: int | None) -> Exception:
+    from mala_context.archive.compactions import compactions
+    from mala_context.errors import PartNotFoundError
+
+    count = sum(1 for _ in compactions(history.rows()))
+    return PartNotFoundError(history.session_id, f"compaction {at}", f"it was compacted {count} times")
+
+
+def _until(history: History, cut: Cut) -> Iterator[Row]:
+    for row in history.rows():
+        if cut.offset is not None and row.offset >= cut.offset:
+            return
+        yield row
+
+
+def _scan(history: History, cut: Cut) -> _Scan:
+    conversation, last_offset = 0, -1
+    last_uuid: str | None = None
+    cwds: dict[str, None] = {}
+    results: set[str] = set()
+    agents: set[str] = set()
+    for row in _until(history, cut):
+        results.update(results_named(row.data))
+        for value in objects(row.data):
+            agents.update(subagents_named(value))
+            uuid, where = value.get("uuid"), value.get("cwd")
+            if isinstance(where, str) and os.path.isabs(where):
+                cwds.pop(where, None)
+                cwds[where] = None
+            if value.get("type") in _CONVERSATION and isinstance(uuid, str) and not value.get("isSidechain"):
+                conversation, last_offset, last_uuid = conversation + 1, row.offset, uuid
+    return _Scan(
+        conversation=conversation,
+        last_offset=last_offset,
+        last_uuid=last_uuid,
+        cwds=tuple(reversed(cwds)),
+        results=results,
+        agents=agents,
+    )
+
+
+def _folder(history: History, scan: _Scan, root: str, cwd: str | os.PathLike[str] | None) -> tuple[str | None, str]:
+    """Return the working directory and the project folder that belong together."""
+    if cwd is not None:
+        path = os.path.realpath(os.fspath(cwd))
+        return path, folder_of(root, path)
+    candidates = [*scan.cwds, *history.known.cwds]
+    transcript = history.beside or history.known.transcript
+    if transcript is not None and os.path.dirname(os.path.dirname(transcript)) == root:
+        folder = os.path.dirname(transcript)
+        name = os.path.basename(folder)
+        own = next((each for each in candidates if folder_name(each) == name), None)
+        if own is not None or history.beside is not None or not candidates:
+            return own if own is not None or not candidates else candidates[0], folder
+    if not candidates:
+        return None, os.path.join(root, folder_name(os.path.realpath(os.getcwd())))
+    return candidates[0], folder_of(root, candidates[0])
+
+
+def _fork(history: History, scan: _Scan, directory: str) -> str | None:
+    """Let the SDK make the new session, beside the transcript; `None` where it cannot or did not make all of it."""
+    transcript = history.transcript
+    if transcript is None or os.path.dirname(transcript) != directory or os.path.getsize(transcript) > _FORK_MOST:
+        return None
+    if not _sdk_finds(transcript, history.session_id):
+        return None
+    try:
+        from claude_agent_sdk import fork_session
+    except ImportError:
+        return None
+    try:
+        made = fork_session(history.session_id, up_to_message_id=scan.last_uuid)
+    except (ValueError, OSError) as error:
+        log.info("The SDK cannot fork session %s (%s): its rows are copied here", history.session_id, error)
+        return None
+    path = os.path.join(directory, f"{made.session_id}.jsonl")
+    kept = _forked_rows(path)
+    if kept == scan.conversation:
+        return path
+    log.info("The SDK's fork kept %d of %d rows: its rows are copied here", kept, scan.conversation)
+    os.unlink(path)
+    return None
+
+
+def _sdk_finds(transcript: str, session_id: str) -> bool:
+    """Say whether the SDK, which looks for the name in the CLI's projects directory, finds just this file."""
+    from mala_context.archive.source import default_projects_dirs
+
+    folder, name = os.path.split(transcript)
+    root = os.path.dirname(folder)
+    if name != f"{session_id}.jsonl" or [root] != default_projects_dirs():
+        return False
+    return sum(os.path.exists(os.path.join(root, each, name)) for each in os.listdir(root)) == 1
+
+
+def _forked_rows(path: str) -> int:
+    from mala_context.archive.reading import file_chunks, rows
+
+    return sum(b'"forkedFrom"' in row.data and b'"uuid"' in row.data for row in rows(file_chunks(path)))
+
+
+def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:
+    from uuid import uuid4
+
+    from mala_context.archive.directory import make_directories
+    from mala_context.archive.placing import place
+
+    new_id = str(uuid4())
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+    make_directories(directory)
+
+    def fill(write: Write) -> None:
+        for row in _until(history, cut):
+            for value in objects(row.data):
+                # The CLI takes the newest message for the end of the conversation.
+                stamp = now if row.offset == scan.last_offset and value.get("uuid") == scan.last_uuid else None
+                write(_renamed(value, history.session_id, new_id, stamp))
+
+    return place(directory, [f"{new_id}.jsonl"], fill)
+
+
+def _renamed(value: dict[str, Any], old_id: str, new_id: str, stamp: str | None) -> bytes:
+    value["sessionId"] = new_id
+    uuid = value.get("uuid")
+    if isinstance(uuid, str):
+        value["forkedFrom"] = {"sessionId": old_id, "messageUuid": uuid}
+    if stamp is not None:
+        value["timestamp"] = stamp
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"

@@ -1,0 +1,64 @@
+"""Writing one private file, whole or not at all."""
+
+import os
+
+import pytest
+
+from mala_context.archive.placing import place
+
+
+def test_the_file_and_its_directories_are_private_whatever_the_umask(tmp_path):
+    umask = os.umask(0)
+    try:
+        path = place(str(tmp_path), ["a", "b", "file"], lambda write: write(b"bytes"))
+    finally:
+        os.umask(umask)
+    assert path == str(tmp_path / "a" / "b" / "file")
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"bytes"
+    assert (tmp_path / "a" / "b" / "file").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+
+
+def test_nothing_is_replaced(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        place(str(tmp_path), ["file"], lambda write: write(b"new"))
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_an_interrupt_leaves_nothing(tmp_path):
+    def fill(write):
+        write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place(str(tmp_path), ["file"], fill)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", "a/b", "a\0b"])
+def test_a_part_is_a_plain_name(part, tmp_path):
+    for parts in ([part, "file"], ["a", part]):
+        with pytest.raises(ValueError, match="no name"):
+            place(str(tmp_path), parts, lambda write: write(b""))
+
+
+def test_no_directory_on_the_way_is_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r".+"):
+        place(str(tmp_path), ["link", "file"], lambda write: write(b""))
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_a_file_system_without_links(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+    assert os.listdir(tmp_path) == ["file"]
+    with pytest.raises(FileExistsError):
+        place(str(tmp_path), ["file"], lambda write: write(b"new"))
+    assert (tmp_path / "file").read_bytes() == b"bytes"
