@@ -6,12 +6,18 @@ stream is the better source, and the transcript is read only for what the stream
 * a resumed session's context, which is there before its first response;
 * what the session's first request held besides its prompt, without which the size after a compaction cannot be told;
 * the counts of responses that a server streams without any.
+
+The CLI writes its rows behind itself: at `Stop` the answer's row is still to come (45 to 90 ms later, measured), so
+that hook waits for it, `SETTLE_SECONDS` at most.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from anyio.lowlevel import checkpoint
 
 from mala_context.events import Appended, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.log import get_logger
@@ -25,6 +31,9 @@ if TYPE_CHECKING:
 
 READ_SECONDS = 5.0
 """Longest that a hook waits for a transcript; the agent goes on without a gauge sooner than it waits for one."""
+SETTLE_SECONDS = 0.5
+"""Longest that the end of a turn waits for the answer's row."""
+_POLL_SECONDS = 0.005
 _MOST_UNCOUNTED = 256
 
 T = TypeVar("T")
@@ -57,15 +66,16 @@ class TranscriptGauge:
         session_id, path = hook_input.get("session_id"), hook_input.get("transcript_path")
         if hook_input.get("agent_id") or not isinstance(session_id, str) or not session_id:
             return
+        settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
         if self._fed and not self._to_seed:
-            await self._complete(session_id, path, hook_input)
+            await self._complete(session_id, path, hook_input, settle)
         elif isinstance(path, str) and path:
-            await self._follow(session_id, path)
+            await self._follow(session_id, path, settle)
 
-    async def _follow(self, session_id: str, path: str) -> None:
+    async def _follow(self, session_id: str, path: str, settle: float) -> None:
         seeding, self._to_seed = self._to_seed, False
         try:
-            rows, afresh = await self._read(lambda: self._tail.read(path))
+            rows, afresh = await self._read(lambda: self._tail_rows(path, settle))
         except FileNotFoundError:  # a new session's transcript is written with its first row
             return
         if self._fed and not (seeding and self._processor.tracker.snapshot().tokens is None):
@@ -74,7 +84,7 @@ class TranscriptGauge:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
         self._feed(rows, session_id)
 
-    async def _complete(self, session_id: str, path: object, hook_input: Mapping[str, Any]) -> None:
+    async def _complete(self, session_id: str, path: object, hook_input: Mapping[str, Any], settle: float) -> None:
         """Add what the stream does not say, where the processor is fed."""
         prompt = hook_input.get("prompt")
         if isinstance(prompt, str):
@@ -85,8 +95,9 @@ class TranscriptGauge:
             self._opening_of = session_id
             rows = await self._read(lambda: read_opening(path))
             self._processor.tracker.note_opening([event for row in rows for event in read_row(row)])
+        await checkpoint()  # so that the messages before this hook have been taken in
         if self._uncounted:
-            rows, _ = await self._read(lambda: self._tail.read(path))
+            rows, _ = await self._read(lambda: self._tail_rows(path, settle))
             for row in rows:
                 for event in read_row(row):
                     if isinstance(event, Response) and event.message_id in self._uncounted:
@@ -107,6 +118,27 @@ class TranscriptGauge:
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)
+
+    def _tail_rows(self, path: str, settle: float) -> tuple[list[dict[str, Any]], bool]:
+        """Return what the tail gained; for so many seconds wait for the row of the turn's answer."""
+        rows, afresh = self._tail.read(path)
+        end = time.monotonic() + settle
+        while not self._has_answer(rows) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+            more, again = self._tail.read(path)
+            rows, afresh = (more, True) if again else (rows + more, afresh)
+        return rows, afresh
+
+    @staticmethod
+    def _has_answer(rows: list[dict[str, Any]]) -> bool:
+        """Tell whether the last message among rows is an answer of the main agent that calls no tool."""
+        last: dict[str, Any] = next((row for row in reversed(rows) if row.get("type") in {"assistant", "user"}), {})
+        message = last.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        return last.get("type") == "assistant" and not any(
+            isinstance(block, dict) and block.get("type") == "tool_use"
+            for block in (content if isinstance(content, list) else ())
+        )
 
     @property
     def _fed(self) -> bool:
