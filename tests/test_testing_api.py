@@ -197,6 +197,16 @@ def test_answers_that_are_not_streamed_wait_as_a_whole(answer):
         assert response.getheader("x-mark") == "1"
 
 
+def test_a_stream_can_break_off_with_an_error():
+    broken = text("half of it").but(breaks_with=api_error(529))
+    with ScriptedMessagesAPI([broken, broken]) as api:
+        status, events = ask(api, stream=True)
+        assert status == 200
+        assert [event["type"] for event in events[-2:]] == ["content_block_delta", "error"]
+        assert events[-1]["error"]["type"] == "overloaded_error"
+        assert ask(api)[0] == 529
+
+
 def test_a_client_that_gives_up_is_noted():
     with ScriptedMessagesAPI([text("x").but(hold=threading.Event()), "y"]) as api:
         with client(api) as connection:

@@ -253,6 +253,8 @@ class ScriptedMessagesAPI:
         answer = request.answer = self._decide(request)
         headers = {"request-id": request.id, **answer.headers}
         exchange.wait(None, answer.delay)
+        if isinstance(answer, Reply) and answer.breaks_with is not None and not request.body.get("stream"):
+            answer = answer.breaks_with
         if isinstance(answer, Failure):
             self._hold(exchange, request, answer)
             request.status = answer.status
@@ -306,6 +308,9 @@ class ScriptedMessagesAPI:
                 exchange.send_chunk(waiting)
                 waiting = b""
                 self._hold(exchange, request, reply)
+            if holds and reply.breaks_with is not None:
+                waiting += encode_event(error_body(reply.breaks_with, request.id))
+                break
         self._move(request, "answered")
         exchange.send_chunk(waiting)
         exchange.end_stream()

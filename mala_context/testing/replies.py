@@ -50,6 +50,8 @@ class Reply(Timed):
     """Where a stream carries the sizes; `delta` leaves zeros in message_start. None takes the API's own setting."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     """Keys that replace or extend the usage that was counted: for tests of readers, since it may then be untrue."""
+    breaks_with: Failure | None = None
+    """An error that a stream ends with, its last block unfinished; a response that is not streamed is that error."""
     iterations: tuple[tuple[Block, ...], ...] = ()
     """What each model call of a server-side loop said, the last one left out; see `looped`."""
 

@@ -271,6 +271,20 @@ async def test_errors_are_tried_again_and_then_told(mala_api, mala_options):
     assert spoken(third) == ["After."]
 
 
+async def test_a_stream_that_breaks_off_is_asked_for_again(mala_api, mala_options):
+    api = mala_api(["First.", text("Half of it").but(breaks_with=api_error(529)), "Whole."])
+    _, messages = await play(api, mala_options(api, include_partial_messages=True), "one", "two")
+    assert spoken(messages) == ["Whole."], "the half is dropped"
+    starts = [
+        one.event["message"]["id"] for one in messages if getattr(one, "event", {}).get("type") == "message_start"
+    ]
+    _, broken, again = api.main_requests
+    assert starts == [broken.message_id], "but its start was streamed"
+    assert not again.body.get("stream"), "the second try is not streamed, so its output is no placeholder"
+    assert real(messages, api)[-1].usage["output_tokens"] == again.usage["output_tokens"] == 2
+    assert not api.last.contains("Half of it")
+
+
 async def test_any_other_refusal_does_not_compact(mala_api, mala_options):
     api = mala_api(lambda request: refuse("tools.0: no such type") if request.prompt.endswith("two") else "Fine.")
     _, refused, after = await play(api, mala_options(api), "one", "two", "three")
