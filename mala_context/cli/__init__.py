@@ -8,6 +8,8 @@ from __future__ import annotations
 
 def main() -> None:
     """Run `mala-context`."""
-    from mala_context.cli.app import run
-
+    try:
+        from mala_context.cli.app import run
+    except KeyboardInterrupt:  # Ctrl-C while the command line itself is being loaded
+        raise SystemExit(130) from None
     run()

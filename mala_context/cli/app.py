@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Fill a context, watch it, compact it and check every figure; no key, no network.",
     ),
     "run": ("mala_context.cli.run", "Run a prompt with your own Claude Code login or key, and watch its context."),
+    "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
 }
 """Command → its module, which has a click command of the same name, and its line in the help."""
 

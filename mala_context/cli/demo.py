@@ -43,6 +43,9 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
 
     Results go to standard output, the gauge to standard error. Exit status 1 when a check fails.
     """
+    from mala_context.cli.running import load_sdk
+
+    load_sdk()
     with _directory(keep) as directory:
         started = time.monotonic()
         report = _play(scenario, directory, turns, estimators=estimators)
@@ -57,16 +60,14 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
 def _play(scenario: str, directory: str, turns: int, *, estimators: bool) -> Report:
     from importlib import import_module
 
-    import anyio
-
     from mala_context.cli.progress import progress
+    from mala_context.cli.running import run_agent
     from mala_context.cli.scenarios.report import Stage
-    from mala_context.cli.sdk_errors import one_line_errors
 
-    with progress(turns) as watcher, one_line_errors():
+    with progress(turns) as watcher:
         play = import_module(SCENARIOS[scenario][0]).play
         stage = Stage(directory, turns, estimators, on_snapshot=watcher.snapshot, on_turn=watcher.turn)
-        report: Report = anyio.run(play, stage)
+        report: Report = run_agent(play, stage)
     return report
 
 

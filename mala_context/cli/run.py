@@ -45,14 +45,12 @@ def run(
     the snapshot), compactions, archive (its directory, or null).
     """
     text = _read_prompt(prompt)
-    import anyio
+    from mala_context.cli.running import AgentUnusableError, first_line, load_sdk, run_agent
 
-    from mala_context.cli.sdk_errors import AgentUnusableError, one_line_errors
-
-    with one_line_errors():
-        runtime = _runtime(model, os.path.abspath(cwd), resume, permission_mode)
-        show = _Nothing() if as_json else _Printer()
-        outcome = anyio.run(_run, runtime, text, show)
+    load_sdk()
+    runtime = _runtime(model, os.path.abspath(cwd), resume, permission_mode)
+    show = _Nothing() if as_json else _Printer()
+    outcome = run_agent(_run, runtime, text, show)
     if as_json:
         import json
 
@@ -60,10 +58,10 @@ def run(
     if outcome.not_logged_in:
         raise AgentUnusableError(
             "Claude Code has no login or key that works; run `claude` and log in, or set ANTHROPIC_API_KEY "
-            f"(it says: {_one_line(outcome.error)})"
+            f"(it says: {first_line(outcome.error)})"
         )
     if outcome.error is not None:
-        click.echo(f"mala-context: the run ended with an error: {_one_line(outcome.error)}", err=True)
+        click.echo(f"mala-context: the run ended with an error: {first_line(outcome.error)}", err=True)
         return 1
     return 0
 
@@ -209,8 +207,3 @@ def _summary(runtime: AgentRuntime, outcome: _Outcome) -> dict[str, Any]:
         "compactions": snapshot.compactions,
         "archive": directory,
     }
-
-
-def _one_line(text: str | None) -> str:
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[0] if lines else "nothing"

@@ -1,0 +1,194 @@
+"""`mala-context replay`: what recorded sessions tell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mala_context.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from mala_context.replay.record import SessionRecord
+
+FORMATS = ("table", "json", "ndjson", "csv", "parquet")
+LINES = ("json", "ndjson")
+"""Formats that can hold the records of `--trace`, each on a line of its own."""
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How the sessions are printed.  [default: table]")
+@click.option("--trace", is_flag=True, help="Print one line a row before the sessions (json and ndjson).")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
+@click.option("--since", metavar="TIME", help="Only sessions that went on after: 2026-05-01, 2026-05-01T12:00, 7d, 12h.")
+@click.option("--totals", is_flag=True, help="Print only the sum of all responses' tokens, as JSON.")
+@click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output (needed for parquet).")
+def replay(
+    paths: tuple[str, ...],
+    form: str | None,
+    trace: bool,  # noqa: FBT001  (click passes options by name)
+    jobs: int | None,
+    since: str | None,
+    totals: bool,  # noqa: FBT001  (likewise)
+    output: str | None,
+) -> None:
+    """Read recorded sessions: how full each was, when it compacted, what its subagents used.
+
+    PATH is a transcript or stream-json file (.jsonl, .jsonl.gz, .jsonl.zst), a folder of them, an archive, a pattern
+    in quotes, or - for standard input.
+    """
+    form = form or ("ndjson" if trace else "table")
+    if trace and form not in LINES:
+        raise click.UsageError(f"--trace prints lines: {' or '.join(LINES)} would be right, not {form}.")
+    if form == "parquet" and output is None:
+        raise click.UsageError("parquet is no text: name a file with --output.")
+    begin = _since(since)
+    if trace:
+        _trace(paths, begin)
+        return
+    from mala_context.replay import replay as read
+
+    with waiting("reading") as progress:
+        sessions = [each for each in read(paths, jobs=jobs, progress=progress) if _goes_on(each, begin)]
+    if totals:
+        _print(json.dumps(_totals(sessions)))
+        return
+    if output is not None and form != "parquet":
+        with open(output, "w", encoding="utf-8", newline="") as file:
+            _WRITERS[form](sessions, file)
+        return
+    _WRITERS[form](sessions, output if form == "parquet" else sys.stdout)
+
+
+def _trace(paths: Sequence[str], begin: str | None) -> None:
+    from mala_context.replay.files import find
+    from mala_context.replay.sessions import join
+    from mala_context.replay.trace import trace
+
+    stretches = []
+    for recording in find(paths):
+        stretches += trace(recording, lambda record: _print(json.dumps(record)))
+    for session in join(stretches):
+        if _goes_on(session, begin):
+            _print(json.dumps(session.as_dict()))
+
+
+def _since(text: str | None) -> str | None:
+    if text is None:
+        return None
+    from datetime import UTC, datetime, timedelta
+
+    units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+    try:
+        if text[-1:] in units and text[:-1].isdigit():
+            moment = datetime.now(UTC) - timedelta(**{units[text[-1]]: int(text[:-1])})
+        else:
+            moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is no time: 2026-05-01, 2026-05-01T12:00 or 7d would be right.", param_hint="--since"
+        ) from None
+    moment = moment.astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _goes_on(session: SessionRecord, begin: str | None) -> bool:
+    return begin is None or (session.ended_at is not None and session.ended_at >= begin)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _totals(sessions: Sequence[SessionRecord]) -> dict[str, int]:
+    names = ("input_tokens", "cache_creation_tokens", "cache_read_tokens", "output_tokens")
+    found = {name: sum(getattr(each.totals, name) for each in sessions) for name in names}
+    responses = sum(each.main.responses + sum(agent.responses for agent in each.subagents) for each in sessions)
+    return {"sessions": len(sessions), "responses": responses, **found}
+
+
+def _json(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write one array with a session on each line."""
+    out.write("[")
+    for place, session in enumerate(sessions):
+        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
+    out.write("\n]\n")
+
+
+def _ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
+    for session in sessions:
+        out.write(json.dumps(session.as_dict()) + "\n")
+
+
+_FLAT = ("compactions", "subagents", "problems")
+"""Lists in a session's JSON; flat formats have their length, and the JSON of the list behind it."""
+
+
+def flat(session: SessionRecord) -> dict[str, Any]:
+    """Return a session as one row of plain values: each list as its length and its JSON."""
+    row: dict[str, Any] = {}
+    for key, value in session.as_dict().items():
+        if key in _FLAT:
+            row[key], row[f"{key}_json"] = len(value), json.dumps(value)
+        else:
+            row[key] = value
+    return row
+
+
+def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
+    import csv
+
+    rows = [flat(session) for session in sessions]
+    writer = csv.DictWriter(out, list(rows[0]) if rows else ["session_id"])
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _parquet(sessions: Sequence[SessionRecord], path: Any) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise click.ClickException("parquet needs a package: pip install 'mala-context[parquet]'.") from None
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([flat(session) for session in sessions]), path)
+
+
+def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
+    from mala_context.cli.scenarios.report import Table
+    from mala_context.cli.tables import console, show
+
+    rows = [_row(session) for session in sessions]
+    columns = ("<session", "<model", "responses", "tokens", "peak", "of window", "compact.", "subagents", "bad rows")
+    screen = console(out)
+    show(screen, Table(columns, rows))
+    responses = _totals(sessions)["responses"]
+    screen.print(f"\n{len(sessions):,} sessions, {responses:,} responses, subagents' included.")
+
+
+def _row(session: SessionRecord) -> tuple[Any, ...]:
+    main, ratio = session.main, session.peak_ratio
+    name = session.session_id or session.path
+    return (
+        "<" + (name if len(name) <= 13 else name[:12] + "…"),
+        "<" + (main.model or "–").removeprefix("claude-")[:12],
+        main.responses,
+        main.tokens,
+        main.peak_tokens,
+        None if ratio is None else f"{ratio:.1%}",
+        len(session.compactions),
+        len(session.subagents),
+        sum(each.rows for each in session.problems),
+    )
+
+
+_WRITERS: dict[str, Callable[[Sequence[SessionRecord], Any], None]] = {
+    "table": _table,
+    "json": _json,
+    "ndjson": _ndjson,
+    "csv": _csv,
+    "parquet": _parquet,
+}
