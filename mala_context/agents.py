@@ -9,6 +9,8 @@ cut where that point was.
 
 from __future__ import annotations
 
+from collections import deque
+
 from mala_context.estimators import ESTIMATORS, Estimator
 from mala_context.measure import REANNOUNCED, Names, field
 from mala_context.projection import Interval, Ratios
@@ -16,6 +18,8 @@ from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 
 _KEEP_NAMES = 1_024
+_BACKLOG = 64
+_COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
 
 class Context:
@@ -74,10 +78,13 @@ class AgentState:
 
     __slots__ = (
         "agent_id",
+        "backlog",
         "before",
         "begun",
         "compactions",
         "context",
+        "counters",
+        "counts_text",
         "current",
         "estimators",
         "first_input",
@@ -106,8 +113,11 @@ class AgentState:
         self.opening = Opening()
         self.rooted: bool | None = None
         self.names: Names = {}
+        self.backlog: deque[tuple[Context, int | None, int]] = deque()
         self.ratios = Ratios()
         self.estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
+        self.counters = tuple(self.estimators[name] for name in _COUNTERS)
+        self.counts_text = False
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -121,7 +131,7 @@ class AgentState:
 
     def fresh(self) -> Context:
         """Return a context of which nothing is known."""
-        return Context(Interval(self.names, self.ratios, self.model))
+        return Context(Interval(self.names, self.ratios, self.model, self.settle))
 
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
@@ -129,15 +139,43 @@ class AgentState:
         self.context = self.fresh()
         self.current, self.begun = None, 0
 
+    def begin_again(self) -> None:
+        """Begin a new conversation: nothing is known, not even what a fresh one holds."""
+        self.forget()
+        self.resets += 1
+        self.first_input, self.pre, self.rooted = None, None, True
+        self.opening = Opening()
+
     def leave(self, growth: int | None, parts: int | None = None) -> None:
-        """Close the interval, or its first parts, and learn from it where the growth of the request is known."""
+        """Note that the interval, or its first parts, is over, and how much the request grew where that is known."""
         context, interval = self.context, self.context.interval
-        if interval.closed:
+        if interval.left:
             return
-        parts = len(interval) if parts is None else parts
-        chars = interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
-        for estimator in self.estimators.values():
-            estimator.text(chars)
+        interval.left = True
+        self.backlog.append((context, growth, len(interval) if parts is None else parts))
+        if len(self.backlog) > _BACKLOG:
+            self._drop_oldest()
+
+    def settle(self) -> None:
+        """Close what is over, in order, so that its text is learned from and let go."""
+        while self.backlog:
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        context, growth, parts = self.backlog.popleft()
+        self._closed(context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts))
+
+    def _drop_oldest(self) -> None:
+        """Let the oldest interval go: what nobody asked for in all this time is not worth counting by kind."""
+        context, _, parts = self.backlog[0]
+        if context.interval.pinned:
+            self._close_oldest()
+        else:
+            self.backlog.popleft()
+            self._closed(context.interval.length(parts) if self.counts_text else None)
+
+    def _closed(self, chars: int | None) -> None:
+        self.estimators["characters"].text(chars)
 
     def go_to(self, context: Context, parts: int) -> None:
         """Go back to an earlier context, as it was when it had so many parts."""
@@ -214,7 +252,7 @@ class AgentState:
         return True
 
     def _feed(self, before: Usage | None, now: Usage) -> None:
-        for estimator in self.estimators.values():
+        for estimator in self.counters:
             estimator.counted(before, now)
 
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:

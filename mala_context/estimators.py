@@ -49,8 +49,8 @@ class Estimator(Protocol):
     def turn(self, usage: Usage | None) -> None:
         """Take a turn's sums; `None` where the result has no usage."""
 
-    def text(self, chars: int) -> None:
-        """Take the characters of an interval that is over."""
+    def text(self, chars: int | None) -> None:
+        """Take the characters of an interval that is over; `None` where nobody counted them."""
 
     def compacted(self, post_tokens: int | None) -> None:
         """Take notice that a summary replaced the conversation."""
@@ -73,7 +73,7 @@ class _Quiet:
     def turn(self, usage: Usage | None) -> None:
         """Ignore a turn."""
 
-    def text(self, chars: int) -> None:
+    def text(self, chars: int | None) -> None:
         """Ignore text."""
 
     def compacted(self, post_tokens: int | None) -> None:
@@ -206,31 +206,38 @@ class LastTotal(_Quiet):
         audit = {"messages": self._messages}
         if self._total is not None:
             return Estimate(self._total, audit, window=window)
-        chars = self._chars + pending_chars()
+        pending = pending_chars()  # which may tell us of text that is over, so it comes first
+        chars = self._chars + pending
         return Estimate(-(-chars // 4) if chars else None, audit, is_estimate=True, window=window)
 
 
 class Characters(_Quiet):
     """ceil(chars/4) of all text since the conversation began, or since its last compaction."""
 
-    __slots__ = ("_chars",)
+    __slots__ = ("_chars", "_lost")
 
     def __init__(self) -> None:
         self._chars = 0
+        self._lost = False
 
-    def text(self, chars: int) -> None:
-        """Add an interval's text."""
-        self._chars += chars
+    def text(self, chars: int | None) -> None:
+        """Add an interval's text; where it was not counted the sum is unknown from then on."""
+        if chars is None:
+            self._lost = True
+        else:
+            self._chars += chars
 
     def compacted(self, post_tokens: int | None) -> None:
         """Start again from what the CLI says remains, which is chars/4 as well."""
-        self._chars = 4 * (post_tokens or 0)
+        self._chars, self._lost = 4 * (post_tokens or 0), False
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
         """Return ceil(chars/4); `None` before there is any text."""
         del tokens
-        chars = self._chars + pending_chars()
-        return Estimate(-(-chars // 4) if chars else None, {"chars": chars}, is_estimate=True)
+        pending = pending_chars()  # which may tell us of text that is over, so it comes first
+        chars = self._chars + pending
+        known = None if self._lost or not chars else -(-chars // 4)
+        return Estimate(known, {"chars": None if self._lost else chars}, is_estimate=True)
 
 
 ESTIMATORS: Final[Mapping[str, Callable[[], Estimator]]] = {

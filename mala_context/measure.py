@@ -19,7 +19,7 @@ _DIGITS: Final = b"0123456789"
 _SPACE: Final = b" \t\r\n"
 _PUNCTUATION: Final = bytes(code for code in range(33, 127) if not chr(code).isalnum())
 _CJK: Final = re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
-_SAMPLE: Final = 32_768
+_SAMPLE: Final = 3_072
 _DEPTH: Final = 24
 
 
@@ -56,7 +56,7 @@ Names = MutableMapping[str, str]
 
 
 def count_text(text: str) -> Counts:
-    """Count a text; one of more than 64 K characters by samples of its head, middle and tail."""
+    """Count a text; a long one by samples of its head, middle and tail."""
     length = len(text)
     if length > 2 * _SAMPLE:
         middle = (length - _SAMPLE) // 2
@@ -71,7 +71,15 @@ def _count(text: str) -> Counts:
     length = len(text)
     raw = text.encode("ascii", "ignore")
     plain = len(raw)
-    cjk = 0 if plain == length else sum(map(len, _CJK.findall(text)))
+    if plain == length:
+        translate = raw.translate
+        return Counts(
+            length,
+            length - len(translate(None, _DIGITS)),
+            length - len(translate(None, _PUNCTUATION)),
+            length - len(translate(None, _SPACE)),
+        )
+    cjk = sum(map(len, _CJK.findall(text)))
     return Counts(
         length,
         plain - len(raw.translate(None, _DIGITS)),
@@ -89,22 +97,36 @@ def add(one: Counts, other: Counts) -> Counts:
 
 def field(block: Any, name: str) -> Any:
     """Return a block's field, whether the block is a dict or an object."""
+    if block.__class__ is dict:
+        return block.get(name)
     return block.get(name) if isinstance(block, Mapping) else getattr(block, name, None)
 
 
 def all_text(value: Any, depth: int = 0) -> str:
     """Join every string in a value of unknown shape, keys too: the text of a tool's input, or of an attachment."""
-    if isinstance(value, str):
-        return value
-    if value is None or isinstance(value, bool) or depth > _DEPTH:
-        return ""
-    if isinstance(value, int | float):
+    cls = value.__class__
+    if cls is str:
         return str(value)
-    if isinstance(value, Mapping):
-        return " ".join(f"{key} {all_text(item, depth + 1)}" for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return " ".join(all_text(item, depth + 1) for item in value)
-    return ""
+    if cls is dict or isinstance(value, Mapping):
+        if depth > _DEPTH:
+            return ""
+        return " ".join([f"{key} {all_text(item, depth + 1)}" for key, item in value.items()])
+    if cls is list or cls is tuple:
+        return "" if depth > _DEPTH else " ".join([all_text(item, depth + 1) for item in value])
+    return str(value) if cls is int or cls is float else ""
+
+
+def text_length(content: Any) -> int:
+    """Count the characters of content, however it is nested, as fast as that goes."""
+    cls = content.__class__
+    if cls is str:
+        return len(content)
+    if cls is list or cls is tuple:
+        return sum(map(text_length, content))
+    if cls is dict:
+        return sum(map(text_length, content.values()))
+    name = _TEXT_FIELDS.get(cls.__name__)
+    return 0 if name is None else text_length(getattr(content, name, None))
 
 
 def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
@@ -118,7 +140,8 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
         return [Piece("prompt" if kind == "user" else "response", count_text(content), "prompt")]
     found: list[Piece] = []
     for block in content if isinstance(content, list | tuple) else ():
-        reader = _BLOCKS.get(field(block, "type") or _CLASSES.get(block.__class__.__name__))
+        cls = block.__class__
+        reader = _BLOCKS.get(block.get("type") if cls is dict else _CLASSES.get(cls.__name__))
         if reader is not None:
             reader(block, kind, names, found)
     return found
@@ -186,6 +209,15 @@ _CLASSES: Final[Mapping[str, str]] = {
     "ServerToolUseBlock": "server_tool_use",
     "ToolResultBlock": "tool_result",
     "ServerToolResultBlock": "advisor_tool_result",
+}
+
+_TEXT_FIELDS: Final[Mapping[str, str]] = {
+    "TextBlock": "text",
+    "ThinkingBlock": "thinking",
+    "ToolUseBlock": "input",
+    "ServerToolUseBlock": "input",
+    "ToolResultBlock": "content",
+    "ServerToolResultBlock": "content",
 }
 
 _ATTACHMENTS: Final[Mapping[Any, tuple[str, ...]]] = {

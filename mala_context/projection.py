@@ -1,10 +1,11 @@
 """How many tokens the next request will hold: the last one, its answer, and what was appended since.
 
 An `Interval` is what lies between two responses of one agent: the size of the request behind the first, and the
-parts that came after. Parts are held as they came and counted only when somebody asks, or when the next response
-closes the interval: then the difference between the two requests shows what the parts really cost, the `Ratios` of
-this session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. So memory
-does not grow with the session, and a message costs a list entry.
+parts that came after. Parts are held as they came and counted only when somebody asks. Then every interval that is
+over is closed first, in order: the difference between its two requests shows what its parts really cost, the
+`Ratios` of this session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go.
+Where nobody asks, the oldest intervals are let go unlearned. So memory does not grow with the session, and a message
+costs a list entry.
 
 The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
 and constants for what has no text of its own. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens),
@@ -14,10 +15,10 @@ since one odd result should not change what is known of a tool.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from mala_context.measure import Names, Piece, pieces
+from mala_context.measure import Names, Piece, pieces, text_length
 
 PLACEHOLDER: Final = 32
 """An output of at most so many tokens may be what a stream says before the answer is there."""
@@ -63,23 +64,34 @@ UNITS: Final[Mapping[str, float]] = {
 }
 """Tokens that a thing costs besides its text; the one before the colon counts where the whole name is not here."""
 
+_units: dict[str, float] = {}
+_families: dict[str | None, str] = {}
 _DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable)-[5-9](?!\d)")
 
 
 def family(model: str | None) -> str:
     """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
-    return "dense" if model and _DENSE.search(model) else "classic"
+    found = _families.get(model)
+    if found is None:
+        if len(_families) > 256:  # names come from outside
+            _families.clear()
+        found = _families[model] = "dense" if model and _DENSE.search(model) else "classic"
+    return found
 
 
 def unit_tokens(unit: str) -> float:
     """Return what a unit costs, in tokens."""
-    found = UNITS.get(unit)
-    return UNITS.get(unit.partition(":")[0], 0.0) if found is None else found
+    found = _units.get(unit)
+    if found is None:
+        found = _units[unit] = UNITS.get(unit, UNITS.get(unit.partition(":")[0], 0.0))
+    return found
 
 
 def text_tokens(piece: Piece, table: Family) -> float:
     """Return what a piece's text costs, in tokens, before any ratio."""
     chars, digits, punctuation, space, cjk, other = piece.counts
+    if not chars:
+        return 0.0
     plain = chars - digits - punctuation - space - cjk - other
     return (
         plain * table.letter
@@ -131,16 +143,20 @@ class Interval:
     without counts), `user` or `attachment`.
     """
 
-    __slots__ = ("_family", "_measured", "_names", "_parts", "_ratios", "_tokens", "closed")
+    __slots__ = ("_family", "_measured", "_names", "_parts", "_ratios", "_settle", "_tokens", "left", "pinned")
 
-    def __init__(self, names: Names, ratios: Ratios, model: str | None) -> None:
+    def __init__(self, names: Names, ratios: Ratios, model: str | None, settle: Callable[[], None]) -> None:
         self._names = names
         self._ratios = ratios
+        self._settle = settle
         self._family = FAMILIES[family(model)]
         self._parts: list[tuple[str, Any]] = []
         self._measured: list[list[Piece]] = []
         self._tokens: list[float] = []
-        self.closed = False
+        self.left = False
+        """Whether the next response is there."""
+        self.pinned = False
+        """Whether a later row may go back to here."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -152,7 +168,7 @@ class Interval:
     def prefix(self, parts: int) -> Interval:
         """Return a new interval of the first so many parts, for a conversation that went back to there."""
         self._measure(parts)
-        new = Interval(self._names, self._ratios, None)
+        new = Interval(self._names, self._ratios, None, self._settle)
         new._family = self._family
         new._measured = self._measured[:parts]
         new._parts = self._parts[:parts]
@@ -163,13 +179,14 @@ class Interval:
 
         This one keeps them for those who look back; close it up to `start`.
         """
-        new = Interval(self._names, self._ratios, model)
+        new = Interval(self._names, self._ratios, model, self._settle)
         new._parts = [("response" if kind == "answer" else kind, content) for kind, content in self._parts[start:]]
         new._measured = self._measured[start:]
         return new
 
     def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
         """Return what the next request will hold, in tokens, given the last one and its output."""
+        self._settle()
         response, appended = self._sums(parts)
         answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
         return round(base + answer + appended + UNITS["request"])
@@ -188,56 +205,67 @@ class Interval:
 
     def chars(self, parts: int) -> int:
         """Count the characters of the first so many parts."""
+        self._settle()
         self._measure(parts)
         return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
 
-    def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> None:
+    def length(self, parts: int) -> int:
+        """Count the characters of the first so many parts without a look at their kinds, and keep them."""
+        measured = self._measured
+        known = sum(piece.counts.chars for found in measured[:parts] for piece in found)
+        return known + sum(text_length(content) for _, content in self._parts[len(measured) : parts])
+
+    def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> int:
         """Let the text go; with the growth of the request known, learn from its first parts what their text costs.
 
-        Call it once, when the next response's counts are there. What was asked of this interval before, and will be
-        asked for earlier numbers of parts, keeps its value.
+        Call it once, some time after the next response's counts are there, in the order of the intervals. What was
+        asked of this interval before, or will be for fewer parts, keeps its value. Returns the characters of those
+        parts.
         """
         self._sums(len(self._parts))
-        self.closed = True
-        if growth is None:
-            return
-        expected: dict[str, float] = {}
         placeholder = output <= PLACEHOLDER and not cut
         fixed = UNITS["request"] + (0 if placeholder or cut else output)
-        chars = 0
+        chars, counted, thought = 0, 0, False
+        expected: dict[str, float] = {}
         for (kind, _), found in zip(self._parts[:parts], self._measured, strict=False):
-            if kind == "response" and not placeholder:
-                continue
+            answer = kind == "response" and not placeholder
             for piece in found:
-                if piece.unit == "thinking":
-                    return  # how much of it the API counts shows only in the output
+                length = piece.counts[0]
+                chars += length
+                if answer:
+                    continue
+                thought = thought or piece.unit == "thinking"
+                counted += length
                 fixed += unit_tokens(piece.unit)
-                chars += piece.counts.chars
                 expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, self._family)
-        self._ratios.learn(expected, growth - fixed, chars)
+        if growth is not None and not thought:  # how much of its thinking the API counts, only an output says
+            self._ratios.learn(expected, growth - fixed, counted)
+        return chars
 
     def _measure(self, parts: int) -> None:
-        for index in range(len(self._measured), parts):
+        measured = self._measured
+        for index in range(len(measured), parts):
             kind, content = self._parts[index]
-            self._measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
+            measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
             self._parts[index] = (kind, None)
 
     def _sums(self, parts: int) -> tuple[float, float]:
         """Sum (answer, appended) over the first so many parts; once counted, a part keeps its number."""
         self._measure(parts)
-        for index in range(len(self._tokens), parts):
-            self._tokens.append(self._part_tokens(self._measured[index]))
+        sums = self._tokens
+        table, ratio = self._family, self._ratios.get
+        for index in range(len(sums), parts):
+            tokens = 0.0
+            for piece in self._measured[index]:
+                tokens += text_tokens(piece, table) * ratio(piece.key) + unit_tokens(piece.unit)
+            sums.append(tokens)
         response = appended = 0.0
-        for (kind, _), tokens in zip(self._parts, self._tokens[:parts], strict=False):
+        for (kind, _), tokens in zip(self._parts, sums[:parts], strict=False):
             if kind == "response":
                 response += tokens
             else:
                 appended += tokens
         return response, appended
-
-    def _part_tokens(self, found: list[Piece]) -> float:
-        table, ratio = self._family, self._ratios.get
-        return sum(text_tokens(piece, table) * ratio(piece.key) + unit_tokens(piece.unit) for piece in found)
 
 
 CLI_UNITS: Final[Mapping[str, float]] = {"image": 2_000, "document": 2_000}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mala_context.projection import Interval
 
 
-@dataclass(frozen=True, slots=True)
-class ContextSnapshot:
+class ContextSnapshot(NamedTuple):
     """How full one agent's context is; unknown is `None`, never 0. All sizes are in tokens.
 
     Three ratios, each of its own: `ratio` of the window, `usable_ratio` of what is usable before the CLI compacts, and
@@ -58,11 +56,14 @@ class ContextSnapshot:
     """What that formula says."""
     event: str
     """Name of the event that made this snapshot."""
-    before: ContextSnapshot | None = field(repr=False)
+    before: ContextSnapshot | None
     """On the snapshot that a compaction makes: what was known just before it."""
-    _interval: Interval = field(repr=False, compare=False)
-    _parts: int = field(repr=False, compare=False)
-    _cut: bool = field(repr=False, compare=False)
+    interval: Interval
+    """What came after the last response, for the two values below; not for use from outside."""
+    parts: int
+    """How much of it was there."""
+    cut: bool
+    """Whether the last answer was cut by max_tokens, and so is not in the context."""
 
     @property
     def ratio(self) -> float | None:
@@ -91,14 +92,17 @@ class ContextSnapshot:
         """
         if self.tokens is None:
             return None
-        return self._interval.projected(self.tokens, self.output_tokens or 0, cut=self._cut, parts=self._parts)
+        return self.interval.projected(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.parts)
 
     @property
     def cli_estimate(self) -> int | None:
         """What the CLI compares with its threshold and records as preTokens: chars/4 on top of the last request."""
         if self.tokens is None:
             return None
-        return self._interval.cli_estimate(self.tokens, self.output_tokens or 0, parts=self._parts)
+        return self.interval.cli_estimate(self.tokens, self.output_tokens or 0, parts=self.parts)
+
+    def __repr__(self) -> str:
+        return f"ContextSnapshot({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
@@ -106,6 +110,6 @@ class ContextSnapshot:
 
 
 _NAMES = (
-    *(name for name in ContextSnapshot.__slots__ if not name.startswith("_") and name != "before"),
+    *(name for name in ContextSnapshot._fields if name not in ("before", "interval", "parts", "cut")),
     *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left"),
 )

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from mala_context.agents import AgentState, Context, Opening
+from mala_context.agents import AgentState, Opening
 from mala_context.estimators import ESTIMATORS, Estimate
 from mala_context.events import (
     Appended,
@@ -40,22 +40,15 @@ from mala_context.events import (
     WindowReport,
 )
 from mala_context.measure import field, pieces
+from mala_context.recent import Recent
+from mala_context.roster import Roster
 from mala_context.snapshot import ContextSnapshot
-from mala_context.windows import FAR_BELOW, Windows, auto_compact_threshold, plain_name
+from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_threshold, plain_name
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
 
-SIDECHAIN: Final = "sidechain"
-_IDS: Final = 4_096
-_ROWS: Final = 4_096
-_AGENTS: Final = 256
+_IDS: Final = 2_048
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
-
-
-class _Place(NamedTuple):
-    key: str | None
-    context: Context
-    parts: int
 
 
 class ContextTracker:
@@ -87,6 +80,7 @@ class ContextTracker:
         self.auto_compact_window = auto_compact_window
         self.session_id: str | None = None
         self.sessions_seen = 0
+        self._counts_text = estimator == "characters"
         self._windows = Windows(window, betas)
         if model:
             self._windows.named(model)
@@ -111,16 +105,24 @@ class ContextTracker:
     @property
     def main(self) -> AgentState:
         """The main agent's own state, as `advance` returns it; another object after the session changed."""
-        return self._main
+        return self._roster.main
 
     @property
     def subagents(self) -> Mapping[str, AgentState]:
         """States of the subagents, by the same keys as `agents`."""
-        return self._subagents
+        return self._roster.subagents
+
+    def state_of(self, event: Response | Appended) -> AgentState:
+        """Return the state of the agent that an event is about; right after the event was taken."""
+        return self._roster.owner(event)
+
+    def window_of(self, model: str | None) -> Window:
+        """Return the window of a model, by all that is known now."""
+        return self._windows.of(model)
 
     def holds_row(self, uuid: str) -> bool:
         """Tell whether a row of this id was seen among the last few thousand."""
-        return uuid in self._rows
+        return uuid in self._roster.rows
 
     def snapshot(self, agent_id: str | None = None) -> ContextSnapshot:
         """Return what is known now, of the main agent or of a subagent (by either of its ids).
@@ -128,21 +130,30 @@ class ContextTracker:
         An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
         subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
         """
-        return self._snapshot(self._find(agent_id), "snapshot")
+        return self._snapshot((self._roster.find(agent_id) or AgentState(agent_id)), "snapshot")
 
     def agents(self) -> Mapping[str, ContextSnapshot]:
         """Return a snapshot of every subagent, by the id of its Task call where known, else by its own id."""
-        return MappingProxyType({key: self._snapshot(agent, "snapshot") for key, agent in self._subagents.items()})
+        return MappingProxyType(
+            {key: self._snapshot(agent, "snapshot") for key, agent in self._roster.subagents.items()}
+        )
 
     def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
-        """Return what every formula says of an agent, by name."""
-        agent = self._find(agent_id)
+        """Return what every formula says of an agent, by name.
+
+        `characters` needs all text to be counted, which costs; it is from the first call on, or from the start where
+        it is the chosen estimator. Where text went by uncounted before, its value is `None`.
+        """
+        if not self._counts_text:
+            self._counts_text = True
+            self._roster.count_text()
+        agent = self._roster.find(agent_id) or AgentState(agent_id)
         return {name: self._estimate(agent, name) for name in ESTIMATORS}
 
     def reset(self) -> None:
         """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""
         self.session_id = None
-        self._start_over(self._main.model)
+        self._start_over(self._roster.main.model)
 
     def note_opening(self, events: Sequence[Event]) -> None:
         """Take note of what the session's first request held, e.g. from the head of its transcript.
@@ -155,51 +166,17 @@ class ContextTracker:
             if isinstance(event, Response):
                 break
             if isinstance(event, Appended) and event.agent is None:
-                self._open(self._main, event, opening)
+                self._open(self._roster.main, event, opening)
         if opening.known:
-            self._main.opening = opening
-
-    # -- agents ------------------------------------------------------------------------------------------------------
-
-    def _find(self, key: str | None) -> AgentState:
-        if key is None:
-            return self._main
-        return self._subagents.get(self._calls.get(key, key)) or AgentState(agent_id=key)
-
-    def _agent(self, key: str | None) -> AgentState:
-        if key is None:
-            return self._main
-        key = self._calls.get(key, key)
-        agent = self._subagents.get(key)
-        if agent is None:
-            call = self._tasks.get(key)
-            agent = AgentState(call, key) if call else AgentState(None, key) if _is_call(key) else AgentState(key)
-            _put(self._subagents, key, agent, _AGENTS)
-        return agent
-
-    def _subagent(self, event: SubagentStart) -> AgentState | None:
-        call = event.tool_use_id
-        if call is None or call in self._tasks:
-            return None
-        _put(self._tasks, call, event.agent_id, _AGENTS)
-        _put(self._calls, event.agent_id, call, _AGENTS)
-        by_id = self._subagents.pop(event.agent_id, None)
-        agent = self._subagents.get(call)
-        if by_id is not None and (agent is None or by_id.responses >= agent.responses):
-            agent = self._subagents[call] = by_id
-        if agent is None:
-            return None
-        agent.agent_id, agent.tool_use_id = event.agent_id, call
-        return agent
+            self._roster.main.opening = opening
 
     def _start_over(self, model: str | None) -> None:
-        self._main = AgentState(model=model)
-        self._subagents: dict[str, AgentState] = {}
-        self._calls: dict[str, str] = {}
-        self._tasks: dict[str, str] = {}
-        self._seen: dict[str, str | None] = {}
-        self._rows: dict[str, _Place] = {}
+        self._roster = Roster(model, counts_text=self._counts_text)
+        self._seen: Recent[str] = Recent(_IDS)
         self._turn_responses = 0
+
+    def _subagent(self, event: SubagentStart) -> AgentState | None:
+        return None if event.tool_use_id is None else self._roster.join(event.agent_id, event.tool_use_id)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -249,152 +226,92 @@ class ContextTracker:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def _session(self, event: SessionStart) -> AgentState | None:
-        main = self._main
+        main = self._roster.main
         changed = self._enter(event.session_id, keep=event.source in _KEEPS_CONTEXT)
-        if event.source in _KEEPS_CONTEXT and not self._main.responses:
-            self._main.rooted = False  # the first response's request is the whole old context
+        if event.source in _KEEPS_CONTEXT and not self._roster.main.responses:
+            self._roster.main.rooted = False  # the first response's request is the whole old context
         self._windows.asked(event.betas)
         model = event.model
         if model:
             self._windows.named(model)
-            if not self._main.responses and self._main.model != model:
-                self._main.model, changed = model, True
-        return self._main if changed or self._main is not main else None
+            if not self._roster.main.responses and self._roster.main.model != model:
+                self._roster.main.model, changed = model, True
+        return self._roster.main if changed or self._roster.main is not main else None
 
     def _enter(self, session_id: str | None, *, keep: bool) -> bool:
         """Take note of the session; another one than before means an unknown context, unless it is kept."""
         if session_id is None or session_id == self.session_id:
             return False
         if self.session_id is not None and not keep:
-            self._start_over(self._main.model)
+            self._start_over(self._roster.main.model)
         self.session_id = session_id
         self.sessions_seen += 1
         return True
 
     def _reset(self, event: Reset) -> AgentState | None:
+        roster, main = self._roster, self._roster.main
         if event.uuid is None:
-            if event.session_id is None or self.session_id in (None, event.session_id):
-                resets = self._main.resets + 1
-                self._start_over(self._main.model)
-                self._main.resets = resets
-                return self._main
+            if event.session_id is not None and self.session_id not in (None, event.session_id):
+                return None
+            self._start_over(main.model)
+            self._roster.main.resets = main.resets + 1
+            return self._roster.main
+        if event.uuid in roster.rows:
             return None
-        if event.uuid in self._rows or not self._rows:
-            self._place(event.uuid, self._main)
-            return None
-        self._new_conversation(self._main)
-        self._place(event.uuid, self._main)
-        return self._main
-
-    def _new_conversation(self, agent: AgentState) -> None:
-        agent.forget()
-        agent.resets += 1
-        agent.first_input, agent.pre, agent.rooted = None, None, True
-        agent.opening = Opening()
-
-    # -- rows --------------------------------------------------------------------------------------------------------
-
-    def _owner(self, event: Any) -> AgentState:
-        """Return the agent of an event with a row's place; old sidechains are told apart by their roots."""
-        key = event.agent
-        if key == SIDECHAIN:
-            place = self._rows.get(event.parent) if event.parent else None
-            key = place.key if place is not None and place.key else f"{SIDECHAIN}:{event.uuid}"
-        return self._agent(key)
-
-    def _place(self, uuid: str | None, agent: AgentState) -> None:
-        if uuid is not None:
-            _put(self._rows, uuid, _Place(self._key(agent), agent.context, len(agent.context.interval)), _ROWS)
-
-    def _key(self, agent: AgentState) -> str | None:
-        if agent is self._main:
-            return None
-        return agent.tool_use_id or agent.agent_id
-
-    def _follow(self, agent: AgentState, parent: str | None, *, begins: bool) -> bool:
-        """Go to the place that a row goes on from; return whether that changed the context.
-
-        `begins` tells that the row may begin something: a prompt or a response may go back or start anew, while a
-        tool's late result and an attachment may not.
-        """
-        if parent is None:
-            return False
-        if not parent:
-            if agent.rooted is None:
-                agent.rooted = True
-            if not begins or agent is not self._main or not agent.responses:
-                return False
-            self._new_conversation(agent)
-            return True
-        place = self._rows.get(parent)
-        if place is None:
-            if agent.rooted is None:
-                agent.rooted = False
-            return False
-        if place.context is agent.context or not begins or place.key != self._key(agent):
-            return False
-        if place.context.root:
-            self._new_conversation(agent)
-            self._place(parent, agent)
-        else:
-            agent.go_to(place.context, place.parts)
-        return True
+        if roster.rows:
+            main.begin_again()
+        roster.place(event.uuid, main)
+        return main
 
     def _link(self, event: Link) -> AgentState | None:
-        agent = self._owner(event)
-        uuid, place = event.uuid, self._rows.get(event.parent) if event.parent else None
-        if uuid is None or uuid in self._rows:
-            return None
-        if place is not None:
-            _put(self._rows, uuid, place, _ROWS)
-            return None
-        self._follow(agent, event.parent, begins=False)
-        if event.parent == "" and agent is self._main and agent.responses:
-            context = agent.fresh()
-            context.root = True
-            _put(self._rows, uuid, _Place(None, context, 0), _ROWS)
-        else:
-            self._place(uuid, agent)
+        roster = self._roster
+        if event.uuid is not None and event.uuid not in roster.rows:
+            roster.link(roster.owner(event), event.uuid, event.parent)
         return None
 
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def _response(self, event: Response) -> AgentState | None:
-        if not self._same_session(event):
+        session_id = event.session_id
+        if session_id is not None and session_id != self.session_id and not self._same_session(event):
             return None
-        agent, uuid = self._owner(event), event.uuid
-        known_row = uuid is not None and uuid in self._rows
+        roster, uuid, parent = self._roster, event.uuid, event.parent
+        agent = roster.main if event.agent is None else roster.owner(event)
+        again = uuid in roster.rows
         identity = event.message_id or event.usage or uuid
-        new = agent.current is None or identity != agent.current
-        if new and self._counted(event):
-            if uuid is not None and not known_row:
-                self._follow(agent, event.parent, begins=True)
-                self._place(uuid, agent)
+        if identity != agent.current and not self._begin(event, agent, identity, again=again):
             return None
-        if not known_row:
-            self._follow(agent, event.parent, begins=True)
-        if new:
-            agent.begin(identity)
-            if agent is self._main:
-                self._turn_responses += 1
-        if event.model and event.model != agent.model and _is_other(event.model, agent.model):
-            agent.model = event.model
+        model = event.model
+        if model and model != agent.model and _is_other(model, agent.model):
+            agent.model = model
         changed = event.usage is not None and self._count(agent, event.usage, event.source)
-        if event.content and not known_row and not (event.usage is None and agent.kept(uuid)):
+        if event.content and not again and (event.usage is not None or not agent.kept(uuid)):
             agent.add("response", event.content)
         if event.stop_reason is not None:
             agent.stop(event.stop_reason)
-        self._place(uuid, agent)
+        roster.note(uuid, parent, agent)
         return agent if changed else None
+
+    def _begin(self, event: Response, agent: AgentState, identity: object, *, again: bool) -> bool:
+        """Begin a response, unless it was counted before; return whether it was begun."""
+        roster, parent = self._roster, event.parent
+        counted = self._counted(event)
+        if parent is not None and not again:
+            roster.follow(agent, parent, begins=True)
+        if counted:
+            if not again:
+                roster.note(event.uuid, parent, agent)
+            return False
+        agent.begin(identity)
+        if agent is roster.main:
+            self._turn_responses += 1
+        return True
 
     def _same_session(self, event: Response) -> bool:
         """Enter a response's session; a late subagent's of an old session does not count."""
-        session_id = event.session_id
-        if session_id is None or session_id == self.session_id:
-            return True
         if self.session_id is not None and event.agent is not None:
             return False
-        self._enter(session_id, keep=event.parent is not None and event.parent in self._rows)
+        self._enter(event.session_id, keep=bool(event.parent) and event.parent in self._roster.rows)
         return True
 
     def _counted(self, event: Response) -> bool:
@@ -402,10 +319,10 @@ class ContextTracker:
         identity = event.message_id
         if identity is None:
             return False
-        if identity in self._seen:
-            known = self._seen[identity]
-            return known is None or event.request_id is None or known == event.request_id
-        _put(self._seen, identity, event.request_id, _IDS)
+        known = self._seen.get(identity)
+        if known is not None:
+            return not known or event.request_id is None or known == event.request_id
+        self._seen.put(identity, event.request_id or "")
         return False
 
     def _count(self, agent: AgentState, usage: Any, source: str) -> bool:
@@ -416,7 +333,7 @@ class ContextTracker:
         return True
 
     def _delta(self, event: UsageDelta) -> AgentState | None:
-        agent = self._agent(event.agent)
+        agent = self._roster.agent(event.agent)
         if agent.current is None:
             return None
         usage = event.usage
@@ -430,15 +347,19 @@ class ContextTracker:
         return agent if changed else None
 
     def _appended(self, event: Appended) -> AgentState | None:
-        if event.uuid is not None and event.uuid in self._rows:
+        roster, uuid, parent = self._roster, event.uuid, event.parent
+        if uuid in roster.rows:
             return None
-        agent = self._owner(event)
-        moved = self._follow(agent, event.parent, begins=event.kind == "user" and not _is_result(event.content))
+        agent = roster.main if event.agent is None else roster.owner(event)
+        moved = False
+        if parent is not None:
+            begins = event.kind == "user" and not _is_result(event.content)
+            moved = roster.follow(agent, parent, begins=begins)
         if not agent.responses:
             self._open(agent, event, agent.opening)
         if event.kind != "attachment" or agent.context.source != "boundary":
             agent.add(event.kind, event.content)
-        self._place(event.uuid, agent)
+        roster.note(uuid, parent, agent)
         return agent if moved else None
 
     def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:
@@ -450,16 +371,17 @@ class ContextTracker:
     # -- what makes the context smaller, or refuses it ---------------------------------------------------------------
 
     def _compaction(self, event: Compaction) -> AgentState | None:
-        if event.uuid is not None and event.uuid in self._rows:
+        if event.uuid is not None and event.uuid in self._roster.rows:
             return None
-        agent = self._owner(event)
-        self._follow(agent, event.parent or None, begins=True)
+        agent = self._roster.owner(event)
+        if event.parent:
+            self._roster.follow(agent, event.parent, begins=True)
         self._compact(agent, event.pre_tokens, event.post_tokens)
         agent.preserved, agent.wait_summary = event.preserved, True
         threshold = auto_compact_threshold(*self._limits(agent))
         if event.trigger == "auto" and event.pre_tokens and threshold and event.pre_tokens < FAR_BELOW * threshold:
             self._windows.doubt(agent.model)
-        self._place(event.uuid, agent)
+        self._roster.place(event.uuid, agent)
         return agent
 
     def _limits(self, agent: AgentState) -> tuple[int, int]:
@@ -469,6 +391,7 @@ class ContextTracker:
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
         agent.before = self._snapshot(agent, "snapshot") if agent.context.tokens is not None else None
         before = pre_tokens if pre_tokens is not None else agent.context.tokens
+        agent.settle()
         agent.forget()
         agent.compactions += 1
         agent.pre, agent.helped = before, None
@@ -479,18 +402,18 @@ class ContextTracker:
             estimator.compacted(post_tokens)
 
     def _summary(self, event: Summary) -> AgentState | None:
-        if event.uuid is not None and event.uuid in self._rows:
+        if event.uuid is not None and event.uuid in self._roster.rows:
             return None
-        agent = self._owner(event)
+        agent = self._roster.owner(event)
         alone = not agent.wait_summary
         if alone:
             self._compact(agent, None, None)
         agent.wait_summary = False
-        self._place(event.uuid, agent)
+        self._roster.place(event.uuid, agent)
         return agent if alone else None
 
     def _refusal(self, event: Refusal) -> AgentState | None:
-        agent = self._agent(event.agent)
+        agent = self._roster.agent(event.agent)
         agent.overflows += 1
         if event.maximum:
             self._windows.learn(agent.model, event.maximum, "api_error")
@@ -501,8 +424,8 @@ class ContextTracker:
     def _turn_end(self, event: TurnEnd) -> AgentState | None:
         self._enter(event.session_id, keep=False)
         self._windows.reported(event.windows)
-        main, responses, self._turn_responses = self._main, self._turn_responses, 0
-        for estimator in main.estimators.values():
+        main, responses, self._turn_responses = self._roster.main, self._turn_responses, 0
+        for estimator in main.counters:
             estimator.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
             main.overflows += 1
@@ -520,30 +443,19 @@ class ContextTracker:
         return main
 
     def _report(self, event: WindowReport) -> AgentState | None:
-        model = event.model or self._main.model
+        model = event.model or self._roster.main.model
         if event.window and self._windows.learn(model, event.window, "context_usage"):
-            return self._main
+            return self._roster.main
         return None
 
     def _total(self, event: TotalTokens) -> AgentState | None:
-        main = self._main
+        main = self._roster.main
         if event.model:
             main.model = event.model
         main.responses += 1
         for estimator in main.estimators.values():
             estimator.total(event)
         return main
-
-
-def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Put a value into a table that holds no more than so many; the oldest leaves."""
-    if len(table) >= most and key not in table:
-        del table[next(iter(table))]
-    table[key] = value
-
-
-def _is_call(key: str) -> bool:
-    return key.startswith(("toolu_", "call_"))
 
 
 def _is_result(content: Any) -> bool:

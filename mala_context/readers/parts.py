@@ -45,7 +45,7 @@ def known(raw: Any) -> Usage | None:
     """Read a response's usage; `None` where it is missing or its prompt is all zero, which is unknown and not 0."""
     if raw is None:
         return None
-    usage = Usage.of_last_call(raw)
+    usage = Usage.parse(raw) if raw.__class__ is dict and not raw.get("iterations") else Usage.of_last_call(raw)
     return usage if usage is not None and usage.context_tokens else None
 
 

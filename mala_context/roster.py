@@ -1,0 +1,160 @@
+"""Who is who: the main agent, its subagents, and the rows that each of them wrote.
+
+Two tables of bounded size, so that memory stays flat however long a client runs; the oldest entries leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from mala_context.agents import AgentState, Context
+from mala_context.recent import Recent
+
+SIDECHAIN: Final = "sidechain"
+"""What a reader calls the agent of sidechain rows that name none (old CLIs)."""
+ROWS: Final = 2_048
+"""At least so many rows' places are remembered, at most twice as many."""
+AGENTS: Final = 256
+"""Subagents that are remembered."""
+
+
+def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Put a value into a table that holds no more than so many; the oldest leaves."""
+    if len(table) >= most and key not in table:
+        del table[next(iter(table))]
+    table[key] = value
+
+
+class Place(NamedTuple):
+    """Where in an agent's conversation a row is."""
+
+    key: str | None
+    """The agent's key; `None` for the main agent."""
+    context: Context
+    """The context that the row belongs to."""
+    parts: int
+    """How many parts of it were there."""
+
+
+class Roster:
+    """The agents of one session, and the places of their rows.
+
+    An agent's key is the id of the Task call that started it where that is known, else its own id.
+    """
+
+    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "main", "rows", "subagents")
+
+    def __init__(self, model: str | None = None, *, counts_text: bool = False) -> None:
+        self.main = AgentState(model=model)
+        self.main.counts_text = self._counts_text = counts_text
+        self.subagents: dict[str, AgentState] = {}
+        self.rows: Recent[Place | None] = Recent(ROWS)
+        """Place by id of row; `None` for a live message, which no other names as its parent."""
+        self._calls: dict[str, str] = {}
+        self._agents_by_call: dict[str, str] = {}
+
+    def find(self, key: str | None) -> AgentState | None:
+        """Return an agent by either of its ids, or `None`."""
+        return self.main if key is None else self.subagents.get(self._calls.get(key, key))
+
+    def agent(self, key: str | None) -> AgentState:
+        """Return an agent by either of its ids; a new one if there is none."""
+        if key is None:
+            return self.main
+        key = self._calls.get(key, key)
+        agent = self.subagents.get(key)
+        if agent is None:
+            agent_id = self._agents_by_call.get(key)
+            is_call = agent_id is not None or key.startswith(("toolu_", "call_"))
+            agent = AgentState(agent_id, key) if is_call else AgentState(key)
+            agent.counts_text = self._counts_text
+            _put(self.subagents, key, agent, AGENTS)
+        return agent
+
+    def count_text(self) -> None:
+        """Have every agent's text counted from now on, also where nobody asks for projections."""
+        self._counts_text = True
+        for agent in (self.main, *self.subagents.values()):
+            agent.counts_text = True
+
+    def owner(self, event: Any) -> AgentState:
+        """Return the agent of an event that has a row's place; old sidechains are told apart by their roots."""
+        key = event.agent
+        if key == SIDECHAIN:
+            place = self.rows.get(event.parent) if event.parent else None
+            key = place.key if place is not None and place.key else f"{SIDECHAIN}:{event.uuid}"
+        return self.agent(key)
+
+    def key(self, agent: AgentState) -> str | None:
+        """Return an agent's key; `None` for the main agent."""
+        return None if agent is self.main else agent.tool_use_id or agent.agent_id
+
+    def join(self, agent_id: str, call: str) -> AgentState | None:
+        """Note which Task call started a subagent; return the subagent if that is news about one that is known."""
+        if call in self._agents_by_call:
+            return None
+        _put(self._agents_by_call, call, agent_id, AGENTS)
+        _put(self._calls, agent_id, call, AGENTS)
+        by_id = self.subagents.pop(agent_id, None)
+        agent = self.subagents.get(call)
+        if by_id is not None and (agent is None or by_id.responses >= agent.responses):
+            agent = self.subagents[call] = by_id
+        if agent is not None:
+            agent.agent_id, agent.tool_use_id = agent_id, call
+        return agent
+
+    def place(self, uuid: str | None, agent: AgentState) -> None:
+        """Remember that a row ends where its agent's context ends now."""
+        if uuid is not None:
+            interval = agent.context.interval
+            interval.pinned = True
+            self.rows.put(uuid, Place(self.key(agent), agent.context, len(interval)))
+
+    def note(self, uuid: str | None, parent: str | None, agent: AgentState) -> None:
+        """Remember a row's place; of a live message, which has no parent, only that it was seen."""
+        if parent is not None:
+            self.place(uuid, agent)
+        elif uuid is not None:
+            self.rows.put(uuid, None)
+
+    def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:
+        """Go to the place that a row goes on from; return whether that changed the agent's context.
+
+        `parent` is empty for a root. `begins` tells that the row may begin something: a prompt or a response may go
+        back or start anew, while a tool's late result and an attachment may not.
+        """
+        if not parent:
+            if agent.rooted is None:
+                agent.rooted = True
+            if not begins or agent is not self.main or not agent.responses:
+                return False
+            agent.begin_again()
+            return True
+        place = self.rows.get(parent)
+        if place is None:
+            if agent.rooted is None:
+                agent.rooted = False
+            return False
+        if place.context is agent.context or not begins or place.key != self.key(agent):
+            return False
+        if place.context.root:
+            agent.begin_again()
+            self.place(parent, agent)
+        else:
+            agent.go_to(place.context, place.parts)
+        return True
+
+    def link(self, agent: AgentState, uuid: str, parent: str | None) -> None:
+        """Remember the place of a row that no request holds; a root is where a new conversation may begin."""
+        place = self.rows.get(parent) if parent else None
+        if place is not None:
+            self.rows.put(uuid, place)
+            return
+        if parent is not None:
+            self.follow(agent, parent, begins=False)
+        if parent == "" and agent is self.main and agent.responses:
+            context = agent.fresh()
+            context.root = True
+            self.rows.put(uuid, Place(None, context, 0))
+        else:
+            self.place(uuid, agent)
