@@ -8,14 +8,14 @@ overtakes its piece. A hook waits for its piece, for `ANSWER_SECONDS` at most; n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.hook import archive_from_hook
 from mala_context.archive.store import TranscriptArchive
 from mala_context.config import ArchiveConfig
 from mala_context.errors import ArchiveError, TranscriptError
-from mala_context.events import Compaction, CompactionStatus, TurnEnd
+from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
 
@@ -38,18 +38,26 @@ class Archivist:
 
     Args:
         archive: where to; `None` to archive nothing.
+        projects_dirs: where the CLI keeps its transcripts, for sessions whose hooks do not run; `None` for the usual
+            places of this process.
     """
 
-    def __init__(self, archive: TranscriptArchive | None) -> None:
+    def __init__(self, archive: TranscriptArchive | None, projects_dirs: Sequence[str] | None = None) -> None:
         self.archive = archive
+        self._projects_dirs = projects_dirs
         self._worker = Worker("mala-context archive")
-        self._transcripts: dict[str, tuple[str, str | None]] = {}
+        self._transcripts: dict[str, tuple[str | None, str | None]] = {}
         self._compacting: dict[tuple[str, str | None], dict[str, Any]] = {}
         self._overdue: Future[Any] | None = None
         self._unavailable = False
 
     @classmethod
-    def for_repo(cls, repo_path: str | os.PathLike[str], config: ArchiveConfig | None = None) -> Archivist:
+    def for_repo(
+        cls,
+        repo_path: str | os.PathLike[str],
+        config: ArchiveConfig | None = None,
+        projects_dirs: Sequence[str] | None = None,
+    ) -> Archivist:
         """Return the archivist of a repository; it archives nothing where the configuration says so."""
         config = config or ArchiveConfig()
         if not config.enabled:
@@ -63,7 +71,7 @@ class Archivist:
             keep=keep,
             warn_bytes=config.warn_bytes,
         )
-        return cls(archive)
+        return cls(archive, projects_dirs)
 
     async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Archive before a compaction, waiting at most `ANSWER_SECONDS`. Never raises."""
@@ -74,7 +82,7 @@ class Archivist:
         key = _key(hook_input)
         if key is not None:
             self._compacting[key] = {"trigger": hook_input.get("trigger")}
-        job = self._worker.submit(lambda: archive_from_hook(archive, hook_input))
+        job = self._worker.submit(lambda: archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs))
         if self._overdue is not None and not self._overdue.done():
             log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
             return
@@ -143,6 +151,11 @@ class Archivist:
         except TimeoutError:
             log.warning("Session end: the archive takes longer than %g s; the next start catches up", _CLOSE_SECONDS)
 
+    def _session(self, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
+        """Take note of a session of which no hook may ever tell; its transcript is looked for when it is needed."""
+        del snapshot
+        self._transcripts.setdefault(event.session_id, (None, event.cwd))
+
     def _boundary(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         session_id = _session_of(event, snapshot)
         if session_id is None or event.agent is not None:
@@ -162,7 +175,7 @@ class Archivist:
         hook_ran = not state.get("skipped", False)
 
         def note() -> None:
-            path = transcript[0] if transcript else archive.find_transcript(session_id)
+            path = (transcript and transcript[0]) or self._find(archive, session_id)
             if path is not None:
                 archive.compaction_seen(path, session_id, hook_ran=hook_ran, **outcome)
 
@@ -210,9 +223,14 @@ class Archivist:
         path, cwd = self._transcripts.pop(session_id)
 
         def finish() -> None:
-            archive.archive(path, session_id, trigger="session_end", agent="main", cwd=cwd, final=True)
+            found = path or self._find(archive, session_id)
+            if found is not None:
+                archive.archive(found, session_id, trigger="session_end", agent="main", cwd=cwd, final=True)
 
         return self._submit(finish, quiet=(TranscriptError,))
+
+    def _find(self, archive: TranscriptArchive, session_id: str) -> str | None:
+        return archive.find_transcript(session_id, projects_dirs=self._projects_dirs)
 
     def _submit(self, work: Callable[[], Any], quiet: tuple[type[Exception], ...] = ()) -> Future[Any]:
         """Do `work` in its turn; what goes wrong is logged, since nobody waits for it."""
@@ -261,5 +279,6 @@ def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None] | None:
 _EVENTS: dict[type, Callable[..., None]] = {
     Compaction: Archivist._boundary,
     CompactionStatus: Archivist._status,
+    SessionStart: Archivist._session,
     TurnEnd: Archivist._turn_end,
 }

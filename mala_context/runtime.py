@@ -229,14 +229,15 @@ def _wire(
     config = load_config(repo) if config is None else config
     if waiting := unimplemented(config):
         log.info("mala.yaml: set, but without effect in this version: %s", ", ".join(waiting))
+    env = getattr(options, "env", None) or {}
     tracker = ContextTracker(
         estimator=config.estimator,
         window=None if config.window == "auto" else config.window,
         model=getattr(options, "model", None),
         betas=tuple(getattr(options, "betas", None) or ()),
-        auto_compact_window=_auto_compact_window(getattr(options, "env", None) or {}),
+        auto_compact_window=_auto_compact_window(env),
     )
-    archivist = Archivist.for_repo(repo, config.archive)
+    archivist = Archivist.for_repo(repo, config.archive, _projects_dirs(env))
     processor = MessageStreamProcessor(
         tracker,
         restart_at=config.restart_at,
@@ -262,6 +263,15 @@ def _without_ours(hooks: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         for event, matchers in hooks.items()
     }
     return {event: matchers for event, matchers in kept.items() if matchers}
+
+
+def _projects_dirs(env: Mapping[str, str]) -> list[str] | None:
+    """Where a CLI with these variables keeps its transcripts; `None` where they do not say, and this process's do."""
+    if env.get("CLAUDE_CONFIG_DIR"):
+        return [os.path.join(env["CLAUDE_CONFIG_DIR"], "projects")]
+    if env.get("HOME") and not os.environ.get("CLAUDE_CONFIG_DIR"):
+        return [os.path.join(env["HOME"], ".claude", "projects")]
+    return None
 
 
 def _auto_compact_window(env: Mapping[str, str]) -> int | None:
