@@ -5,7 +5,8 @@ stream is the better source, and the transcript is read only for what the stream
 
 * a resumed session's context, which is there before its first response;
 * what the session's first request held besides its prompt, without which the size after a compaction cannot be told;
-* the counts of responses that a server streams without any.
+* the counts of responses that a server streams without any;
+* the window that an API names when it refuses a prompt: the stream says that it did, the transcript which window.
 
 The CLI writes its rows behind itself: at `Stop` the answer's row is still to come (45 to 90 ms later, measured), so
 that hook waits for it, `SETTLE_SECONDS` at most.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio.lowlevel import checkpoint
 
-from mala_context.events import Appended, Response, SessionStart, TotalTokens, UsageDelta
+from mala_context.events import Appended, Refusal, Response, SessionStart, TotalTokens, TurnEnd, UsageDelta
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
 from mala_context.readers import read_row
@@ -56,6 +57,7 @@ class TranscriptGauge:
         self._to_seed = resumes
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
+        self._refused = False
         processor.event_observers.append(self._on_event)
 
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
@@ -96,15 +98,18 @@ class TranscriptGauge:
             rows = await self._read(lambda: read_opening(path))
             self._processor.tracker.note_opening([event for row in rows for event in read_row(row)])
         await checkpoint()  # so that the messages before this hook have been taken in
-        if self._uncounted:
+        if self._uncounted or self._refused:
+            self._refused = False
             rows, _ = await self._read(lambda: self._tail_rows(path, settle))
             for row in rows:
                 for event in read_row(row):
                     if isinstance(event, Response) and event.message_id in self._uncounted:
                         self._processor.take(event._replace(session_id=session_id))
+                    elif isinstance(event, Refusal):  # the stream's own word of it was logged
+                        self._processor.tracker.apply(event._replace(session_id=session_id))
 
     def _on_event(self, event: Event, snapshot: object) -> None:
-        """Keep the ids of the main agent's responses whose counts have not come yet."""
+        """Keep what the transcript has to tell: responses whose counts have not come yet, a refusal."""
         del snapshot
         if isinstance(event, Response) and event.agent is None and event.message_id is not None:
             if event.usage is not None:
@@ -115,6 +120,8 @@ class TranscriptGauge:
                     del self._uncounted[next(iter(self._uncounted))]
         elif isinstance(event, UsageDelta) and event.agent is None and event.usage and event.usage.context_tokens:
             self._uncounted.clear()
+        elif isinstance(event, TurnEnd) and event.terminal_reason == "prompt_too_long":
+            self._refused = True
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)
