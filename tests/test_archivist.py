@@ -164,7 +164,7 @@ async def test_a_cleared_session_is_archived_when_the_next_starts(bench):
 async def test_a_hook_answers_while_the_disk_hangs(bench, monkeypatch, caplog):
     gate = threading.Event()
     monkeypatch.setattr(archivist_module, "ANSWER_SECONDS", 0.05)
-    monkeypatch.setattr(archivist_module, "archive_from_hook", lambda *_: gate.wait(30))
+    monkeypatch.setattr(archivist_module, "archive_from_hook", lambda *_, **__: gate.wait(30))
     with anyio.fail_after(5):
         await bench.archivist.before_compaction(bench.hook())
         await bench.archivist.before_compaction(bench.hook())
