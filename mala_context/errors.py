@@ -5,6 +5,7 @@
     MalaContextError
     ├── ConfigError (also ValueError)           mala.yaml cannot be used; lists every problem found
     ├── ContextPressureError                    `restart_at` is set and was reached
+    ├── RecordingNotFoundError (LookupError)    a path to replay that is not there
     └── ArchiveError
         ├── ArchiveUnavailableError             there is no place to write to, or it is not safe
         ├── ArchiveBusyError (TimeoutError)     another process has held the session for longer than we may wait
@@ -85,6 +86,18 @@ class ContextPressureError(MalaContextError):
         """Pickle by the five values, since the message alone does not rebuild the error."""
         values = (self.session_id, self.input_tokens, self.output_tokens)
         return type(self), (*values, self.cache_read_tokens, self.pressure_ratio)
+
+
+class RecordingNotFoundError(MalaContextError, LookupError):
+    """A path of recorded sessions is not there, or a pattern matches nothing.
+
+    Attributes:
+        path: what was asked for.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no such file, folder or match: {path}")
+        self.path = path
 
 
 class ArchiveError(MalaContextError):

@@ -24,16 +24,18 @@ LINES = ("json", "ndjson")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="How the sessions are printed.  [default: table]")
 @click.option("--trace", is_flag=True, help="Print one line a row before the sessions (json and ndjson).")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
-@click.option("--since", metavar="TIME", help="Only sessions that went on after: 2026-05-01, 2026-05-01T12:00, 7d, 12h.")
+@click.option(
+    "--since", metavar="TIME", help="Only sessions that went on after: 2026-05-01, 2026-05-01T12:00, 7d, 12h."
+)
 @click.option("--totals", is_flag=True, help="Print only the sum of all responses' tokens, as JSON.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output (needed for parquet).")
 def replay(
     paths: tuple[str, ...],
     form: str | None,
-    trace: bool,  # noqa: FBT001  (click passes options by name)
+    trace: bool,
     jobs: int | None,
     since: str | None,
-    totals: bool,  # noqa: FBT001  (likewise)
+    totals: bool,
     output: str | None,
 ) -> None:
     """Read recorded sessions: how full each was, when it compacted, what its subagents used.
@@ -150,11 +152,11 @@ def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
 
 def _parquet(sessions: Sequence[SessionRecord], path: Any) -> None:
     try:
-        import pyarrow
-        import pyarrow.parquet
+        import pyarrow as pa  # type: ignore[import-not-found,unused-ignore]  # an extra that type checks do without
+        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]  # likewise
     except ImportError:
         raise click.ClickException("parquet needs a package: pip install 'mala-context[parquet]'.") from None
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([flat(session) for session in sessions]), path)
+    parquet.write_table(pa.Table.from_pylist([flat(session) for session in sessions]), path)
 
 
 def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
@@ -162,9 +164,9 @@ def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     from mala_context.cli.tables import console, show
 
     rows = [_row(session) for session in sessions]
-    columns = ("<session", "<model", "responses", "tokens", "peak", "of window", "compact.", "subagents", "bad rows")
+    columns = ("<session", "<model", "resp.", "tokens", "peak", "of window", "comp.", "sub.", "bad")
     screen = console(out)
-    show(screen, Table(columns, rows))
+    show(screen, Table("", columns, rows))
     responses = _totals(sessions)["responses"]
     screen.print(f"\n{len(sessions):,} sessions, {responses:,} responses, subagents' included.")
 
@@ -173,8 +175,8 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
     main, ratio = session.main, session.peak_ratio
     name = session.session_id or session.path
     return (
-        "<" + (name if len(name) <= 13 else name[:12] + "…"),
-        "<" + (main.model or "–").removeprefix("claude-")[:12],
+        "<" + (name if len(name) <= 9 else name[:8] + "…"),
+        "<" + (main.model or "?").removeprefix("claude-")[:10],
         main.responses,
         main.tokens,
         main.peak_tokens,

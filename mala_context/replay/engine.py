@@ -1,0 +1,138 @@
+"""Reads many recordings, on as many processes as are wanted, and joins what they tell.
+
+Each process gets a fixed share of the recordings, the large ones first dealt out, and sends its stretches back once.
+Processes are forks, so that nothing is imported or compiled again; where a system cannot fork, or other threads run,
+everything is read here. The result does not depend on any of that.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from mala_context.replay.files import Recording, find
+from mala_context.replay.follow import Follower
+from mala_context.replay.record import SessionRecord, Stretch
+from mala_context.replay.sessions import join
+
+SMALL: Final = 16 << 20
+"""Bytes below which one process is quicker than two."""
+
+Progress = Callable[[int], object]
+"""Told the bytes that were read since it was told last."""
+
+
+def replay(paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None) -> list[SessionRecord]:
+    """Return every session behind the paths (see `files.find`), in the order of their start.
+
+    `jobs` is the number of processes; `None` for what the machine has. Raises `RecordingNotFoundError` for a path that
+    is not there; what cannot be read inside a recording is in the sessions' `problems`.
+    """
+    return join(read_all(find(paths), read, jobs=jobs, progress=progress))
+
+
+def read(recording: Recording) -> list[Stretch]:
+    """Read one recording; never raises."""
+    return Follower(recording).run()
+
+
+def read_all(
+    recordings: Sequence[Recording],
+    reader: Callable[[Recording], list[Any]],
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> list[Any]:
+    """Apply a reader to every recording and return all that it gave, in no promised order."""
+    wanted = (_cpus() if _total(recordings) > SMALL else 1) if jobs is None else max(1, jobs)
+    wanted = min(wanted, len(recordings))
+    with _no_collection():
+        if wanted < 2 or not hasattr(os, "fork") or threading.active_count() > 1:
+            return _read_here(recordings, reader, progress)
+        return _read_in_forks(_shares(recordings, wanted), reader, progress)
+
+
+def _total(recordings: Iterable[Recording]) -> int:
+    return sum(recording.size for recording in recordings)
+
+
+def _cpus() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Do without the cycle collector for a while: rows hold no cycles, and are many."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _read_here(
+    recordings: Iterable[Recording], reader: Callable[[Recording], list[Any]], progress: Progress | None
+) -> list[Any]:
+    found: list[Any] = []
+    for recording in recordings:
+        found.extend(reader(recording))
+        if progress is not None:
+            progress(recording.size)
+    return found
+
+
+def _shares(recordings: Sequence[Recording], count: int) -> list[list[Recording]]:
+    """Deal recordings out, the largest first, each to the share with the fewest bytes."""
+    shares: list[list[Recording]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for recording in sorted(recordings, key=lambda each: (-each.size, each.path)):
+        place = sizes.index(min(sizes))
+        shares[place].append(recording)
+        sizes[place] += recording.size
+    return shares
+
+
+def _read_in_forks(
+    shares: Sequence[list[Recording]], reader: Callable[[Recording], list[Any]], progress: Progress | None
+) -> list[Any]:
+    import pickle
+
+    children = [_fork(share, reader) for share in shares[1:]]
+    found = _read_here(shares[0], reader, progress)
+    for (process, descriptor), share in zip(children, shares[1:], strict=True):
+        with os.fdopen(descriptor, "rb") as pipe:
+            data = pipe.read()
+        os.waitpid(process, 0)
+        # A child that died (killed for its memory, say) sends nothing whole: its share is read here.
+        try:
+            found.extend(pickle.loads(data))  # noqa: S301  (our own fork wrote it)
+        except (EOFError, pickle.UnpicklingError):
+            found.extend(_read_here(share, reader, None))
+        if progress is not None:
+            progress(_total(share))
+    return found
+
+
+def _fork(share: Sequence[Recording], reader: Callable[[Recording], list[Any]]) -> tuple[int, int]:
+    import pickle
+
+    receiving, sending = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(sending)
+        return process, receiving
+    status = 1
+    try:
+        os.close(receiving)
+        with os.fdopen(sending, "wb") as pipe:
+            pickle.dump(_read_here(share, reader, None), pipe, protocol=pickle.HIGHEST_PROTOCOL)
+        status = 0
+    finally:
+        os._exit(status)

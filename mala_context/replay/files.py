@@ -1,0 +1,236 @@
+"""Which recordings a list of paths means, and their bytes in blocks of whole lines.
+
+A path is a file, a folder, a glob pattern or `-` for standard input. In a folder every transcript counts (`.jsonl`,
+`.jsonl.gz`, `.jsonl.zst`), and the pieces of an archive are put together to the transcripts that they were cut from.
+A file that is named twice, or reached by two paths, is one.
+
+Lines end at newline bytes and nowhere else. Blocks come in one buffer that is used again for the next, so memory does
+not grow with a file; a line that is longer than the buffer makes it grow, up to `MAX_LINE`, and what is longer still is
+left out and reported.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, Final, NamedTuple
+
+from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import manifest_name, parse_piece_name
+from mala_context.archive.records import Piece, StoredFile
+from mala_context.errors import MalaContextError, RecordingNotFoundError
+
+BLOCK: Final = 1 << 20
+"""Bytes of a block, as long as lines are shorter."""
+MAX_LINE: Final = 64 << 20
+"""Bytes of the longest line that is read."""
+STDIN: Final = "-"
+_SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+_MANIFEST: Final = ".manifest.jsonl"
+
+
+class Recording(NamedTuple):
+    """One transcript or stream, in one file or in the pieces of an archive."""
+
+    path: str
+    """The file, or the first of the pieces; `-` for standard input."""
+    parts: tuple[str, ...]
+    """The files that it is made of, in order."""
+    size: int
+    """Bytes on disk."""
+
+    @property
+    def stem(self) -> str:
+        """The file's name without folder and extensions; the session's id for a piece."""
+        name = os.path.basename(self.path)
+        piece = parse_piece_name(name)
+        if piece is not None:
+            return piece.session_id if piece.subagent is None else f"agent-{piece.subagent}"
+        return name.partition(".")[0]
+
+
+def find(paths: Iterable[str]) -> list[Recording]:
+    """Return the recordings behind the paths, in the order of their names, each once.
+
+    Raises `RecordingNotFoundError` for a path that is not there and a pattern that matches nothing. A folder without
+    transcripts gives none.
+    """
+    found: dict[Any, Recording] = {}
+    for path in paths:
+        for recording in _behind(path):
+            found.setdefault(_identity(recording), recording)
+    return sorted(found.values())
+
+
+def _identity(recording: Recording) -> Any:
+    if recording.path == STDIN:
+        return STDIN
+    status = os.stat(recording.path)
+    return status.st_dev, status.st_ino
+
+
+def _behind(path: str) -> Iterator[Recording]:
+    if path == STDIN:
+        yield Recording(STDIN, (STDIN,), 0)
+    elif os.path.isdir(path):
+        yield from _folder(path)
+    elif os.path.exists(path):
+        yield Recording(path, (path,), os.path.getsize(path))
+    else:
+        matches = sorted(glob.glob(path, recursive=True))
+        if not matches:
+            raise RecordingNotFoundError(path)
+        for match in matches:
+            yield from _folder(match) if os.path.isdir(match) else _behind(match)
+
+
+def _folder(path: str) -> Iterator[Recording]:
+    for folder, names, files in os.walk(path):
+        names.sort()
+        pieces: dict[str, list[str]] = {}
+        for name in sorted(files):
+            piece = parse_piece_name(name)
+            if piece is not None:
+                pieces.setdefault(piece.session_id, []).append(name)
+            elif name.endswith(_SUFFIXES) and not name.endswith(_MANIFEST):
+                full = os.path.join(folder, name)
+                if os.path.isfile(full):
+                    yield Recording(full, (full,), os.path.getsize(full))
+        for session_id, session_files in pieces.items():
+            yield from _archived(folder, session_id, session_files)
+
+
+def _archived(folder: str, session_id: str, names: list[str]) -> Iterator[Recording]:
+    """Yield each chain of a session's pieces; of pieces that are whole transcripts the newest."""
+    try:
+        with open(os.path.join(folder, manifest_name(session_id)), "rb") as file:
+            manifest = manifests.parse(file.read())
+    except OSError:
+        manifest = manifests.parse(b"")
+    stored = [_stored(folder, name) for name in names]
+    pieces = manifests.pieces_of(stored, manifest)
+    for subagent in sorted({piece.subagent or "" for piece in pieces}):
+        for chain in manifests.chains_of(pieces, subagent or None):
+            chosen: list[Piece] = chain[-1:] if chain[-1].mode == "full" else chain
+            parts = tuple(os.path.join(folder, piece.name) for piece in chosen)
+            yield Recording(parts[0], parts, sum(piece.stored for piece in chosen))
+
+
+def _stored(folder: str, name: str) -> StoredFile:
+    status = os.stat(os.path.join(folder, name))
+    return StoredFile(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
+
+
+# -- bytes ----------------------------------------------------------------------------------------------------
+
+
+def blocks(
+    recording: Recording, problem: Callable[[str], object], buffer: bytearray | None = None
+) -> Iterator[memoryview]:
+    """Yield the bytes in blocks of whole lines; only the last may lack its newline.
+
+    A block is a view of the buffer: use it before you ask for the next, and keep nothing of it. `problem` is told what
+    could not be read, between two blocks; nothing is raised. A line that is too long is replaced by an empty one, so
+    that lines can be counted.
+    """
+    buffer = bytearray(BLOCK) if buffer is None else buffer
+    reader = _Parts(recording.parts, problem)
+    held = searched = 0
+    while True:
+        if held == len(buffer):
+            if held < MAX_LINE:
+                buffer = buffer + bytes(held)
+            else:
+                problem(f"a line of more than {MAX_LINE >> 20} MiB was left out")
+                rest = b"\n" + reader.rest_after_line()
+                held, searched = len(rest), 0
+                buffer = bytearray(rest) + bytes(BLOCK)
+        with memoryview(buffer) as view:
+            count = reader.readinto(view[held:])
+        held += count
+        end = buffer.rfind(b"\n", searched, held) + 1
+        if end or (held and not count):
+            yield memoryview(buffer)[: end if count else held]
+        if not count:
+            return
+        if end:
+            tail = bytes(memoryview(buffer)[end:held])
+            if len(buffer) > BLOCK and len(tail) < BLOCK:
+                buffer = bytearray(BLOCK)
+            buffer[: len(tail)] = tail
+            held = len(tail)
+        searched = held
+
+
+class _Parts:
+    """The plain bytes of a recording's files, one after the other."""
+
+    def __init__(self, parts: tuple[str, ...], problem: Callable[[str], object]) -> None:
+        self._left = list(reversed(parts))
+        self._problem = problem
+        self._open: Any = None
+
+    def readinto(self, view: memoryview) -> int:
+        while True:
+            if self._open is None:
+                if not self._left:
+                    return 0
+                path = self._left.pop()
+                try:
+                    self._open = _reader(path)
+                except (OSError, MalaContextError) as error:
+                    self._problem(_words(path, error))
+                    continue
+            try:
+                count = self._open.readinto(view)
+            except (OSError, EOFError, MalaContextError, _zlib_error()) as error:
+                self._problem(_words("", error))
+                count = 0
+            if count:
+                return int(count)
+            self._open.close()
+            self._open = None
+
+    def rest_after_line(self) -> bytes:
+        """Read up to the end of a line and return what was read behind it."""
+        buffer = bytearray(BLOCK)
+        with memoryview(buffer) as view:
+            while count := self.readinto(view):
+                end = buffer.find(b"\n", 0, count) + 1
+                if end:
+                    return bytes(view[end:count])
+        return b""
+
+
+def _words(path: str, error: Exception) -> str:
+    words = getattr(error, "strerror", None) or str(error) or error.__class__.__name__
+    return f"cannot be read: {words}" + (f" ({path})" if path else "")
+
+
+def _zlib_error() -> type[Exception]:
+    import zlib
+
+    return zlib.error
+
+
+def _reader(path: str) -> Any:
+    """Open a file's plain bytes, whatever it is packed with."""
+    if path == STDIN:
+        return sys.stdin.buffer
+    if path.endswith(".gz"):
+        import gzip
+
+        return gzip.open(path, "rb")
+    file: IO[bytes] = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by the reader of the parts)
+    if path.endswith(".zst"):
+        from mala_context.archive.codecs import Codec
+
+        try:
+            codec: Any = Codec()
+            return codec.reader(file)
+        except MalaContextError:
+            file.close()
+            raise
+    return file
