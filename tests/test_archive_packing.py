@@ -100,11 +100,21 @@ def test_packed_pieces_without_a_manifest_are_known_again(archive, tmp_path, wit
     if not with_package:
         monkeypatch.setitem(sys.modules, "zstandard", None)
     (tmp_path / "s1.jsonl").write_bytes(rows(0, 1600))
-    if with_package:
-        assert archive.archive(tmp_path / "s1.jsonl", "s1").chain == 1
-    else:
-        with pytest.raises(ArchiveError, match="needs a zstd package"):
-            archive.archive(tmp_path / "s1.jsonl", "s1")
+    result = archive.archive(tmp_path / "s1.jsonl", "s1")
+    assert (result.chain, result.offset) == ((1, len(rows(0, 1500))) if with_package else (2, 0))
+    monkeypatch.undo()
+    assert cat(archive) == rows(0, 1600)
+
+
+def test_tidying_packs_where_that_is_wanted_and_possible(archive, tmp_path, monkeypatch, caplog):
+    TranscriptArchive(tmp_path / "archives").tidy()
+    assert len(names(archive)) == 3
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    archive.tidy()
+    assert "is not packed" in caplog.text
+    monkeypatch.undo()
+    archive.catch_up([])
+    assert names(archive) == []
 
 
 def test_the_zstd_program_unpacks_all_of_it(archive):

@@ -543,3 +543,18 @@ def test_an_address_without_a_store_is_refused_not_made_a_directory(tmp_path, mo
     with pytest.raises(ArchiveUnavailableError):
         archive.sessions()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_piece_that_cannot_be_read_is_no_reason_to_archive_nothing(archive, transcript, monkeypatch, caplog):
+    from mala_context.archive.local_view import LocalView
+
+    def broken(self, name):
+        raise OSError(errno.EIO, "Input/output error")
+
+    transcript.write_bytes(rows(0, 3))
+    archive.archive(transcript, "s1")
+    monkeypatch.setattr(LocalView, "open", broken)
+    result = archive.archive(transcript, "s1")
+    monkeypatch.undo()
+    assert (result.chain, result.bytes) == (2, len(rows(0, 3)))
+    assert "cannot be compared" in caplog.text

@@ -6,9 +6,9 @@ import stat
 
 import pytest
 
-from mala_context.archive import layout, writer
+from mala_context.archive import layout, locks, writer
 from mala_context.archive.writer import LocalStore
-from mala_context.errors import ArchiveUnavailableError
+from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError
 from mala_context.testing.battery import STORE_CHECKS, check_store
 
 NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
@@ -40,7 +40,7 @@ def test_a_file_system_without_links_passes_too(check, new_store, monkeypatch):
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
 def test_a_file_system_that_keeps_locks_per_process_passes_too(check, new_store, monkeypatch):
-    monkeypatch.setattr(writer, "_flock", lambda _fd: True)
+    monkeypatch.setattr(writer, "try_flock", lambda _fd: True)
     check(new_store)
 
 
@@ -168,3 +168,21 @@ def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
     writer.write_all(fd, b"0123456789")
     os.close(fd)
     assert path.read_bytes() == b"0123456789"
+
+
+def test_a_large_file_is_handed_to_the_disk_while_it_is_copied(new_store, monkeypatch):
+    advised = []
+    monkeypatch.setattr(writer, "FLUSH", 10)
+    note = lambda _fd, start, length, _advice: advised.append((start, length))  # noqa: E731  # a stand-in
+    monkeypatch.setattr(os, "posix_fadvise", note, raising=False)
+    monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)
+    with new_store().lock("s1", 1) as files:
+        files.publish(NAME, lambda write: [write(b"1234567") for _ in range(5)] and None)
+    assert advised == [(0, 14), (14, 14)]
+
+
+def test_no_lock_of_a_thread_is_kept_for_ever(new_store):
+    store = new_store()
+    with store.lock("s1", 1), pytest.raises(ArchiveBusyError):
+        store.lock("s1", 0.01)
+    assert locks.thread_locks._locks == {}

@@ -29,6 +29,7 @@ _BROKEN = {
     "rewritten": "was rewritten: its first %d bytes are not what was archived",
     "shrunk": "shrank: %d bytes of it were archived and it is shorter now",
     "gap": "cannot be continued: pieces of its first %d bytes are missing from the archive",
+    "unreadable": "cannot be compared: pieces of its first %d bytes cannot be read",
     "mode": "is archived in another mode from now on, after %d bytes",
 }
 """Why a new chain begins, as the log says it."""
@@ -101,9 +102,26 @@ def make_plan(files: SessionView, source: Source, chain: Sequence[Piece], mode: 
         return Plan(chain=number + 1, offset=0, broken="gap", archived=archived)
     if source.size < end:
         return Plan(chain=number + 1, offset=0, broken="shrunk", archived=end)
-    if not all(_same(files, source, piece) for piece in chain):
-        return Plan(chain=number + 1, offset=0, broken="rewritten", archived=end)
+    broken = _compare(files, source, chain)
+    if broken is not None:
+        return Plan(chain=number + 1, offset=0, broken=broken, archived=end)
     return Plan(chain=number, offset=end, archived=end)
+
+
+def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str | None:
+    """Return why a chain cannot be continued, a key of `_BROKEN`, or `None` where it can.
+
+    A piece that cannot be read is no reason to archive nothing. Raises `TranscriptError` where the transcript cannot.
+    """
+    from mala_context.errors import ArchiveError, TranscriptError
+
+    try:
+        return None if all(_same(files, source, piece) for piece in chain) else "rewritten"
+    except TranscriptError:
+        raise
+    except (ArchiveError, OSError) as error:
+        log.warning("Archive of session %s: %s", files.session_id, error)
+        return "unreadable"
 
 
 def _same(files: SessionView, source: Source, piece: Piece) -> bool:
@@ -247,7 +265,7 @@ def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Map
             digest, length = digest_of(reader)
         finally:
             reader.close()
-    except ArchiveError as error:
+    except (ArchiveError, OSError) as error:
         log.warning("Piece %s cannot be read now: %s", files.path(piece.name), error)
         length = _packed_length(files, piece)
     return manifests.new_row(

@@ -28,6 +28,7 @@ REPO_MARKER = ".repo-path"
 PACKED = ".zst"
 TEMPORARY = ".tmp-"
 
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _PLAIN = _LETTERS | frozenset("_-")
 _MARK = "_transcript."
@@ -220,7 +221,7 @@ def repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | No
 def read_marker(directory: str) -> str | None:
     """Return the repository that claimed a directory of the runs directory, or `None` where nobody did."""
     try:
-        fd = os.open(os.path.join(directory, REPO_MARKER), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(os.path.join(directory, REPO_MARKER), _READ)
     except OSError:
         return None
     try:

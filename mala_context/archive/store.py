@@ -203,19 +203,34 @@ class TranscriptArchive:
     def catch_up(
         self, projects_dirs: Sequence[str] | None = None, *, session_ids: Sequence[str] | None = None
     ) -> list[ArchiveResult]:
-        """Archive the rest of every session that this archive knows, or of those named; then hold the limits of `keep`.
+        """Archive the rest of every session that this archive knows, or of those named; then `tidy`.
 
-        Drops what killed writers left. Packs nothing. A session that cannot be archived is a WARNING. Raises
-        `ArchiveUnavailableError` where there is no place for archives.
+        Drops what killed writers left. A session that cannot be archived is a WARNING. Raises `ArchiveUnavailableError`
+        where there is no place for archives.
         """
         from mala_context.archive.catch_up import catch_up
 
         self.drop_leftovers()
         known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
         results = list(catch_up(self, known, projects_dirs, time.time()))
+        self.tidy(known, projects_dirs)
+        return results
+
+    def tidy(self, session_ids: Sequence[str] | None = None, projects_dirs: Sequence[str] | None = None) -> None:
+        """Do what is never done while a hook waits: pack (`compress: zstd`; those sessions, or all) and hold `keep`.
+
+        Call it when a session has ended. What cannot be packed stays plain, with a WARNING. Raises `OSError` where a
+        file cannot be removed.
+        """
+        from mala_context.errors import ArchiveError
+
+        if self.compress == "zstd":
+            try:
+                self.pack(session_ids)
+            except (ArchiveError, OSError) as error:
+                log.warning("Archive %s is not packed: %s", self.location, error)
         if self.keep is not None:
             self.apply_keep(projects_dirs)
-        return results
 
     def drop_leftovers(self) -> None:
         """Drop what killed writers left in sessions that nobody writes to now."""

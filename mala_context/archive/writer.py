@@ -21,22 +21,23 @@ import time
 
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives, refuse
-from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
-from mala_context.archive.records import StoredFile
+from mala_context.archive.interface import PieceStore, SessionFiles
+from mala_context.archive.local_view import READ, LocalView, scan
+from mala_context.archive.locks import thread_locks, try_flock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _thread import LockType
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from mala_context.archive.interface import Reader, Write
+    from mala_context.archive.interface import Write
+    from mala_context.archive.records import StoredFile
 
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (_READ & ~os.O_RDONLY)
+_MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (READ & ~os.O_RDONLY)
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
-_thread_locks: dict[tuple[str, str], LockType] = {}
+FLUSH = 32 * 1024 * 1024
+"""Bytes after which the disk is told to begin."""
 
 
 def sync(fd: int) -> None:
@@ -61,54 +62,21 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-class LocalView(SessionView):
-    """A session's files in a directory, for reading."""
+def _flushing_writer(fd: int) -> Write:
+    """Return a `write` that has the disk begin while more is copied: of 2 GB, the last sync then waits for little."""
+    written = flushed = 0
+    advise = getattr(os, "posix_fadvise", None)
 
-    def __init__(self, session_id: str, directory: str, fd: int | None) -> None:
-        self.session_id = session_id
-        self._directory = directory
-        self._fd = fd
+    def write(data: memoryview | bytes) -> None:
+        nonlocal written, flushed
+        write_all(fd, data)
+        written += len(data)
+        if advise is not None and written - flushed >= FLUSH:
+            # Dirty pages cannot be dropped, so this advice starts writing them and leaves them in memory.
+            advise(fd, flushed, written - flushed, os.POSIX_FADV_DONTNEED)
+            flushed = written
 
-    def list(self) -> Sequence[StoredFile]:
-        """Return the session's files; those that are not ours, links, devices and empty files are none."""
-        if self._fd is None:
-            return []
-        prefixes = (f"{self.session_id}_", f"{self.session_id}.")
-        found = [each for each in _scan(self._fd, prefixes) if layout.session_of(each.name) == self.session_id]
-        return sorted(found, key=lambda each: each.name)
-
-    def open(self, name: str) -> Reader:
-        """Open a file without following a link."""
-        import io
-
-        if self._fd is None or layout.session_of(name) != self.session_id:
-            raise FileNotFoundError(errno.ENOENT, "no such file in this archive", name)
-        fd = os.open(name, _READ, dir_fd=self._fd)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
-        return io.FileIO(fd, "rb")
-
-    def manifest(self) -> bytes:
-        """Return the manifest's bytes."""
-        try:
-            fd = os.open(layout.manifest_name(self.session_id), _READ, dir_fd=-1 if self._fd is None else self._fd)
-        except OSError as error:
-            if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP}:
-                return b""
-            raise
-        with os.fdopen(fd, "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-
-    def path(self, name: str) -> str:
-        """Return the path of a file."""
-        return os.path.join(self._directory, name)
-
-    def close(self) -> None:
-        """Close the directory."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+    return write
 
 
 class LocalFiles(LocalView, SessionFiles):
@@ -117,7 +85,7 @@ class LocalFiles(LocalView, SessionFiles):
     def __init__(self, session_id: str, directory: str, timeout: float) -> None:
         super().__init__(session_id, directory, None)
         self._manifest = -1
-        self._thread_lock: LockType | None = None
+        self._thread_key: tuple[str, str] | None = None
         started = time.monotonic()
         try:
             self._fd = open_archives(directory, create=True)
@@ -155,7 +123,7 @@ class LocalFiles(LocalView, SessionFiles):
         fd = os.open(temporary, _CREATE, 0o600, dir_fd=self._dir)
         try:
             os.fchmod(fd, 0o600)
-            name = fill(lambda data: write_all(fd, data))
+            name = fill(_flushing_writer(fd))
             if mtime_ns is not None:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
             sync(fd)
@@ -201,7 +169,7 @@ class LocalFiles(LocalView, SessionFiles):
             os.fchmod(fd, 0o600)
             write_all(fd, data)
             sync(fd)
-            _flock(fd)
+            try_flock(fd)
             os.rename(temporary, layout.manifest_name(self.session_id), src_dir_fd=self._dir, dst_dir_fd=self._dir)
         except BaseException:
             os.close(fd)
@@ -232,9 +200,9 @@ class LocalFiles(LocalView, SessionFiles):
                 self._unlink(layout.manifest_name(self.session_id))
             os.close(self._manifest)
             self._manifest = -1
-        if self._thread_lock is not None:
-            self._thread_lock.release()
-            self._thread_lock = None
+        if self._thread_key is not None:
+            thread_locks.release(self._thread_key)
+            self._thread_key = None
         super().close()
 
     def _unlink(self, name: str) -> None:
@@ -244,12 +212,10 @@ class LocalFiles(LocalView, SessionFiles):
             return
 
     def _take_thread_lock(self, timeout: float) -> None:
-        from _thread import allocate_lock
-
-        lock = _thread_locks.setdefault((self._directory, self.session_id), allocate_lock())
-        if not lock.acquire(timeout=max(0.0, timeout)):
+        key = (self._directory, self.session_id)
+        if not thread_locks.acquire(key, timeout):
             self._busy(timeout)
-        self._thread_lock = lock
+        self._thread_key = key
 
     def _take_file_lock(self, started: float, timeout: float) -> None:
         name = layout.manifest_name(self.session_id)
@@ -257,7 +223,7 @@ class LocalFiles(LocalView, SessionFiles):
         while True:
             if self._manifest < 0:
                 self._manifest = self._open_manifest(name)
-            if _flock(self._manifest):
+            if try_flock(self._manifest):
                 if self._is_manifest():
                     return
                 os.close(self._manifest)
@@ -346,7 +312,7 @@ class LocalStore(PieceStore):
             return []
         try:
             return sorted(
-                (each for each in _scan(fd, ("",)) if layout.session_of(each.name) is not None),
+                (each for each in scan(fd, ("",)) if layout.session_of(each.name) is not None),
                 key=lambda each: each.name,
             )
         finally:
@@ -362,38 +328,3 @@ class LocalStore(PieceStore):
             name[len(layout.TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(layout.TEMPORARY)
         }
         return sorted(each for each in heads if layout.session_of(layout.manifest_name(each)) == each)
-
-
-def _flock(fd: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
-            return False
-        if error.errno in {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
-            return True  # a file system without locks: names still cannot be overwritten
-        raise
-    return True
-
-
-def _scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
-    """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
-    user = os.geteuid()
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            if not entry.name.startswith(prefixes):
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != user or status.st_size == 0:
-                continue
-            yield StoredFile(
-                name=entry.name,
-                size=status.st_size,
-                mtime_ns=status.st_mtime_ns,
-                mode=stat.S_IMODE(status.st_mode),
-            )

@@ -1,0 +1,90 @@
+"""Local files, for reading: what a directory holds of a session, without taking its lock."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from mala_context.archive import layout
+from mala_context.archive.interface import SessionView
+from mala_context.archive.records import StoredFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mala_context.archive.interface import Reader
+
+READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class LocalView(SessionView):
+    """A session's files in a directory, for reading."""
+
+    def __init__(self, session_id: str, directory: str, fd: int | None) -> None:
+        self.session_id = session_id
+        self._directory = directory
+        self._fd = fd
+
+    def list(self) -> Sequence[StoredFile]:
+        """Return the session's files; those that are not ours, links, devices and empty files are none."""
+        if self._fd is None:
+            return []
+        prefixes = (f"{self.session_id}_", f"{self.session_id}.")
+        found = [each for each in scan(self._fd, prefixes) if layout.session_of(each.name) == self.session_id]
+        return sorted(found, key=lambda each: each.name)
+
+    def open(self, name: str) -> Reader:
+        """Open a file without following a link."""
+        import io
+
+        if self._fd is None or layout.session_of(name) != self.session_id:
+            raise FileNotFoundError(errno.ENOENT, "no such file in this archive", name)
+        fd = os.open(name, READ, dir_fd=self._fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
+        return io.FileIO(fd, "rb")
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        try:
+            fd = os.open(layout.manifest_name(self.session_id), READ, dir_fd=-1 if self._fd is None else self._fd)
+        except OSError as error:
+            if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP}:
+                return b""
+            raise
+        with os.fdopen(fd, "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+
+    def path(self, name: str) -> str:
+        """Return the path of a file."""
+        return os.path.join(self._directory, name)
+
+    def close(self) -> None:
+        """Close the directory."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
+    """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
+    user = os.geteuid()
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if not entry.name.startswith(prefixes):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != user or status.st_size == 0:
+                continue
+            yield StoredFile(
+                name=entry.name,
+                size=status.st_size,
+                mtime_ns=status.st_mtime_ns,
+                mode=stat.S_IMODE(status.st_mode),
+            )
