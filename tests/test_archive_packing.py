@@ -1,4 +1,4 @@
-"""Packed pieces: the codec, and packing without ever being without a whole copy."""
+"""Packing without ever being without a whole copy."""
 
 import io
 import os
@@ -9,8 +9,8 @@ import sys
 import pytest
 from archive_tools import cat, names, rows
 
-from mala_context.archive import codecs, packing
-from mala_context.archive.codecs import Codec, frame_size
+from mala_context.archive import packing
+from mala_context.archive.codecs import Codec
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
 
@@ -28,39 +28,6 @@ def packed(data):
     out = io.BytesIO()
     Codec().compress(io.BytesIO(data), out.write, len(data))
     return out.getvalue()
-
-
-def unpacked(data):
-    reader = Codec().reader(io.BytesIO(data))
-    out, buffer = b"", bytearray(1000)
-    while count := reader.readinto(buffer):
-        out += buffer[:count]
-    return out
-
-
-@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_791, 65_792, 1_000_003])
-def test_a_frame_holds_its_bytes_and_their_number(size):
-    data = os.urandom(size // 2) + bytes(size - size // 2)
-    frame = packed(data)
-    assert unpacked(frame) == data
-    assert unpacked(frame + frame) == data + data
-    assert frame_size(frame[:18]) == size
-
-
-@pytest.mark.parametrize(
-    "head", [b"", b"\x28\xb5\x2f\xfd", b"PK\x03\x04xxxxxxxxxxxxxx", b"\x28\xb5\x2f\xfd\x00\x58" + bytes(12)]
-)
-def test_a_size_that_is_not_stated_is_unknown(head):
-    assert frame_size(head) is None
-
-
-def test_a_damaged_frame_is_an_archive_error():
-    frame = bytearray(packed(os.urandom(5000)))
-    frame[2000] ^= 1
-    with pytest.raises(ArchiveError, match="damaged"):
-        unpacked(bytes(frame))
-    with pytest.raises(OSError, match="cannot be read from 5"):
-        Codec().reader(io.BytesIO(b"")).seek(5)
 
 
 def test_without_the_package_pieces_stay_plain(archive, monkeypatch):
@@ -155,4 +122,3 @@ def test_a_packed_piece_that_does_not_unpack_to_the_plain_one_is_dropped(archive
     assert len(names(archive)) == 3
     assert names(archive, ".zst") == []
     assert "stays plain" in caplog.text
-    assert codecs.LEVEL == 3

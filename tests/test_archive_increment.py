@@ -1,0 +1,98 @@
+"""Where the next piece goes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.increment import Request, add_piece, make_plan
+from mala_context.archive.source import Source
+from mala_context.archive.writer import LocalStore
+
+WRITES = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.binary(min_size=1, max_size=9).map(lambda b: b.replace(b"a", b"\n"))),
+        st.tuples(st.just("truncate"), st.integers(0, 40)),
+        st.tuples(st.just("edit"), st.integers(0, 40)),
+        st.tuples(st.just("archive"), st.booleans()),
+        st.tuples(st.just("forget"), st.none()),
+    ),
+    max_size=14,
+)
+
+
+def request(mode="incremental", *, final=False, now=10**15):
+    return Request(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields={"trigger": "auto"})
+
+
+def chains(files):
+    """Bytes of each chain."""
+    pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+    found = []
+    for chain in manifests.chains_of(pieces, None):
+        data = b""
+        for piece in chain:
+            with files.open(piece.name) as reader:
+                data += reader.read()
+        found.append(data)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(writes=WRITES)
+def test_whatever_happens_to_a_transcript_the_newest_chain_is_its_beginning_and_old_chains_stay(
+    writes, tmp_path_factory
+):
+    base = tmp_path_factory.mktemp("t")
+    path, data, history = base / "s1.jsonl", bytearray(), []
+    path.write_bytes(b"")
+    with LocalStore(str(base / "archives")).lock("s1", 1) as files:
+        for what, value in [*writes, ("archive", True)]:
+            if what == "append":
+                data += value
+            elif what == "truncate":
+                del data[value:]
+            elif what == "edit" and value < len(data):
+                data[value] ^= 1
+            elif what == "forget":
+                files.replace_manifest(b"")
+            path.write_bytes(data)
+            if what == "archive":
+                with Source(path) as source:
+                    add_piece(files, source, request(final=value))
+                now = chains(files)
+                assert now[: len(history) - 1] == history[:-1]
+                assert not history or now[len(history) - 1].startswith(history[-1])
+                history = now
+                if data and (value or b"\n" in data):
+                    assert data.startswith(now[-1])
+                    rest = data[len(now[-1]) :]
+                    assert not rest if value else b"\n" not in rest
+
+
+def piece(number, size, **row):
+    name = layout.piece_name("s1", None, 1, layout.stamp(10**15 + number), ".jsonl")
+    return manifests.StoredFile(name=name, size=size, mtime_ns=1), {"row": "piece", "name": name, **row}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "mode", "size", "broken"),
+    [
+        ([], "incremental", 10, None),
+        ([piece(1, 10, offset=0)], "incremental", 9, "shrunk"),
+        ([piece(1, 10, offset=5)], "incremental", 90, "gap"),
+        ([piece(1, 10, mode="full")], "incremental", 10, "mode"),
+        ([piece(1, 10, mode="incremental")], "full", 10, "mode"),
+        ([piece(1, 10, mode="full"), piece(2, 90, mode="full")], "full", 10, None),
+        ([piece(1, 10, offset=0)], "incremental", 90, "unreadable"),
+    ],
+)
+def test_why_a_chain_ends(pieces, mode, size, broken, tmp_path):
+    (tmp_path / "t.jsonl").write_bytes(b"x" * size)
+    files = LocalStore(str(tmp_path / "none")).view("s1")
+    manifest = manifests.parse(manifests.dump(row for _, row in pieces))
+    chain = manifests.pieces_of([file for file, _ in pieces], manifest)
+    with Source(tmp_path / "t.jsonl") as source:
+        plan = make_plan(files, source, chain, mode)
+    assert (plan.broken, plan.chain, plan.offset) == (broken, 1 if broken is None else 2, 0)
