@@ -1,0 +1,347 @@
+"""Checking an archive: every hash, every permission, every gap; and mending what can be mended.
+
+The files are the truth, so mending never touches a piece's bytes. What is mended is what was derived from them (rows
+of the manifest that are missing, cut or state a wrong offset) and permissions. A piece that is not what its hash
+says, one that is gone and a side file that is gone stay problems: the next archive of that transcript, if it still
+exists, begins a new chain with all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.increment import mend
+from mala_context.archive.reading import open_current
+from mala_context.archive.records import record
+from mala_context.archive.source import digest_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from mala_context.archive.interface import Reader, SessionFiles, SessionView
+    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.records import Piece, StoredFile
+    from mala_context.archive.store import TranscriptArchive
+
+    Progress = Callable[[int], object]
+
+KINDS = {
+    "directory": "others can enter the archives' directory",
+    "mode": "others can read the file",
+    "stray": "not a file of the archive, and others can read it",
+    "hash": "the piece is not what its hash says",
+    "packed": "the packed file is not what was written, though it still unpacks to the right bytes",
+    "unreadable": "the piece cannot be read",
+    "gone": "the manifest knows a piece that is not there",
+    "gap": "bytes between two pieces are missing",
+    "offset": "the manifest states another place than the files give",
+    "row": "the manifest has no row for the piece",
+    "manifest": "a line of the manifest is no row",
+    "side file": "a side file is gone or not what its hash says",
+    "empty": "the session has a manifest and no piece",
+}
+"""What can be wrong, in words."""
+
+
+@record
+class Problem:
+    """One thing that is wrong."""
+
+    kind: str
+    """A key of `KINDS`."""
+    path: str
+    """The file that it is about."""
+    detail: str = ""
+    session_id: str | None = None
+    mended: bool = False
+
+    @property
+    def text(self) -> str:
+        """What is wrong, in words."""
+        return KINDS[self.kind] + (f" ({self.detail})" if self.detail else "")
+
+
+@record
+class VerifyReport:
+    """What `verify` found."""
+
+    location: str
+    sessions: int
+    pieces: int
+    bytes: int
+    """Plain bytes of pieces that were read."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong any more."""
+        return all(problem.mended for problem in self.problems)
+
+
+def verify(
+    archive: TranscriptArchive,
+    session_ids: Sequence[str] | None = None,
+    *,
+    repair: bool = False,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Check an archive, or some of its sessions, and mend what can be mended if `repair` says so.
+
+    `progress` is called with the bytes of each piece that was read. Raises `SessionNotFoundError` for a session that
+    is not there, `ArchiveBusyError` where one that has to be mended is written to, and `ArchiveUnavailableError`.
+    """
+    location = archive.location
+    problems: list[Problem] = []
+    if session_ids is None:
+        problems += _check_directory(location, repair=repair)
+    known = [each.session_id for each in archive.sessions()]
+    wanted = known if session_ids is None else [layout.check_session_id(each) for each in session_ids]
+    count = size = 0
+    for session_id in wanted:
+        if session_id not in known:
+            from mala_context.errors import SessionNotFoundError
+
+            raise SessionNotFoundError(session_id, location)
+        with archive.store(create=False).view(session_id) as files:
+            check = _Check(files, progress)
+            check.run()
+        found = check.problems
+        if repair and found:
+            with archive.store(create=True).lock(session_id, archive.timeout) as locked:
+                found = _mend(locked, found)
+        problems += found
+        count += check.pieces
+        size += check.bytes
+    return VerifyReport(location=location, sessions=len(wanted), pieces=count, bytes=size, problems=tuple(problems))
+
+
+class _Check:
+    """Reads all that one session has."""
+
+    def __init__(self, files: SessionView, progress: Progress | None) -> None:
+        self._files = files
+        self._progress = progress
+        self._packed: dict[Any, Any] = {}
+        self.problems: list[Problem] = []
+        self.pieces = 0
+        self.bytes = 0
+
+    def run(self) -> None:
+        listed = self._files.list()
+        manifest = manifests.parse(self._files.manifest())
+        pieces = manifests.pieces_of(listed, manifest)
+        self.pieces = len(pieces)
+        self._packed = {row.get("piece"): row.get("sha256") for row in manifest.of_kind("packed")}
+        for file in listed:
+            if file.mode & 0o177:
+                self._say("mode", file.name, f"{file.mode:04o}")
+        manifest_name = layout.manifest_name(self._files.session_id)
+        for number, line in manifest.unreadable:
+            self._say("manifest", manifest_name, f"line {number}: {line[:60]!r}")
+        for name in manifests.gone(pieces, manifest):
+            self._say("gone", name)
+        if not pieces and not manifest.of_kind("session"):
+            self._say("empty", manifest_name)
+        self._places(pieces)
+        for piece in pieces:
+            self._piece(piece)
+        self._side_files(listed, manifest)
+
+    def _say(self, kind: str, name: str, detail: str = "") -> None:
+        path = self._files.path(name)
+        self.problems.append(Problem(kind=kind, path=path, detail=detail, session_id=self._files.session_id))
+
+    def _places(self, pieces: Sequence[Piece]) -> None:
+        """Compare where the rows say that pieces start with where the files put them.
+
+        A piece that starts later than its files say has a gap before it, unless the next one starts where the files
+        say.
+        """
+        for chain in _chains(pieces):
+            position: int | None = 0
+            for piece, following in zip(chain, [*chain[1:], None], strict=True):
+                stated = _stated(piece)
+                position = 0 if piece.mode == "full" else position
+                if stated is not None and position is not None and stated != position:
+                    end = None if piece.length is None else position + piece.length
+                    gap = stated > position and (following is None or end is None or _stated(following) != end)
+                    self._say("gap" if gap else "offset", piece.name, f"stated {stated}, the files give {position}")
+                    position = stated if gap else position
+                position = None if position is None or piece.length is None else position + piece.length
+
+    def _piece(self, piece: Piece) -> None:
+        from mala_context.errors import ArchiveError
+
+        if piece.row is None:
+            self._say("row", piece.name)
+        try:
+            digest, length = _digest(open_current(self._files, piece))
+        except (ArchiveError, OSError) as error:
+            self._say("unreadable", piece.name, str(error))
+            return
+        self.bytes += length
+        stated = piece.row.get("length") if piece.row else None
+        if piece.sha256 is not None and digest != piece.sha256:
+            self._say("hash", piece.name)
+        elif isinstance(stated, int) and stated != length:
+            self._say("hash", piece.name, f"{length} bytes instead of {stated}")
+        elif piece.packed and self._packed.get(piece.plain) not in {None, self._stored_digest(piece)}:
+            self._say("packed", piece.name)
+        if self._progress is not None:
+            self._progress(length)
+
+    def _stored_digest(self, piece: Piece) -> str:
+        return _digest(self._files.open(piece.name))[0]
+
+    def _side_files(self, listed: Sequence[StoredFile], manifest: Manifest) -> None:
+        there = {file.name for file in listed}
+        for row in {row.get("path"): row for row in manifest.of_kind("file")}.values():
+            name = row.get("name")
+            if isinstance(name, str) and name not in there:
+                self._say("side file", name, f"gone: {row.get('path')}")
+        for file in listed:
+            head, mark, expected = file.name.partition(".file-")
+            if not mark or head != self._files.session_id:
+                continue
+            try:
+                digest = _digest(self._files.open(file.name))[0]
+            except OSError as error:
+                self._say("side file", file.name, str(error))
+                continue
+            if digest != expected:
+                self._say("side file", file.name)
+
+
+def _digest(reader: Reader) -> tuple[str, int]:
+    try:
+        return digest_of(reader)
+    finally:
+        reader.close()
+
+
+def _chains(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    for subagent in dict.fromkeys(piece.subagent for piece in pieces):
+        yield from manifests.chains_of(pieces, subagent)
+
+
+def _stated(piece: Piece) -> int | None:
+    offset = piece.row.get("offset") if piece.row else None
+    return offset if isinstance(offset, int) else None
+
+
+def _check_directory(location: str, *, repair: bool) -> list[Problem]:
+    """Check the directory of a local archive, and what lies in it without being part of it."""
+    try:
+        status = os.lstat(location)
+    except OSError:
+        return []
+    problems = []
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISDIR(status.st_mode) and mode & 0o077:
+        mended = repair and _set_mode(location, 0o700)
+        problems.append(Problem(kind="directory", path=location, detail=f"{mode:04o}", mended=mended))
+    for path, mode in strays(location):
+        if mode & 0o177:
+            mended = repair and _set_mode(path, 0o600)
+            problems.append(Problem(kind="stray", path=path, detail=f"{mode:04o}", mended=mended))
+    return problems
+
+
+def strays(location: str) -> list[tuple[str, int]]:
+    """Return the path and the mode of each regular file of ours in a directory that is not part of the archive."""
+    found = []
+    try:
+        with os.scandir(location) as entries:
+            for entry in entries:
+                if layout.session_of(entry.name) is not None or entry.name.startswith(layout.TEMPORARY):
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    found.append((entry.path, stat.S_IMODE(status.st_mode)))
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def _set_mode(path: str, mode: int) -> bool:
+    """Set a file's or directory's mode, never through a link; false where that cannot be done."""
+    try:
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            return False
+        if not status.st_mode & 0o400:
+            os.chmod(path, mode)  # it cannot be opened before
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.fchmod(fd, mode)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
+    """Mend what can be mended; return all problems, the mended ones marked."""
+    kinds = {problem.kind for problem in problems}
+    done = {"row", "manifest", "offset"} & kinds
+    now = time.time_ns() // 1000
+    if "manifest" in done:
+        _rewrite(files, now)
+    if "row" in done:
+        mend(files, manifests.pieces_of(files.list(), manifests.parse(files.manifest())), now)
+    if "offset" in done:
+        _correct(files, [problem for problem in problems if problem.kind == "offset"])
+    if kinds == {"empty"} or kinds == {"empty", "mode"}:
+        done.add("empty")
+        for file in files.list():
+            files.remove(file.name)
+    result = []
+    for problem in problems:
+        mended = problem.kind in done or (problem.kind == "mode" and _set_mode(problem.path, 0o600))
+        result.append(
+            Problem(
+                kind=problem.kind,
+                path=problem.path,
+                detail=problem.detail,
+                session_id=problem.session_id,
+                mended=mended,
+            )
+        )
+    return result
+
+
+def _rewrite(files: SessionFiles, now: int) -> None:
+    """Write the manifest anew; lines that are no rows are kept as text in rows of their own."""
+    manifest = manifests.parse(files.manifest())
+    kept: list[Any] = [
+        manifests.new_row("unreadable", now, text=line.decode("utf-8", "backslashreplace"))
+        for _, line in manifest.unreadable
+    ]
+    files.replace_manifest(manifests.dump([*manifest.rows, *kept]))
+
+
+def _correct(files: SessionFiles, problems: Sequence[Problem]) -> None:
+    """Add rows with the offsets that the files give; the last row of a name counts."""
+    names = {os.path.basename(problem.path).removesuffix(layout.PACKED) for problem in problems}
+    pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+    rows = []
+    for chain in _chains(pieces):
+        position = 0
+        for piece in chain:
+            if piece.mode == "full":
+                position = 0
+            if piece.plain in names and piece.row is not None:
+                rows.append({**piece.row, "offset": position})
+            if piece.length is None:
+                break
+            position += piece.length
+    files.append(manifests.dump(rows))
