@@ -1,0 +1,216 @@
+"""Taking over full copies that plain copy hooks made: what they hold becomes pieces, each byte verified.
+
+The copies of one session, oldest first, are transcripts of the same file at later and later moments. Archiving one
+after the other gives a piece for what each gained, as if the archive had been there. A copy that some chain already
+begins with adds nothing. Only a copy that was then compared with the archive, byte by byte from its first to its
+last, may be removed, and only if it is still the file that was compared.
+
+Whose copy it is: an id in the file's name (`SESSION_…_transcript.jsonl`, or any UUID), else the id of its last row,
+since the rows of a resumed session begin with those of another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from mala_context.archive import layout, log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.reading import chunks, file_chunks, objects, rows
+from mala_context.archive.records import record
+from mala_context.archive.verify import strays
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from mala_context.archive.interface import SessionView
+    from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SEED = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,127})_.*_transcript")
+_SUFFIXES = (".jsonl", ".txt", ".json", ".bak")
+
+
+@record
+class Imported:
+    """What became of one copy."""
+
+    path: str
+    session_id: str | None
+    """Whose it is; `None` where nothing says it."""
+    outcome: str
+    """`archived`, `there already`, `would be archived`, or `skipped`."""
+    bytes: int = 0
+    """Bytes that were new."""
+    verified: bool = False
+    """Whether the archive was compared with all of it."""
+    removed: bool = False
+    reason: str = ""
+    """Why it was skipped or not removed."""
+
+
+def find_copies(places: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the copies among files and in directories (not below them), each once; pieces of archives are none."""
+    found: dict[str, None] = {}
+    for each in places:
+        path = os.path.abspath(os.fspath(each))
+        if os.path.isdir(path):
+            found.update((file, None) for file, _ in strays(path) if file.endswith(_SUFFIXES))
+        else:
+            found[path] = None
+    return list(found)
+
+
+def session_of_copy(path: str) -> str | None:
+    """Return whose copy a file is, or `None` where neither its name nor its rows say it. Raises `OSError`."""
+    name = os.path.basename(path)
+    match = _UUID.search(name) or _SEED.match(name)
+    if match is not None:
+        return match.group(match.lastindex or 0)
+    last: str | None = None
+    for row in rows(file_chunks(path)):
+        if b'"sessionId"' in row.data:
+            for value in objects(row.data):
+                session_id = value.get("sessionId")
+                last = session_id if isinstance(session_id, str) else last
+    return last
+
+
+def import_copies(
+    archive: TranscriptArchive,
+    places: Sequence[str | os.PathLike[str]],
+    *,
+    remove: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> list[Imported]:
+    """Archive copies, and remove those that are verified if `remove` says so; in a dry run only say what would be done.
+
+    Args:
+        archive: where to.
+        places: files, and directories that hold them.
+        remove: remove each copy of which every byte was found in the archive.
+        dry_run: write and remove nothing.
+        progress: called with the bytes of each copy that was dealt with.
+
+    Raises `ArchiveError` and `OSError` where the archive cannot be written; copies dealt with before stay as they are
+    reported.
+    """
+    groups: dict[str | None, list[tuple[int, str]]] = {}
+    results: list[Imported] = []
+    for path in find_copies(places):
+        try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode):
+                results.append(Imported(path=path, session_id=None, outcome="skipped", reason="not a regular file"))
+                continue
+            session_id = session_of_copy(path)
+        except OSError as error:
+            results.append(Imported(path=path, session_id=None, outcome="skipped", reason=str(error.strerror or error)))
+            continue
+        groups.setdefault(session_id, []).append((status.st_size, path))
+    for session_id, copies in groups.items():
+        for index, (size, path) in enumerate(sorted(copies, key=lambda each: (each[0], each[1]))):
+            results.append(
+                _import(archive, session_id, path, last=index == len(copies) - 1, remove=remove, dry_run=dry_run)
+            )
+            if progress is not None:
+                progress(size)
+    return results
+
+
+def _import(
+    archive: TranscriptArchive, session_id: str | None, path: str, *, last: bool, remove: bool, dry_run: bool
+) -> Imported:
+    from mala_context.errors import InvalidSessionIdError, TranscriptError
+
+    def skipped(reason: str) -> Imported:
+        return Imported(path=path, session_id=session_id, outcome="skipped", reason=reason)
+
+    if session_id is None:
+        return skipped("neither its name nor its rows say whose it is")
+    try:
+        layout.check_session_id(session_id)
+        before = os.lstat(path)
+        there = _is_there(archive, session_id, path)
+        if dry_run:
+            outcome = "there already" if there else "would be archived"
+            return Imported(path=path, session_id=session_id, outcome=outcome, verified=there)
+        new = 0
+        if not there:
+            new = archive.archive(path, session_id, trigger="import", final=last).bytes
+    except InvalidSessionIdError as error:
+        return skipped(str(error))
+    except TranscriptError as error:
+        return skipped(error.reason)
+    verified = there or _is_there(archive, session_id, path)
+    removed, reason = False, ""
+    if not verified:
+        reason = "its last row is cut: not all of it is archived"
+    elif remove:
+        removed, reason = _remove(path, before)
+    outcome = "there already" if there else "archived"
+    return Imported(
+        path=path,
+        session_id=session_id,
+        outcome=outcome,
+        bytes=new,
+        verified=verified,
+        removed=removed,
+        reason=reason,
+    )
+
+
+def _is_there(archive: TranscriptArchive, session_id: str, path: str) -> bool:
+    """Say whether some chain of the session begins with every byte of a file."""
+    with archive.store(create=False).view(session_id) as files:
+        pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+        for chain in reversed(manifests.chains_of(pieces, None)):
+            for candidate in [chain] if chain[-1].mode != "full" else [[piece] for piece in reversed(chain)]:
+                if _begins_with(files, candidate, path):
+                    return True
+    return False
+
+
+def _begins_with(files: SessionView, chain: Sequence[Piece], path: str) -> bool:
+    from mala_context.errors import ArchiveError
+
+    archived = _Bytes(chunks(files, chain))
+    try:
+        return all(archived.take(len(data)) == data for data in file_chunks(path))
+    except ArchiveError as error:
+        log.warning("An archived chain of session %s cannot be compared: %s", files.session_id, error)
+        return False
+
+
+class _Bytes:
+    """Bytes out of chunks, as many as asked for."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._rest = b""
+
+    def take(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            more = next(self._parts, b"")
+            if not more:
+                break
+            self._rest += more
+        taken, self._rest = self._rest[:count], self._rest[count:]
+        return taken
+
+
+def _remove(path: str, before: os.stat_result) -> tuple[bool, str]:
+    """Remove a copy if it is still the file that was compared."""
+    now = os.lstat(path)
+    keys = ("st_dev", "st_ino", "st_size", "st_mtime_ns")
+    if any(getattr(now, key) != getattr(before, key) for key in keys):
+        return False, "it changed meanwhile"
+    try:
+        os.unlink(path)
+    except OSError as error:
+        return False, str(error.strerror or error)
+    return True, ""

@@ -1,0 +1,142 @@
+"""Masking secrets in a copy of a transcript, never in the archive.
+
+The patterns are those of `detect-secrets` (extra `redact`), all of its detectors but the entropy ones, which take
+every word outside of quotes for a secret, and the one for addresses. Its detectors are made to say that there is a
+secret, not to cut one out (of a GitHub token it names `ghp` alone), so here the whole match is masked, and what
+follows it without a break. A few patterns are our own, for what it does not know. Nothing is asked over the network.
+
+Rows are searched string by string after decoding, so that no escape hides anything, line by line. A row without a
+finding is passed on byte for byte. What is not found: secrets without a known shape or a telling name next to them (a
+bare password in a sentence), those split over two lines or two strings, names, addresses and other personal data, and
+whatever is in images.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from mala_context.archive.reading import objects
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from mala_context.archive.reading import Row
+
+MASK = "[redacted]"
+_LEFT_OUT = frozenset({"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector"})
+_WINDOW, _OVERLAP = 20_000, 1_000
+_TAIL = re.compile(r"[A-Za-z0-9_+/=.~-]*")
+_NAME = r"(?:pass(?:wd|word|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential)s?"
+_TELLING = re.compile(_NAME, re.IGNORECASE)
+_VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
+
+OUR_PATTERNS = (
+    re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"),
+    re.compile(r"\bBearer\s+([A-Za-z0-9._~+/=-]{12,})"),
+    re.compile(rf"\b\w*{_NAME}\w*\s*=\s*([^\s\"'`;&|]{{6,}})", re.IGNORECASE),
+    re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
+)
+"""What is masked beyond the library's patterns: the first group, or the whole match where there is none."""
+
+_PEM = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----.*?(?:-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----|\Z)", re.DOTALL
+)
+
+
+class Redactor:
+    """Masks secrets in rows; raises `ArchiveError` where the detector library is not installed."""
+
+    def __init__(self) -> None:
+        try:
+            from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+        except ImportError:
+            from mala_context.errors import ArchiveError
+
+            raise ArchiveError("masking secrets needs a detector library: pip install 'mala-context[redact]'") from None
+        self.found = 0
+        self._patterns: list[tuple[re.Pattern[str], int]] = []
+        self._keyword: Any = None
+        detector: Any
+        for detector in get_mapping_from_secret_type_to_class().values():
+            name = detector.__name__
+            if name == "KeywordDetector":
+                self._keyword = detector()
+            elif name not in _LEFT_OUT:
+                group = 1 if name == "BasicAuthDetector" else 0
+                self._patterns += [(pattern, group) for pattern in getattr(detector(), "denylist", ())]
+        self._patterns += [(pattern, pattern.groups) for pattern in OUR_PATTERNS]
+
+    def row(self, row: Row) -> bytes:
+        """Return a row, its newline included, with secrets masked; the very bytes where there are none."""
+        end = b"\n" if row.ended else b""
+        before = self.found
+        values = objects(row.data)
+        if not values:
+            text = self.text(row.data.decode("utf-8", "surrogateescape"))
+            return text.encode("utf-8", "surrogateescape") + end
+        masked = [self._value(value) for value in values]
+        if self.found == before:
+            return row.data + end
+        return b"".join(json.dumps(value, separators=(",", ":")).encode("ascii") for value in masked) + end
+
+    def text(self, text: str) -> str:
+        """Return a text with secrets masked."""
+        text, count = _PEM.subn(MASK, text) if "PRIVATE KEY" in text else (text, 0)
+        self.found += count
+        return "\n".join(self._line(line) for line in text.split("\n"))
+
+    def _value(self, value: Any, name: str = "") -> Any:
+        if isinstance(value, str):
+            if name and _TELLING.search(name) and self._is_secret(name, value):
+                self.found += 1
+                return MASK
+            return self.text(value)
+        if isinstance(value, list):
+            return [self._value(each, name) for each in value]
+        if isinstance(value, dict):
+            if value.get("type") == "base64":
+                return value
+            return {self.text(key): self._value(each, key) for key, each in value.items()}
+        return value
+
+    def _is_secret(self, name: str, value: str) -> bool:
+        return bool(_VALUE.fullmatch(value)) and bool(self._keywords(f'{name} = "{value}"'))
+
+    def _keywords(self, line: str) -> set[str]:
+        if self._keyword is None or not _TELLING.search(line):
+            return set()
+        return {each for each in self._keyword.analyze_string(line) if each and each != MASK}
+
+    def _line(self, line: str) -> str:
+        spans: list[tuple[int, int]] = []
+        for start in range(0, max(1, len(line) - _OVERLAP), _WINDOW - _OVERLAP):
+            part = line[start : start + _WINDOW]
+            spans += [(start + first, start + last) for first, last in self._spans(part)]
+        if not spans:
+            return line
+        result, position = [], 0
+        for first, last in sorted(spans):
+            if last <= position:
+                continue
+            if first >= position:
+                result += [line[position:first], MASK]
+                self.found += 1
+            position = last
+        return "".join((*result, line[position:]))
+
+    def _spans(self, part: str) -> Iterator[tuple[int, int]]:
+        for pattern, group in self._patterns:
+            for match in pattern.finditer(part):
+                first, last = match.span(group)
+                if first == last or MASK in part[first:last]:
+                    continue
+                tail = _TAIL.match(part, last) if group == 0 else None
+                yield first, tail.end() if tail else last
+        for word in self._keywords(part):
+            start = part.find(word)
+            while start >= 0:
+                yield start, start + len(word)
+                start = part.find(word, start + len(word))
