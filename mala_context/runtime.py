@@ -249,8 +249,12 @@ def _wire(
     gauge = TranscriptGauge(processor, resumes=resumes)
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:
+        parts = {
+            "archivist": archivist if config.archive.enabled else None,
+            "gauge": gauge if config.enabled else None,
+        }
         for event, factory in HOOKS.items():
-            callback = factory(archivist if config.archive.enabled else None, gauge if config.enabled else None)
+            callback = factory(parts)
             if callback is not None:
                 hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
     return AgentRuntime(copy(options, hooks=hooks), processor, archivist, config)

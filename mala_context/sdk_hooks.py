@@ -1,27 +1,27 @@
-"""Callbacks for the SDK's hooks: one thin function an event, all of which answer `{}`.
+"""Callbacks for the SDK's hooks: one thin function an event.
 
-A hook never blocks a compaction (a blocked automatic one leaves the agent stuck), never raises into the SDK, and has
-answered within `ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` stands above that, so that the SDK never
-cancels a callback that is about to answer.
+A callback asks its actions in turn; most have nothing to say, and then the answer is `{}`. What several of them say is
+put together by `merged`. A hook never blocks a compaction (a blocked automatic one leaves the agent stuck), never
+raises into the SDK, and has answered within `ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` stands above
+that, so that the SDK never cancels a callback that is about to answer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from mala_context.archivist import Archivist
 from mala_context.log import get_logger
-
-if TYPE_CHECKING:
-    from mala_context.gauge import TranscriptGauge
 
 HOOK_SECONDS: Final = 20.0
 """`HookMatcher.timeout`, above the time in which a callback answers by itself."""
 
 HookCallback = Callable[..., Awaitable[dict[str, Any]]]
-Action = Callable[[Mapping[str, Any]], Awaitable[None]]
+Answer = Mapping[str, Any] | None
+"""What an action has to say to the CLI, as the SDK's hooks answer; `None` or empty for nothing."""
+Action = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 
 log = get_logger(__name__)
 
@@ -64,48 +64,63 @@ def as_mapping(hook_input: object) -> Mapping[str, Any]:
     return {name: getattr(hook_input, name) for name in _FIELDS if hasattr(hook_input, name)}
 
 
+def merged(answers: Iterable[Answer]) -> dict[str, Any]:
+    """Return several actions' answers as one: texts of `additionalContext` one below the other, else the last wins."""
+    whole: dict[str, Any] = {}
+    for answer in answers:
+        output = dict((answer or {}).get("hookSpecificOutput") or {})
+        before = whole.get("hookSpecificOutput", {})
+        if "additionalContext" in output and "additionalContext" in before:
+            output["additionalContext"] = f"{before['additionalContext']}\n\n{output['additionalContext']}"
+        whole.update(answer or {})
+        if before or output:
+            whole["hookSpecificOutput"] = {**before, **output}
+    return whole
+
+
 def _callback(event: str, *actions: Action) -> HookCallback:
     async def hook(hook_input: object, *args: object, **kwargs: object) -> dict[str, Any]:
         del args, kwargs
+        answers: list[Answer] = []
         for action in actions:
             try:
-                await action(as_mapping(hook_input))
+                answers.append(await action(as_mapping(hook_input)))
             except Exception:
                 log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
-        return {}
+        return merged(answers)
 
     hook.__mala_context__ = True  # type: ignore[attr-defined] # a mark for `is_ours`
     hook.__name__ = hook.__qualname__ = f"mala_context_{event}"
     return hook
 
 
-Factory = Callable[["Archivist | None", "TranscriptGauge | None"], "HookCallback | None"]
+Factory = Callable[[Mapping[str, Any]], "HookCallback | None"]
 
 
-def _factory(event: str, archive: str | None, *, gauge: bool) -> Factory:
-    """Return what makes the callback of `event` from those who want to hear of it, `None` where nobody does."""
+def _factory(event: str, actions: Sequence[tuple[str, str]]) -> Factory:
+    """Return what makes the callback of `event` from the parts that are there, `None` where none of them listens."""
 
-    def make(archivist: Archivist | None, observer: TranscriptGauge | None) -> HookCallback | None:
-        actions: list[Action] = []
-        if archive is not None and archivist is not None:
-            actions.append(getattr(archivist, archive))
-        if gauge and observer is not None:
-            actions.append(observer.observe)
-        return _callback(event, *actions) if actions else None
+    def make(parts: Mapping[str, Any]) -> HookCallback | None:
+        bound = [getattr(parts[part], method) for part, method in actions if parts.get(part) is not None]
+        return _callback(event, *bound) if bound else None
 
     return make
 
 
 HOOKS: Final[Mapping[str, Factory]] = {
-    event: _factory(event, archive, gauge=gauge)
-    for event, archive, gauge in (
-        ("PreCompact", "before_compaction", False),
-        ("PostCompact", "after_compaction", False),
-        ("SessionStart", "session_started", True),
-        ("UserPromptSubmit", "saw_session", True),
-        ("PostToolBatch", None, True),
-        ("Stop", "saw_session", True),
-        ("SubagentStop", "subagent_stopped", False),
+    event: _factory(event, actions)
+    for event, *actions in (
+        ("PreCompact", ("archivist", "before_compaction")),
+        ("PostCompact", ("archivist", "after_compaction")),
+        ("SessionStart", ("archivist", "session_started"), ("gauge", "observe")),
+        ("UserPromptSubmit", ("archivist", "saw_session"), ("gauge", "observe"), ("notes", "tell")),
+        ("PreToolUse", ("gate", "before_tool")),
+        ("PostToolBatch", ("gauge", "observe"), ("notes", "after_tools")),
+        ("Stop", ("archivist", "saw_session"), ("gauge", "observe")),
+        ("SubagentStop", ("archivist", "subagent_stopped")),
     )
 }
-"""Event → factory of its callback. The keys are the CLI's; the SDK's `HookEvent` lists only some of them."""
+"""Event → factory of its callback, which is given the runtime's parts by name; they are asked in this order.
+
+The events are the CLI's; the SDK's `HookEvent` lists only some of them.
+"""

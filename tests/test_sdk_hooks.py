@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from mala_context import make_precompact_hook
-from mala_context.sdk_hooks import HOOKS, as_mapping, is_ours
+from mala_context.sdk_hooks import HOOKS, as_mapping, is_ours, merged
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -130,8 +130,46 @@ def test_our_callbacks_know_themselves(repo):
 
 
 def test_a_factory_gives_no_callback_where_nobody_listens():
-    assert [event for event, factory in HOOKS.items() if factory(None, None) is not None] == []
+    assert [event for event, factory in HOOKS.items() if factory({}) is not None] == []
 
 
 def test_an_object_is_read_by_its_fields():
     assert as_mapping(SimpleNamespace(session_id="s", other=1)) == {"session_id": "s"}
+
+
+class Speaker:
+    """A part that answers every hook with what it was given."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def tell(self, hook_input):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    after_tools = before_tool = tell
+
+
+def note(text, event="PostToolBatch"):
+    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+
+
+async def test_an_action_may_answer():
+    hook = HOOKS["PreToolUse"]({"gate": Speaker(note("words", "PreToolUse"))})
+    assert await hook({}, None, None) == note("words", "PreToolUse")
+
+
+async def test_a_part_that_raises_is_one_warning(caplog):
+    hook = HOOKS["UserPromptSubmit"]({"notes": Speaker(RuntimeError("broken"))})
+    assert await hook({}, None, None) == {}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_answers_are_put_together():
+    assert merged([None, {}, None]) == {}
+    assert merged([note("one"), None, note("two")]) == note("one\n\ntwo")
+    replaced = {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": [1]}}
+    both = merged([note("one", "PostToolUse"), replaced])["hookSpecificOutput"]
+    assert both == {"hookEventName": "PostToolUse", "additionalContext": "one", "updatedToolOutput": [1]}
+    assert merged([{"continue_": False}, note("one")]) == {"continue_": False, **note("one")}
