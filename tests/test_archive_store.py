@@ -182,6 +182,13 @@ def test_a_compaction_without_precompact_is_archived_at_once(archive, transcript
     assert len([line for line in messages(caplog, logging.WARNING) if "without PreCompact" in line]) == 1
 
 
+def test_a_skipped_hook_is_written_down_even_where_the_transcript_is_gone(archive, transcript):
+    with pytest.raises(TranscriptError):
+        archive.compaction_seen(transcript, "s1", hook_ran=False, tokens_before=9)
+    (outcome,) = archive.manifest("s1").of_kind("outcome")
+    assert (outcome["outcome"], outcome["tokens_before"], "missing" in outcome["error"]) == ("hook_skipped", 9, True)
+
+
 @pytest.mark.parametrize("grown", [0, 5])
 def test_a_compaction_after_precompact_gets_no_second_piece(archive, transcript, caplog, grown):
     transcript.write_bytes(rows(0, 30))

@@ -380,8 +380,14 @@ class TranscriptArchive:
         if ran:
             self.record_outcome(sid, "compacted", **outcome)
             return None
+        from mala_context.errors import TranscriptError
+
         log.warning("Compaction without PreCompact in session %s: archiving what is there now", sid)
-        result = self.archive(transcript_path, sid, trigger="boundary", agent=outcome.get("agent"))
+        try:
+            result = self.archive(transcript_path, sid, trigger="boundary", agent=outcome.get("agent"))
+        except TranscriptError as error:
+            self.record_outcome(sid, "hook_skipped", **{"error": str(error), **outcome})
+            raise
         piece = None if result.path is None else os.path.basename(result.path)
         self.record_outcome(sid, "hook_skipped", piece=piece, **outcome)
         return result
