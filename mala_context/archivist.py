@@ -48,6 +48,7 @@ class Archivist:
         self._worker = Worker("mala-context archive")
         self._transcripts: dict[str, tuple[str | None, str | None]] = {}
         self._compacting: dict[tuple[str, str | None], dict[str, Any]] = {}
+        self._cleared: set[str] = set()
         self._overdue: Future[Any] | None = None
         self._unavailable = False
 
@@ -114,8 +115,9 @@ class Archivist:
         print an error about that.
         """
         if hook_input.get("source") == "clear":
-            for session_id in [known for known in self._transcripts if known != hook_input.get("session_id")]:
-                self._finish(session_id)
+            for session_id in self._transcripts.keys() - self._cleared - {hook_input.get("session_id")}:
+                self._cleared.add(session_id)
+                self._archive_rest(session_id)  # not forgotten: the CLI writes some rows more behind it
         self._remember(hook_input)
 
     async def saw_session(self, hook_input: Mapping[str, Any]) -> None:
@@ -216,16 +218,22 @@ class Archivist:
             self._submit(lambda: archive.record_outcome(session_id, outcome, **fields))
 
     def _finish(self, session_id: str) -> Future[Any] | None:
+        job = self._archive_rest(session_id)
+        self._transcripts.pop(session_id, None)
+        self._cleared.discard(session_id)
+        return job
+
+    def _archive_rest(self, session_id: str) -> Future[Any] | None:
         archive = self.archive
         if archive is None:
             return None
         self._close_compaction(session_id, "session ended")
-        path, cwd = self._transcripts.pop(session_id)
+        path, cwd = self._transcripts[session_id]
 
         def finish() -> None:
             found = path or self._find(archive, session_id)
             if found is not None:
-                archive.archive(found, session_id, trigger="session_end", agent="main", cwd=cwd, final=True)
+                archive.archive_session(found, session_id, trigger="session_end", agent="main", cwd=cwd)
 
         return self._submit(finish, quiet=(TranscriptError,))
 
