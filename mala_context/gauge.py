@@ -14,8 +14,11 @@ that hook waits for it, `SETTLE_SECONDS` at most.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio.lowlevel import checkpoint
@@ -48,13 +51,18 @@ class TranscriptGauge:
     Args:
         processor: whose tracker it is; what it has seen itself is never read again.
         resumes: whether the session goes on from an older one.
+        resume_of: that older one's id where it is known. A fork's transcript is written with its first answer; until
+            then the older one's, beside it, says what it holds.
     """
 
-    def __init__(self, processor: MessageStreamProcessor, *, resumes: bool = False) -> None:
+    def __init__(
+        self, processor: MessageStreamProcessor, *, resumes: bool = False, resume_of: str | None = None
+    ) -> None:
         self._processor = processor
         self._tail = TranscriptTail()
         self._worker = Worker("mala-context gauge")
         self._to_seed = resumes
+        self._resume_of = resume_of
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
         self._refused = False
@@ -76,9 +84,14 @@ class TranscriptGauge:
 
     async def _follow(self, session_id: str, path: str, settle: float) -> None:
         seeding, self._to_seed = self._to_seed, False
-        try:
-            rows, afresh = await self._read(lambda: self._tail_rows(path, settle))
-        except FileNotFoundError:  # a new session's transcript is written with its first row
+        places = [path]
+        if seeding and self._resume_of:
+            places.append(os.path.join(os.path.dirname(path), f"{self._resume_of}.jsonl"))
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):  # a new session's transcript is written with its first row
+                rows, afresh = await self._read(partial(self._tail_rows, place, settle))
+                break
+        else:
             return
         if self._fed and not (seeding and self._processor.tracker.snapshot().tokens is None):
             return

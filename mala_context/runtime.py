@@ -246,7 +246,7 @@ def _wire(
         enabled=config.enabled,
     )
     resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
-    gauge = TranscriptGauge(processor, resumes=resumes)
+    gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:
         parts = {
