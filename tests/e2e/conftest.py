@@ -10,7 +10,7 @@ from .driving import Watch
 
 @pytest.fixture
 def agent(mala_api, mala_options):
-    """Return a function from a script to (runtime, watch); keywords of the API are in `api`, of the options in `options`."""
+    """Return a function from a script to (runtime, watch); `options` go to the SDK, further keywords to the API."""
 
     def make(script, *, options=None, config="", **api):
         server = mala_api(script, **api)
