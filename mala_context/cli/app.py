@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -31,8 +33,28 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 """Command → its module, which has a click command of the same name, and its line in the help."""
 
 
+class _ReaderGone(Exception):  # noqa: N818 - no error: the reader (`head`, a pager) has seen enough
+    """Standard output is closed; click would make a failure of it."""
+
+
+@contextmanager
+def _reader_may_go() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
+
+
 class _Commands(click.Group):
     """A group whose commands are imported on demand."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _reader_may_go():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _reader_may_go():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -87,7 +109,7 @@ def run() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader (`head`, a pager) has seen enough
+    except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MalaContextError as error:

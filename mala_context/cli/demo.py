@@ -128,11 +128,9 @@ def _print_text(report: Report, scenario: str, seconds: float, keep: str | None)
 
     out = console()
     version = report.data.get("cli_version")
-    out.print(
-        f"Scenario {scenario}: the API was scripted, on the loopback; no key, no network. The CLI is real"
-        + (f" (Claude Code {version})" if version else "")
-        + ", and so are its tool calls, its transcript and its compaction."
-    )
+    out.print(f"Scenario {scenario}: the API was scripted, on the loopback; no key, no network.", soft_wrap=True)
+    real = f" (Claude Code {version})" if version else ""
+    out.print(f"The CLI is real{real}: tools, transcript and compaction.", soft_wrap=True)
     for part in report.parts:
         show(out, part)
     show_checks(out, report.checks)

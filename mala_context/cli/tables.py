@@ -97,7 +97,7 @@ def _grid(
 
 
 def _widest_word(heading: str) -> int:
-    return max(len(word) for word in heading.split()) if heading.split() else 1
+    return max((len(word) for word in heading.removeprefix("<").split()), default=1)
 
 
 def _cell(value: Any) -> str:

@@ -1,0 +1,130 @@
+"""The command line's frame: its help, its table of commands, and how it ends."""
+
+import subprocess
+import sys
+import time
+from importlib import import_module
+
+import click
+import pytest
+
+from mala_context.cli import app as app_module
+from mala_context.cli.app import COMMANDS, app, run
+from mala_context.errors import MalaContextError
+
+MAIN = (sys.executable, "-m", "mala_context.cli")
+
+
+def call(*args, **more):
+    return subprocess.run([*MAIN, *args], capture_output=True, text=True, timeout=60, **more)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Put a command named `fake` into the table that does what the test says."""
+
+    def install(body):
+        module = type(sys)("fake_command")
+        module.fake = click.Command("fake", callback=body)
+        monkeypatch.setitem(sys.modules, "fake_command", module)
+        monkeypatch.setitem(app_module.COMMANDS, "fake", ("fake_command", "A fake."))
+        monkeypatch.setattr(sys, "argv", ["mala-context", "fake"])
+
+    return install
+
+
+def raising(error):
+    def body():
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_there_and_has_help(name, capsys):
+    module, line = COMMANDS[name]
+    command = getattr(import_module(module), name.replace("-", "_"))
+    assert isinstance(command, click.Command)
+    assert line.endswith(".")
+    app.main([name, "--help"], prog_name="mala-context", standalone_mode=False)
+    assert f"Usage: mala-context {name}" in capsys.readouterr().out
+
+
+def test_help_lists_every_command_without_importing_any():
+    script = (
+        "import sys\nfrom mala_context.cli import main\nsys.argv = ['mala-context', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "heavy = {'rich', 'claude_agent_sdk', 'structlog', 'anyio', 'yaml', 'mala_context.cli.demo'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "HEAVY []" in done.stdout
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+
+
+def test_help_is_quick():
+    def best(*command):
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            subprocess.run(command, capture_output=True, check=True, timeout=60)
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    bare = best(sys.executable, "-c", "pass")
+    assert best(*MAIN, "--help") - bare < 0.15
+
+
+def test_an_unknown_command_is_wrong_usage_and_names_the_nearest():
+    done = call("dmo")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Did you mean 'demo'?" in done.stderr
+
+
+def test_an_unknown_command_like_no_other_is_wrong_usage():
+    done = call("zzzzzz")
+    assert done.returncode == 2
+    assert "No such command 'zzzzzz'" in done.stderr
+    assert "Did you mean" not in done.stderr
+
+
+def test_an_unknown_flag_is_wrong_usage_and_names_the_nearest():
+    done = call("demo", "--jsn")
+    assert done.returncode == 2
+    assert "--json" in done.stderr
+
+
+def test_version():
+    done = call("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("mala-context, version ")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (lambda: 1, 1, ""),
+        (lambda: 0, 0, ""),
+        (lambda: None, 0, ""),
+        (raising(MalaContextError("no such thing")), 3, "mala-context: no such thing\n"),
+        (raising(click.UsageError("not like this")), 2, "not like this"),
+        (raising(KeyboardInterrupt()), 130, "mala-context: interrupted\n"),
+    ],
+)
+def test_how_a_command_ends(fake, capsys, body, status, words):
+    fake(body)
+    with pytest.raises(SystemExit) as end:
+        run()
+    assert end.value.code == status
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    script = f"{sys.executable} -m mala_context.cli --help | :; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n"
+    assert done.stderr == ""

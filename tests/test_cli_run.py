@@ -1,0 +1,137 @@
+"""A prompt run on the real CLI, with a scripted API in the place of the user's account."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mala_context.testing import ScriptedMessagesAPI, api_error, text, tool
+
+RUN = (sys.executable, "-m", "mala_context.cli", "run")
+
+
+@pytest.fixture
+def project(tmp_path):
+    path = tmp_path / "project"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, project):
+    """Run a prompt in the project, with the API's environment in the place of the user's own."""
+
+    def call(api, *args, prompt="Look around.", stdin=None):
+        env = {**os.environ, **api.env(tmp_path / "home"), "MALA_RUNS_DIR": os.fspath(tmp_path / "runs")}
+        return subprocess.run(
+            [*RUN, prompt, *args], cwd=project, env=env, input=stdin, capture_output=True, text=True, timeout=100
+        )
+
+    return call
+
+
+def test_text_on_stdout_gauge_on_stderr_archive_on_disk(run, tmp_path, project):
+    script = [text("I look first.") + tool("Bash", command="pwd", description="Where am I"), "It is\nempty."]
+    with ScriptedMessagesAPI(script) as api:
+        done = run(api, "--permission-mode", "bypassPermissions")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout == "I look first.\nIt is\nempty.\n"
+        assert f"({api.last.tokens:,} of " in done.stderr
+        assert api.last.contains(os.fspath(project))
+    (piece,) = (tmp_path / "runs").glob("*/archives/*_transcript.jsonl")
+    assert piece.stat().st_mode & 0o777 == 0o600
+    assert "I look first." in piece.read_text()
+
+
+def test_the_prompt_from_standard_input(run):
+    with ScriptedMessagesAPI(["Fine."]) as api:
+        done = run(api, prompt="-", stdin="Words from\na pipe.\n")
+        assert done.returncode == 0, done.stderr
+        assert api.last.contains("Words from\na pipe.")
+
+
+def test_for_machines(run):
+    with ScriptedMessagesAPI(["All well."]) as api:
+        done = run(api, "--json", "--model", "claude-haiku-4-5")
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert api.last.model.startswith("claude-haiku-4-5")
+        assert set(result) == {
+            *("ok", "result", "error", "session_id", "num_turns", "total_cost_usd", "duration_ms"),
+            *("context", "compactions", "archive"),
+        }
+        assert result["ok"] is True
+        assert result["result"] == "All well."
+        assert result["error"] is None
+        assert result["context"]["tokens"] == api.last.tokens
+        assert result["context"]["exact"] is True
+        assert os.path.isdir(result["archive"])
+
+
+def test_a_session_goes_on(run):
+    with ScriptedMessagesAPI(["Noted.", "It was 41."]) as api:
+        first = json.loads(run(api, "--json", prompt="Remember 41.").stdout)
+        done = run(api, "--resume", first["session_id"], prompt="Which?")
+        assert done.stdout == "It was 41.\n"
+        assert api.last.contains("Remember 41.")
+
+
+def refused(_request):
+    return api_error(400, "this will not do", retry=False)
+
+
+def test_an_error_is_exit_status_1(run):
+    with ScriptedMessagesAPI(refused) as api:
+        done = run(api)
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert "this will not do" in done.stderr.splitlines()[-1]
+        assert done.stderr.splitlines()[-1].startswith("mala-context: the run ended with an error: ")
+
+
+def test_an_error_for_machines(run):
+    with ScriptedMessagesAPI(refused) as api:
+        done = run(api, "--json")
+        assert done.returncode == 1
+        result = json.loads(done.stdout)
+        assert result["ok"] is False
+        assert "this will not do" in result["error"]
+
+
+def test_no_login_is_said(tmp_path, project):
+    with ScriptedMessagesAPI() as api:
+        env = {**os.environ, **api.env(tmp_path / "home"), "MALA_RUNS_DIR": os.fspath(tmp_path / "runs")}
+        env["ANTHROPIC_API_KEY"] = ""
+        done = subprocess.run([*RUN, "hello"], cwd=project, env=env, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 3, done.stderr
+        assert done.stdout == ""
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("mala-context: Claude Code has no login or key that works; run `claude` and log in")
+        assert api.requests == []
+
+
+def test_a_session_that_is_not_there(run):
+    with ScriptedMessagesAPI() as api:
+        done = run(api, "--resume", "11111111-2222-3333-4444-555555555555")
+        assert done.returncode in {1, 3}
+        assert done.stderr.splitlines()[-1].startswith("mala-context: ")
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "Missing argument 'PROMPT'"),
+        (["  "], "it is empty"),
+        (["hello", "--cwd", "not/there"], "does not exist"),
+        (["hello", "--permission-mode", "never"], "is not one of"),
+        (["hello", "--modle", "x"], "--model"),
+    ],
+)
+def test_wrong_usage(args, words):
+    done = subprocess.run([*RUN, *args], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
