@@ -1,0 +1,38 @@
+"""An agent that was there before, with a client and hooks of its own: two lines are added, and marked.
+
+Needs a Claude Code login or `ANTHROPIC_API_KEY`. `ANTHROPIC_BASE_URL` points it at another server, a scripted one say.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher
+
+from mala_context import instrument
+
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+
+
+async def count_tools(_hook_input: Any, _tool_use_id: str | None, _context: Any) -> dict[str, Any]:
+    """Stand for whatever hooks the agent has; they stay, and come first."""
+    print("a tool is about to run")
+    return {}
+
+
+async def main() -> None:
+    """Send two prompts through the agent's own client."""
+    options = ClaudeAgentOptions(
+        permission_mode="plan",
+        hooks={"PreToolUse": [HookMatcher(hooks=[count_tools])]},
+    )
+    runtime = instrument(options)  # added: a copy of the options, with tracking and archive
+    async with runtime, ClaudeSDKClient(runtime.options) as client:
+        for prompt in ("Remember the number 41.", "Which number was it?"):
+            await client.query(prompt)
+            async for message in runtime.processor.stream(client.receive_response()):  # added: the stream, unchanged
+                if result := getattr(message, "result", None):
+                    print(result)
+
+
+asyncio.run(main())
