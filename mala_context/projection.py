@@ -49,17 +49,17 @@ class Family(NamedTuple):
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
-    "classic": Family(0.25, 0.6, 0.6, 0.2, 0.9, 0.9),
-    "dense": Family(0.32, 0.8, 0.75, 0.25, 0.9, 1.0),
+    "classic": Family(0.311, 0.795, 0.68, 0.19, 1.296, 0.3),
+    "dense": Family(0.311, 0.714, 1.561, 0.127, 1.181, 1.341),
 }
 """Coefficients by family of models."""
 
 UNITS: Final[Mapping[str, float]] = {
     "request": 15,
-    "result": 5,
-    "image": 1_000,
+    "result": 20,
+    "image": 1_500,
     "document": 3_000,
-    "tool_reference": 1_200,
+    "tool_reference": 1_190,
     "attachment": 14,
 }
 """Tokens that a thing costs besides its text; the one before the colon counts where the whole name is not here."""
