@@ -95,6 +95,13 @@ class ContextSnapshot(NamedTuple):
         return self.interval.projected(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.parts)
 
     @property
+    def projected_by_table(self) -> int | None:
+        """What `projected` would be had the session taught nothing; it follows from the last rows alone."""
+        if self.tokens is None:
+            return None
+        return self._interval.by_table(self.tokens, self.output_tokens or 0, cut=self._cut, parts=self._parts)
+
+    @property
     def cli_estimate(self) -> int | None:
         """What the CLI compares with its threshold and records as preTokens: chars/4 on top of the last request."""
         if self.tokens is None:

@@ -112,9 +112,13 @@ class ContextTracker:
         """States of the subagents, by the same keys as `agents`."""
         return self._roster.subagents
 
-    def state_of(self, event: Response | Appended) -> AgentState:
+    def state_of(self, event: Response | Appended | Compaction) -> AgentState:
         """Return the state of the agent that an event is about; right after the event was taken."""
         return self._roster.owner(event)
+
+    def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
+        """Return what every formula says of an agent, by its state."""
+        return {name: self._estimate(agent, name) for name in ESTIMATORS}
 
     def window_of(self, model: str | None) -> Window:
         """Return the window of a model, by all that is known now."""

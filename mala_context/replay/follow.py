@@ -169,7 +169,7 @@ class Follower:
             event.pre_tokens if isinstance(event, Compaction) else None,
             event.post_tokens if isinstance(event, Compaction) else None,
             None if before is None else before.cli_estimate,
-            None if before is None else before.projected,
+            None if before is None else before.projected_by_table,
             missing,
             event.uuid,
         )
