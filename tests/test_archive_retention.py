@@ -1,6 +1,7 @@
 """Which sessions may go."""
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -176,3 +177,13 @@ def test_an_interrupted_removal_leaves_a_beginning(archive, monkeypatch):
         archive.prune(days=30, dry_run=False, projects_dirs=[])
     monkeypatch.undo()
     assert cat(archive, "old") == rows(0, 1)
+
+
+def test_find_removes_idle_sessions_whole_and_leaves_those_at_work(archive, tmp_path):
+    """The first piece of a session at work is as old as that of an idle one; archiving made it young."""
+    set_age(archive, 8, time.time_ns())
+    (tmp_path / "new.jsonl").write_bytes(rows(0, 4))
+    archive.archive(tmp_path / "new.jsonl", "new", trigger="auto")
+    subprocess.run(["find", archive.location, "-mtime", "+7", "-delete"], check=True)
+    assert {each.session_id for each in archive.sessions()} == {"new"}
+    assert cat(archive, "new") == rows(0, 4)

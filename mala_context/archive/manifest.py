@@ -78,9 +78,12 @@ def dump(rows: Iterable[Row]) -> bytes:
     return "".join(json.dumps(row, separators=(",", ":"), default=str) + "\n" for row in rows).encode("ascii")
 
 
-def new_row(kind: str, microseconds: int, **fields: Any) -> dict[str, Any]:
-    """Return a row of our version with its time (UTC, ISO 8601); fields that are `None` are left out."""
-    when = layout.stamp(microseconds)
+def new_row(kind: str, moment: int | str, **fields: Any) -> dict[str, Any]:
+    """Return a row of our version with its time (UTC, ISO 8601); fields that are `None` are left out.
+
+    `moment` is in microseconds since 1970, or the stamp of a name.
+    """
+    when = moment if isinstance(moment, str) else layout.stamp(moment)
     time = f"{when[:4]}-{when[4:6]}-{when[6:11]}:{when[11:13]}:{when[13:]}"
     return {
         "v": VERSION,

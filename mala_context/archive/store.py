@@ -156,7 +156,7 @@ class TranscriptArchive:
                 except _changing() as error:
                     if attempt == 2 or error.reason != "changing":
                         raise
-        if trigger in PRECOMPACT_TRIGGERS and subagent is None:
+        if trigger in PRECOMPACT_TRIGGERS and subagent is None and agent in {None, "main"}:
             self._attempts.add(sid)
         self._check_size()
         return result
@@ -374,9 +374,10 @@ class TranscriptArchive:
         `outcome` are the keywords of `record_outcome`. Raises like `archive`.
         """
         sid = layout.check_session_id(session_id)
+        outcome = {"agent": "main", **outcome}
         ran = hook_ran
         if ran is None:
-            ran = sid in self._attempts or self.manifest(sid).open_piece() is not None
+            ran = sid in self._attempts or self.manifest(sid).open_piece("main") is not None
         if ran:
             self.record_outcome(sid, "compacted", **outcome)
             return None
