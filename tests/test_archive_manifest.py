@@ -1,6 +1,6 @@
 """Rows, and what files and rows say together."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mala_context.archive import layout
@@ -8,9 +8,9 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.records import StoredFile
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
 )
 
 
@@ -26,7 +26,8 @@ def read(*rows):
     return manifests.parse(manifests.dump(rows))
 
 
-@given(st.lists(st.dictionaries(st.text(), JSON)))
+@settings(max_examples=40)
+@given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=4), max_size=5))
 def test_rows_come_back_as_they_were(rows):
     data = manifests.dump(rows)
     assert data.count(b"\n") == len(rows)
@@ -41,7 +42,8 @@ def test_any_bytes_are_read_and_none_is_lost_silently(data):
     assert len(manifest.rows) + len(manifest.unreadable) == len(lines)
 
 
-@given(st.lists(st.dictionaries(st.text(), JSON), min_size=1), st.data())
+@settings(max_examples=40)
+@given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=4), min_size=1, max_size=5), st.data())
 def test_a_cut_manifest_loses_its_last_row_only(rows, data):
     whole = manifests.dump(rows)
     last = len(manifests.dump(rows[-1:]))
