@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.archive.hook import archive_from_hook
 from mala_context.archive.store import TranscriptArchive
 from mala_context.config import ArchiveConfig
-from mala_context.errors import ArchiveError, TranscriptError
+from mala_context.errors import ArchiveError, ArchiveUnavailableError, TranscriptError
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
@@ -83,7 +83,7 @@ class Archivist:
         key = _key(hook_input)
         if key is not None:
             self._compacting[key] = {"trigger": hook_input.get("trigger")}
-        job = self._worker.submit(lambda: archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs))
+        job = self._worker.submit(lambda: self._keep(archive, hook_input))
         if self._overdue is not None and not self._overdue.done():
             log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
             return
@@ -94,6 +94,16 @@ class Archivist:
             log.error(  # noqa: TRY400 - the trace says no more
                 "PreCompact: the archive takes longer than %g s; it goes on, and so does the agent", ANSWER_SECONDS
             )
+
+    def _keep(self, archive: TranscriptArchive, hook_input: Mapping[str, Any]) -> None:
+        """Archive for a hook; that there is no place for archives is said once and not at each compaction."""
+        try:
+            archive.store(create=True)
+        except ArchiveUnavailableError as error:
+            self._warn(error)
+            return
+        self._unavailable = False
+        archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs)
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
@@ -258,7 +268,7 @@ class Archivist:
 
     def _warn(self, error: ArchiveError) -> None:
         """Say once that there is no place for archives, and everything else each time."""
-        if type(error).__name__ == "ArchiveUnavailableError":
+        if isinstance(error, ArchiveUnavailableError):
             if self._unavailable:
                 return
             self._unavailable = True
