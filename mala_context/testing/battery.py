@@ -290,5 +290,5 @@ def check_store(new: NewStore) -> None:
     for check in STORE_CHECKS:
         try:
             check(new)
-        except AssertionError as error:
-            raise AssertionError(f"{check.__name__}: {error}") from error
+        except Exception as error:
+            raise AssertionError(f"{check.__name__}: {error!r}") from error
