@@ -6,8 +6,8 @@ Parametrise a test with `STORE_CHECKS`; each check is called with a function tha
     def test_contract(check, tmp_path):
         check(lambda: MyStore(tmp_path / uuid4().hex))
 
-A check returns nothing and raises `AssertionError` where the store breaks a promise of
-`mala_context.archive.interface`.
+A check returns nothing. It raises `AssertionError`, or what the store itself raised, where a promise of
+`mala_context.archive.interface` is broken.
 """
 
 # ruff: noqa: D401, S101  # asserting is what these checks are for, and their docstrings are the promises
