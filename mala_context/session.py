@@ -197,8 +197,11 @@ async def open_session(
                 failure = error
             tasks.cancel_scope.cancel()
     finally:
-        with anyio.move_on_after(_DISCONNECT_SECONDS, shield=True):
-            await client.disconnect()
+        try:
+            with anyio.move_on_after(_DISCONNECT_SECONDS, shield=True):
+                await client.disconnect()
+        except Exception as error:  # noqa: BLE001 - raised below, unless the body's own error comes first
+            failure = failure or error
         with anyio.CancelScope(shield=True):
             await close()
     if failure is not None:
