@@ -1,0 +1,438 @@
+"""One session over a client that says what a test wrote down; on asyncio and on trio."""
+
+import types
+
+import anyio
+import pytest
+from claude_agent_sdk import AssistantMessage, ResultMessage, TextBlock
+
+from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
+from mala_context.session import AgentSession, answers, open_session
+
+BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+
+
+def said(words):
+    return AssistantMessage(content=[TextBlock(text=words)], model="claude-sonnet-4-5")
+
+
+def result(*uuids, **fields):
+    usage = {"input_tokens": 900, "output_tokens": 0}
+    return ResultMessage(
+        subtype="success",
+        duration_ms=1,
+        duration_api_ms=1,
+        is_error=False,
+        num_turns=1,
+        session_id="s1",
+        usage=fields.pop("usage", usage),
+        user_message_uuids=list(uuids) or None,
+        **fields,
+    )
+
+
+NOTIFIED = {"kind": "task-notification"}
+
+
+class Client:
+    """Stands in for the SDK's client: `answer(prompt, uuid)` gives the messages that a prompt causes.
+
+    An exception among the messages is raised where they are read, and `END` ends them.
+    """
+
+    END = object()
+
+    def __init__(self, answer=lambda prompt, uuid: [said(prompt), result(uuid)], **failing):
+        self.answer = answer
+        self.failing = failing
+        self.done = []
+        self.prompts = []
+        self._sending, self._receiving = anyio.create_memory_object_stream(1000)
+
+    async def _do(self, step):
+        await anyio.lowlevel.checkpoint()
+        self.done.append(step)
+        if step in self.failing:
+            raise self.failing[step]
+
+    async def connect(self):
+        await self._do("connect")
+
+    async def disconnect(self):
+        await self._do("disconnect")
+
+    async def query(self, prompts):
+        await self._do("query")
+        async for message in prompts:
+            self.prompts.append(message)
+            self.put(*self.answer(message["message"]["content"], message["uuid"]))
+
+    def put(self, *messages):
+        for message in messages:
+            self._sending.send_nowait(message)
+
+    async def receive_messages(self):
+        async for message in self._receiving:
+            if message is self.END:
+                return
+            if isinstance(message, Exception):
+                raise message
+            yield message
+
+    async def close(self):
+        self.done.append("close")
+        self._sending.close()
+        self._receiving.close()
+
+
+def run(backend, test, client=None, processor=None):
+    """Run `test(session, client)` inside a session; whatever happens, the client is disconnected and then closed."""
+
+    async def main():
+        nonlocal client
+        client = client() if client is not None else Client()
+        async with open_session(client, processor or MessageStreamProcessor(), client.close) as session:
+            assert isinstance(session, AgentSession)
+            return await test(session, client)
+
+    try:
+        return anyio.run(main, backend=backend)
+    finally:
+        assert client.done[-2:] == ["disconnect", "close"]
+
+
+async def everything(messages):
+    return [message async for message in messages]
+
+
+async def collect(messages, seen):
+    """Append messages to `seen`, which keeps what came before an error."""
+    async for message in messages:
+        seen.append(message)
+
+
+def words(messages):
+    return [
+        message.content[0].text if isinstance(message, AssistantMessage) else type(message).__name__
+        for message in messages
+    ]
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "right"),
+    [
+        (said("x"), False),
+        (result("mine"), True),
+        (result("other"), False),
+        (result("other", "mine"), True),
+        (result(*(str(n) for n in range(64))), True),
+        (result(*(str(n) for n in range(63))), False),
+        (result(user_message_uuid="mine"), True),
+        (result(user_message_uuid="other"), False),
+        (result(), True),
+        (result(origin=NOTIFIED), False),
+        (result(origin={"kind": "human"}), True),
+        (result(origin={}), True),
+        (result("mine", origin=NOTIFIED), True),
+        (types.SimpleNamespace(user_message_uuids=["mine"]), False),
+    ],
+)
+def test_which_result_answers_a_prompt(message, right):
+    assert answers(message, "mine") is right
+
+
+@BACKENDS
+def test_a_prompt_is_sent_with_a_uuid_and_ends_with_its_result(backend):
+    async def test(session, client):
+        first = await everything(session.send("one"))
+        second = await everything(session.send([{"type": "text", "text": "two"}]))
+        return first, second, client.prompts
+
+    first, second, prompts = run(
+        backend, test, lambda: Client(lambda prompt, uuid: [said(str(prompt)), result(uuid), said("late")])
+    )
+    assert words(first) == ["one", "ResultMessage"]
+    assert words(second) == ["late", "[{'type': 'text', 'text': 'two'}]", "ResultMessage"]
+    assert [prompt["type"] for prompt in prompts] == ["user", "user"]
+    assert [prompt["parent_tool_use_id"] for prompt in prompts] == [None, None]
+    assert prompts[0]["message"] == {"role": "user", "content": "one"}
+    assert prompts[1]["message"] == {"role": "user", "content": [{"type": "text", "text": "two"}]}
+    assert prompts[0]["uuid"] != prompts[1]["uuid"]
+
+
+@BACKENDS
+def test_a_turn_that_nobody_asked_for_is_passed_on_and_not_taken_for_the_answer(backend):
+    def answer(prompt, uuid):
+        return [said("background"), result(origin=NOTIFIED), result("of another prompt"), said("mine"), result(uuid)]
+
+    messages = run(backend, lambda session, _: everything(session.send("go")), lambda: Client(answer))
+    assert words(messages) == ["background", "ResultMessage", "ResultMessage", "mine", "ResultMessage"]
+
+
+@BACKENDS
+def test_messages_come_without_a_prompt_until_the_cli_ends(backend):
+    async def test(session, client):
+        client.put(said("a"), result(origin=NOTIFIED), said("b"), client.END)
+        messages = session.receive()
+        received = await everything(messages)
+        assert await everything(messages) == []
+        return received
+
+    assert words(run(backend, test)) == ["a", "ResultMessage", "b"]
+
+
+@BACKENDS
+def test_a_cli_that_ends_before_the_answer_ends_the_messages(backend):
+    messages = run(
+        backend,
+        lambda session, _: everything(session.send("go")),
+        lambda: Client(lambda prompt, uuid: [said("half"), Client.END]),
+    )
+    assert words(messages) == ["half"]
+
+
+@BACKENDS
+def test_messages_are_read_while_nobody_asks_for_them(backend):
+    processor = MessageStreamProcessor()
+
+    async def test(session, client):
+        client.put(*(said(str(number)) for number in range(500)))
+        while processor.messages_seen < 500:
+            await anyio.lowlevel.checkpoint()
+        client.put(client.END)
+        return len(await everything(session.receive()))
+
+    assert run(backend, test, processor=processor) == 500
+
+
+# -- leaving and taking over -------------------------------------------------------------------------------------------
+
+
+@BACKENDS
+def test_a_caller_who_leaves_early_loses_nothing(backend):
+    async def test(session, client):
+        async for message in session.send("one"):
+            assert words([message]) == ["one"]
+            break
+        return await everything(session.send("two"))
+
+    assert words(run(backend, test)) == ["ResultMessage", "two", "ResultMessage"]
+
+
+@BACKENDS
+def test_going_on_with_an_older_one_is_an_error(backend):
+    async def test(session, client):
+        older = session.send("one")
+        await anext(older)
+        newer = session.send("two")
+        await anext(newer)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a later"):
+                await anext(older)
+        return await everything(newer)
+
+    assert words(run(backend, test)) == ["two", "ResultMessage"]
+
+
+@BACKENDS
+def test_an_older_one_that_waits_is_told_that_another_took_over(backend):
+    async def test(session, client):
+        told = anyio.Event()
+
+        async def wait():
+            with pytest.raises(RuntimeError, match="a later"):
+                await anext(session.receive())
+            told.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            messages = await everything(session.send("one"))
+            await told.wait()
+        return messages
+
+    assert words(run(backend, test)) == ["one", "ResultMessage"]
+
+
+@BACKENDS
+def test_a_prompt_goes_out_when_its_first_message_is_asked_for(backend):
+    async def test(session, client):
+        messages = session.send("one")
+        assert client.prompts == []
+        await anext(messages)
+        assert len(client.prompts) == 1
+
+    run(backend, test)
+
+
+@BACKENDS
+def test_a_wait_that_is_given_up_can_be_taken_up(backend):
+    async def test(session, client):
+        messages = session.send("one")
+        with anyio.move_on_after(0.01):
+            await anext(messages)
+        client.put(said("late"), result(client.prompts[0]["uuid"]))
+        return await everything(messages), len(client.prompts)
+
+    messages, prompts = run(backend, test, lambda: Client(lambda prompt, uuid: []))
+    assert (words(messages), prompts) == (["late", "ResultMessage"], 1)
+
+
+# -- pressure ----------------------------------------------------------------------------------------------------------
+
+
+def pressed():
+    tracker = ContextTracker(estimator="cumulative", window=1000)
+    return MessageStreamProcessor(tracker, restart_at=0.5)
+
+
+@BACKENDS
+def test_pressure_is_raised_behind_the_answer(backend):
+    seen = []
+
+    async def test(session, client):
+        with pytest.raises(ContextPressureError) as caught:
+            await collect(session.send("one"), seen)
+        assert caught.value.pressure_ratio == 0.9
+
+    run(backend, test, processor=pressed())
+    assert words(seen) == ["one", "ResultMessage"]
+
+
+@BACKENDS
+def test_pressure_waits_for_a_caller_who_left_at_the_answer(backend):
+    async def test(session, client):
+        async for message in session.send("one"):
+            if isinstance(message, ResultMessage):
+                break
+        messages = session.send("two")
+        with pytest.raises(ContextPressureError):
+            await anext(messages)
+        client.put(said("more"))
+        return await anext(messages)
+
+    def answer(prompt, uuid):
+        return [said("one"), result(uuid)] if prompt == "one" else []
+
+    assert words([run(backend, test, lambda: Client(answer), pressed())]) == ["more"]
+
+
+@BACKENDS
+def test_pressure_of_a_background_turn_is_raised_in_its_place_and_once(backend):
+    seen = []
+
+    async def test(session, client):
+        messages = session.send("one")
+        with pytest.raises(ContextPressureError):
+            await collect(messages, seen)
+        return await everything(messages)
+
+    def answer(prompt, uuid):
+        return [result(origin=NOTIFIED), said("mine"), result(uuid, usage=None)]
+
+    processor = pressed()
+    processor.tracker.session_id = "s1"
+    rest = run(backend, test, lambda: Client(answer), processor)
+    assert words(seen) == ["ResultMessage"]
+    assert words(rest) == ["mine", "ResultMessage"]
+
+
+# -- errors and endings ------------------------------------------------------------------------------------------------
+
+
+@BACKENDS
+def test_what_the_sdk_raises_reaches_whoever_reads_behind_the_messages_before_it(backend):
+    seen = []
+
+    async def test(session, client):
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="gone"):
+                await collect(session.receive(), seen)
+
+    def client():
+        made = Client()
+        made.put(said("a"), ConnectionError("gone"))
+        return made
+
+    run(backend, test, client)
+    assert words(seen) == ["a"]
+
+
+@BACKENDS
+def test_a_prompt_that_cannot_be_sent(backend):
+    async def test(session, client):
+        messages = session.send("one")
+        with pytest.raises(OSError, match="pipe"):
+            await anext(messages)
+        assert await everything(messages) == []
+
+    run(backend, test, lambda: Client(query=OSError("pipe")))
+
+
+@BACKENDS
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt("mine")])
+def test_an_error_of_the_body_comes_out_as_itself(backend, error):
+    async def test(session, client):
+        raise error
+
+    with pytest.raises(type(error), match="mine"):
+        run(backend, test)
+
+
+@BACKENDS
+def test_a_client_that_cannot_connect_is_disconnected_all_the_same(backend):
+    async def test(session, client):
+        raise AssertionError("there is no session")
+
+    with pytest.raises(OSError, match="no CLI"):
+        run(backend, test, lambda: Client(connect=OSError("no CLI")))
+
+
+@BACKENDS
+def test_a_body_that_is_cancelled_still_disconnects_and_closes(backend):
+    made = []
+
+    async def main():
+        client = Client()
+        made.append(client)
+        with anyio.move_on_after(0.01) as scope:
+            async with open_session(client, MessageStreamProcessor(), client.close) as session:
+                await anext(session.receive())
+        assert scope.cancelled_caught
+
+    anyio.run(main, backend=backend)
+    assert made[0].done == ["connect", "disconnect", "close"]
+
+
+@BACKENDS
+def test_it_closes_even_where_disconnecting_fails(backend):
+    async def test(session, client):
+        return await everything(session.send("one"))
+
+    with pytest.raises(OSError, match="still"):
+        run(backend, test, lambda: Client(disconnect=OSError("still")))
+
+
+@BACKENDS
+def test_the_bodys_own_error_comes_before_one_of_disconnecting(backend):
+    async def test(session, client):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        run(backend, test, lambda: Client(disconnect=OSError("still")))
+
+
+@BACKENDS
+def test_the_context_is_the_trackers(backend):
+    processor = MessageStreamProcessor()
+
+    async def test(session, client):
+        await everything(session.send("one"))
+        return session.context
+
+    snapshot = run(backend, test, processor=processor)
+    assert snapshot == processor.tracker.snapshot()
+    assert snapshot.session_id == "s1"
