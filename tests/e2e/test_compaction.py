@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 
+import anyio
 import pytest
 from claude_agent_sdk import HookMatcher
 
@@ -216,3 +217,41 @@ async def test_compactions_of_two_clients_at_once(agent, mala_home):
         watch.check(2)
         assert outcomes(runtime.archive, session_id) == [("manual", "compacted", 0)]
         check_whole(runtime.archive, mala_home, session_id)
+
+
+def test_a_compaction_on_trio(agent, mala_home, mala_runs):
+    runtime, watch = agent([prose(9_000), "After.", "Anew."], compactions=[SUMMARY], chars_per_token=3.2)
+
+    async def main():
+        async with runtime.session() as session:
+            for prompt in ("one", "/compact", "two"):
+                await turn(session, prompt)
+            first = session.context.session_id
+            await turn(session, "/clear")
+            await turn(session, "three")
+            return first, session.context.session_id
+
+    first, second = anyio.run(main, backend="trio")
+    watch.check(3)
+    watch.check_estimate()
+    assert triggers(runtime.archive, first)[:2] == ["manual", "session_end"]
+    assert outcomes(runtime.archive, first) == [("manual", "compacted", 0)]
+    for session_id in (first, second):
+        check_whole(runtime.archive, mala_home, session_id)
+    check_private(mala_runs)
+
+
+async def test_the_estimate_counts_where_the_prompt_was_long(agent):
+    """The first request's prompt is no part of what every request holds."""
+    runtime, watch = agent([prose(3_000), "After."], compactions=[SUMMARY], chars_per_token=3.0)
+    await play(runtime, prose(60_000), "/compact", "go on")
+    watch.check(2)
+    watch.check_estimate()
+    assert runtime.tracker.snapshot().compaction_helped is True
+
+
+async def test_a_compaction_that_does_not_help_is_marked(agent):
+    runtime, watch = agent(["One.", "After."], compactions=[summary(prose(30_000))])
+    await play(runtime, "one", "/compact", "go on")
+    watch.check(2)
+    assert runtime.tracker.snapshot().compaction_helped is False
