@@ -191,6 +191,19 @@ class Interval:
         answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
         return round(base + answer + appended + UNITS["request"])
 
+    def by_table(self, base: int, output: int, *, cut: bool, parts: int) -> int:
+        """Return what `projected` would say had the session taught nothing: the interval alone decides."""
+        self._measure(parts)
+        response = appended = 0.0
+        for (kind, _), found in zip(self._parts, self._measured[:parts], strict=False):
+            tokens = sum(text_tokens(piece, self._family) + unit_tokens(piece.unit) for piece in found)
+            if kind == "response":
+                response += tokens
+            else:
+                appended += tokens
+        answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
+        return round(base + answer + appended + UNITS["request"])
+
     def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
         """Return what the CLI counts, in tokens: chars/4 on top of the last request."""
         self._measure(parts)

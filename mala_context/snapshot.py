@@ -99,7 +99,7 @@ class ContextSnapshot(NamedTuple):
         """What `projected` would be had the session taught nothing; it follows from the last rows alone."""
         if self.tokens is None:
             return None
-        return self._interval.by_table(self.tokens, self.output_tokens or 0, cut=self._cut, parts=self._parts)
+        return self.interval.by_table(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.parts)
 
     @property
     def cli_estimate(self) -> int | None:
