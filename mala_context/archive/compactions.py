@@ -55,14 +55,14 @@ class Cut:
 
 def compactions(found: Iterable[Row]) -> Iterator[Compaction]:
     """Yield the compactions among a transcript's rows."""
-    counter = _Counter()
+    counter = Counter()
     for row in found:
         compaction = counter.see(row)
         if compaction is not None:
             yield compaction
 
 
-class _Counter:
+class Counter:
     """Numbers compactions as rows pass by."""
 
     def __init__(self) -> None:
@@ -71,6 +71,7 @@ class _Counter:
         self._open = False
 
     def see(self, row: Row) -> Compaction | None:
+        """Return the compaction that begins with a row, `None` for any other row."""
         data = row.data
         if _BOUNDARY not in data and _SUMMARY not in data:
             if _ASSISTANT in data:
@@ -126,7 +127,7 @@ def cut_before(found: Iterable[Row], at: int | None = None, before: datetime | N
     `None` where there are fewer compactions than `at`. A transcript without any is not cut by default, nor is one
     that had ended by that time.
     """
-    counter = _Counter()
+    counter = Counter()
     last: Compaction | None = None
     count = 0
     for row in found:

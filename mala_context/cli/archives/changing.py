@@ -1,0 +1,244 @@
+"""`restore`, `prune`, `catch-up`, `pack`, `export`, `import`: commands that write.
+
+Those that remove something only say what they would do until they are told `--yes`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from mala_context.archive.export import export as export_transcript
+from mala_context.archive.importing import import_copies
+from mala_context.archive.log import size_text
+from mala_context.archive.restore import restore as restore_session
+from mala_context.cli.archives.common import (
+    CHECK_FAILED,
+    Meter,
+    fields_of,
+    find_session,
+    json_option,
+    open_archive,
+    place_options,
+    printable,
+    repository,
+    say_json,
+)
+from mala_context.errors import ArchiveUnavailableError
+
+if TYPE_CHECKING:
+    from mala_context.archive.store import TranscriptArchive
+
+yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
+
+
+@click.command()
+@click.argument("session")
+@place_options
+@click.option("--at", type=click.IntRange(min=1), help="Just before the N-th compaction, from 1; else the last one.")
+@click.option("--before", help="As it was at a time (2026-11-28T09:30).")
+@click.option("--chain", type=click.IntRange(min=1), help="Read this chain of the archive, not the transcript.")
+@click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="Where it is to be resumed.")
+@click.option("--projects-dir", type=click.Path(file_okay=False), help="The CLI's projects directory.")
+@json_option
+def restore(
+    session: str,
+    repo: str | None,
+    directory: str | None,
+    at: int | None,
+    before: str | None,
+    chain: int | None,
+    cwd: str | None,
+    projects_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Undo a compaction: make a new session of what this one held before it.
+
+    The old session is not touched. Prints the command that opens the new one, and which files that it names are
+    missing.
+    """
+    archive, session_id = find_session(repo, directory, session)
+    result = restore_session(archive, session_id, at=at, before=before, chain=chain, cwd=cwd, projects=projects_dir)
+    if as_json:
+        say_json(fields_of(result, command=result.command))
+        return
+    what = "whole" if before is None else f"as it was at {before}"
+    if result.compaction is not None:
+        tokens = result.compaction.tokens_before
+        what = f"as it was before compaction {result.compaction.number}" + (f" ({tokens:,} tokens)" if tokens else "")
+    click.echo(f"Restored {session_id} {printable(what)}, {result.rows} rows, from the {result.read_from}.")
+    for path in result.put_back:
+        click.echo(f"put back: {printable(path)}")
+    for path in result.missing:
+        click.echo(f"missing:  {printable(path)}")
+    if result.cwd is not None and not os.path.isdir(result.cwd):
+        click.echo(f"missing:  {printable(result.cwd)} (its working directory; --cwd names another)")
+    click.echo(printable(result.command))
+
+
+@click.command()
+@click.argument("sessions", nargs=-1)
+@place_options
+@click.option("--days", type=click.FloatRange(min=0), help="Sessions whose newest file is older.")
+@click.option("--bytes", "size", help="The oldest sessions, until the archive takes no more than this (5GB).")
+@click.option("--sessions", "count", type=click.IntRange(min=0), help="The oldest sessions, until so many are left.")
+@yes_option
+@json_option
+def prune(
+    sessions: tuple[str, ...],
+    repo: str | None,
+    directory: str | None,
+    days: float | None,
+    size: str | None,
+    count: int | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Remove archived sessions, whole: those past a limit, and those named.
+
+    Without --yes it is a dry run. A session whose transcript is gone is the only copy: it goes only if it is named.
+    """
+    if not sessions and days is None and size is None and count is None:
+        raise click.UsageError("give a limit (--days, --bytes, --sessions) or name sessions")
+    if sessions:
+        named = [find_session(repo, directory, each) for each in sessions]
+        archive = named[0][0]
+        if any(each.location != archive.location for each, _ in named):
+            raise click.UsageError("these sessions are in several archives: name one with --repo or --dir")
+        ids = [session_id for _, session_id in named]
+    else:
+        archive, ids = open_archive(repo, directory), []
+    result = archive.prune(days=days, bytes=size, sessions=count, session_ids=ids, dry_run=not yes)
+    if as_json:
+        say_json(fields_of(result))
+        return
+    for session_id in result.removed:
+        click.echo(f"{'removed' if yes else 'would remove'} {session_id}")
+    for session_id in result.only_copies:
+        click.echo(f"kept {session_id}: its transcript is gone, this is the only copy; name it to remove it")
+    for session_id in result.busy:
+        click.echo(f"kept {session_id}: it is being written to")
+    tail = "" if yes else " (dry run; --yes does it)"
+    click.echo(f"{len(result.removed)} sessions, {size_text(result.freed)}{tail}")
+
+
+@click.command("catch-up")
+@place_options
+@json_option
+def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
+    """Archive what no hook archived: the rest of sessions that ended.
+
+    Follows `mala.yaml` of the repository: mode, compression and what to keep.
+    """
+    archive = open_archive(None, directory) if directory is not None and repo is None else _configured(repo, directory)
+    results = archive.catch_up()
+    new = [each for each in results if each.archived]
+    if as_json:
+        say_json([fields_of(each, archived=each.archived) for each in results])
+        return
+    for each in new:
+        click.echo(f"{each.session_id}: {size_text(each.bytes)} to {printable(each.path)}")
+    click.echo(f"{len(new)} of {len(results)} transcripts had something new")
+
+
+def _configured(repo: str | None, directory: str | None) -> TranscriptArchive:
+    from mala_context.archivist import Archivist
+    from mala_context.config import load_config
+
+    if directory is not None:
+        raise click.UsageError("--repo and --dir exclude each other")
+    path = repo if repo is not None else repository()
+    archive = Archivist.for_repo(path, load_config(path).archive).archive
+    if archive is None:
+        raise ArchiveUnavailableError(f"mala.yaml of {path} switches the archive off")
+    return archive
+
+
+@click.command()
+@click.argument("sessions", nargs=-1)
+@place_options
+@json_option
+def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_json: bool) -> None:
+    """Pack pieces with zstd, each one verified before the plain one goes.
+
+    `zstd -dcf SESSION_*` of the packed pieces is the transcript. Needs the extra `zstd`.
+    """
+    if sessions:
+        saved = 0
+        for each in sessions:
+            archive, session_id = find_session(repo, directory, each)
+            saved += archive.pack([session_id])
+    else:
+        saved = open_archive(repo, directory).pack()
+    if as_json:
+        say_json({"saved": saved})
+    else:
+        click.echo(f"{size_text(saved)} saved")
+
+
+@click.command()
+@click.argument("session")
+@click.argument("file", type=click.Path(dir_okay=False))
+@place_options
+@click.option("--agent", help="A subagent's own transcript, by its id.")
+@click.option("--chain", type=click.IntRange(min=1), help="A chain by its number; else the newest.")
+@click.option("--redact", is_flag=True, help="Mask secrets in the file; read in the documentation what is not found.")
+@json_option
+def export(
+    session: str,
+    file: str,
+    repo: str | None,
+    directory: str | None,
+    agent: str | None,
+    chain: int | None,
+    redact: bool,
+    as_json: bool,
+) -> None:
+    """Write a transcript to one new file that nobody else can read (0600).
+
+    Never replaces a file, and leaves none half-written.
+    """
+    archive, session_id = find_session(repo, directory, session)
+    with Meter("written") as meter:
+        result = export_transcript(
+            archive, session_id, file, redact=redact, subagent=agent, chain=chain, progress=meter
+        )
+    if as_json:
+        say_json(fields_of(result))
+        return
+    masked = "" if result.redacted is None else f", {result.redacted} secrets masked"
+    click.echo(f"{printable(result.path)}: {size_text(result.bytes)}{masked}")
+
+
+@click.command("import")
+@click.argument("paths", nargs=-1, type=click.Path())
+@place_options
+@click.option("--remove", is_flag=True, help="Remove each copy of which every byte was found in the archive.")
+@yes_option
+@json_option
+def import_(
+    paths: tuple[str, ...], repo: str | None, directory: str | None, remove: bool, yes: bool, as_json: bool
+) -> None:
+    """Take over full copies of transcripts that plain copy hooks made.
+
+    PATHS are files, and directories that hold them; by default the archive's own directory. With --remove it is a dry
+    run until you say --yes. Exit status 1 where a copy could not be taken over.
+    """
+    archive = open_archive(repo, directory)
+    dry = remove and not yes
+    with Meter("imported") as meter:
+        results = import_copies(archive, paths or (archive.location,), remove=remove, dry_run=dry, progress=meter)
+    if as_json:
+        say_json([fields_of(each) for each in results])
+    else:
+        for each in results:
+            note = "".join((", removed" if each.removed else "", f": {printable(each.reason)}" if each.reason else ""))
+            new = f" ({size_text(each.bytes)} new)" if each.bytes else ""
+            click.echo(f"{each.outcome}{new}{note}  {printable(each.path)}")
+        removed = sum(each.removed for each in results)
+        tail = " (dry run; --yes does it)" if dry else f", {removed} removed" if remove else ""
+        click.echo(f"{len(results)} copies, {sum(each.verified for each in results)} verified{tail}")
+    if any(each.outcome == "skipped" or (not dry and not each.verified) for each in results):
+        click.get_current_context().exit(CHECK_FAILED)

@@ -1,0 +1,191 @@
+"""What the commands on archives share: which archive, errors, progress, and text that is safe on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self, TypeVar
+
+import click
+
+from mala_context.archive import layout
+from mala_context.archive.log import size_text
+from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import CorruptArchiveError, MalaContextError, SessionNotFoundError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CHECK_FAILED: Final = 1
+UNUSABLE_INPUT: Final = 3
+PATIENCE: Final = 2.0
+"""Seconds after which a terminal is told how far we are."""
+_KEPT_CONTROLS = frozenset("\n\t")
+_JOINER = "\u200d"
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+class Group(click.Group):
+    """A group whose errors become one line on standard error and an exit status."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except CorruptArchiveError as error:
+            self._end(ctx, f"{error}; `mala-context archives verify` tells more", CHECK_FAILED)
+        except MalaContextError as error:
+            self._end(ctx, str(error), UNUSABLE_INPUT)
+        except OSError as error:
+            name = f"{error.filename}: " if error.filename else ""
+            self._end(ctx, f"{name}{error.strerror or error}", UNUSABLE_INPUT)
+        except ValueError as error:
+            raise click.UsageError(printable(str(error)), ctx) from error
+
+    def _end(self, ctx: click.Context, message: str, status: int) -> None:
+        click.echo(f"mala-context: {printable(message)}", err=True)
+        ctx.exit(status)
+
+
+def place_options(command: F) -> F:
+    """Give a command `--repo` and `--dir`."""
+    command = click.option(
+        "--dir", "directory", type=click.Path(file_okay=False), help="The archive in this directory."
+    )(command)
+    return click.option(
+        "--repo", type=click.Path(exists=True, file_okay=False), help="The archive of this repository."
+    )(command)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON for machines.")
+
+
+def open_archive(repo: str | None, directory: str | None) -> TranscriptArchive:
+    """Return the archive that the options name: by default that of the repository around the working directory."""
+    if directory is not None:
+        if repo is not None:
+            raise click.UsageError("--repo and --dir exclude each other")
+        return TranscriptArchive(directory)
+    return TranscriptArchive(repo_path=repo if repo is not None else repository())
+
+
+def repository() -> str:
+    """Return the nearest directory from here upwards that has an archive, else the working directory."""
+    here = os.path.realpath(os.getcwd())
+    each = here
+    while True:
+        if os.path.isdir(os.path.join(layout.repo_runs_dir(each), layout.ARCHIVES)):
+            return each
+        parent = os.path.dirname(each)
+        if parent == each:
+            return here
+        each = parent
+
+
+def all_archives() -> Iterator[tuple[str, TranscriptArchive]]:
+    """Yield the path of each repository that has an archive (its key where that is unknown), and the archive."""
+    runs = layout.runs_dir()
+    try:
+        keys = sorted(os.listdir(runs))
+    except FileNotFoundError:
+        return
+    for key in keys:
+        directory = os.path.join(runs, key, layout.ARCHIVES)
+        if os.path.isdir(directory) and not os.path.islink(directory):
+            yield layout.read_marker(os.path.join(runs, key)) or key, TranscriptArchive(directory)
+
+
+def find_session(repo: str | None, directory: str | None, session: str) -> tuple[TranscriptArchive, str]:
+    """Return the archive that holds a session and its whole id, from the first letters of it.
+
+    Raises `SessionNotFoundError`, `InvalidSessionIdError` and `click.UsageError` where several begin like that.
+    """
+    layout.check_session_id(session)
+    archive = open_archive(repo, directory)
+    found = _begin_with(archive, session)
+    if not found and repo is None and directory is None:
+        for _, other in all_archives():
+            more = _begin_with(other, session)
+            if more:
+                archive, found = other, found + more
+    if session in found:
+        found = [session]
+    if not found:
+        raise SessionNotFoundError(session, archive.location)
+    if len(found) > 1:
+        raise click.UsageError(f"{len(found)} sessions begin with {session}: {', '.join(found[:4])}")
+    return archive, found[0]
+
+
+def _begin_with(archive: TranscriptArchive, session: str) -> list[str]:
+    return [each.session_id for each in archive.sessions() if each.session_id.startswith(session)]
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    """Return text that does nothing to a terminal: control and direction characters are shown as escapes.
+
+    Newlines and tabs stay if `lines` says so.
+    """
+    value = str(text)
+    if value.isprintable():
+        return value
+    return "".join(c if _harmless(c, lines=lines) else _escape(c) for c in value)
+
+
+def _harmless(c: str, *, lines: bool) -> bool:
+    if c in _KEPT_CONTROLS:
+        return lines
+    return c == _JOINER or unicodedata.category(c) not in _UNSAFE
+
+
+def _escape(c: str) -> str:
+    code = ord(c)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def say_json(value: object) -> None:
+    """Print a value as JSON, in ASCII, so that nothing in it reaches a terminal as it is."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+def fields_of(record: Any, **more: Any) -> dict[str, Any]:
+    """Return a record's fields for JSON."""
+    values = {
+        name: fields_of(value) if hasattr(type(value), "__annotations__") and hasattr(value, "__dict__") else value
+        for name, value in vars(record).items()
+    }
+    return {**values, **more}
+
+
+class Meter:
+    """Says on a terminal how far a long task is, once it has taken more than two seconds."""
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self._what = what
+        self._total = total
+        self._done = 0
+        self._next = time.monotonic() + PATIENCE
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, count: int) -> None:
+        """Take note of so many more bytes."""
+        self._done += count
+        now = time.monotonic()
+        if now < self._next or not sys.stderr.isatty():
+            return
+        self._next = now + 0.2
+        self._shown = True
+        share = "" if not self._total else f" of {size_text(self._total)}"
+        click.echo(f"\r{self._what}: {size_text(self._done)}{share}\x1b[K", nl=False, err=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,0 +1,130 @@
+"""Transcript rows as a conversation that people can read, and as plain values for machines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.archive.compactions import Counter
+from mala_context.archive.reading import objects
+from mala_context.cli.archives.common import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mala_context.archive.compactions import Compaction
+    from mala_context.archive.reading import Row
+
+LINES: Final = 12
+CHARACTERS: Final = 1_500
+"""How much of a tool's input or result is shown."""
+
+
+def messages(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """Yield what was said, in order: `kind`, `time`, `text` and, for tools, `name`; compactions stand among it."""
+    counter = Counter()
+    for row in rows:
+        compaction = counter.see(row)
+        if compaction is not None:
+            yield _compaction(compaction)
+        for value in objects(row.data):
+            yield from _said(value)
+
+
+def _compaction(found: Compaction) -> dict[str, Any]:
+    return {
+        "kind": "compaction",
+        "time": found.time,
+        "number": found.number,
+        "trigger": found.trigger,
+        "tokens_before": found.tokens_before,
+        "tokens_after": found.tokens_after,
+        "text": "",
+    }
+
+
+def _said(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    role = value.get("type")
+    message = value.get("message")
+    if role not in {"user", "assistant"} or not isinstance(message, dict):
+        return
+    kind = "summary" if value.get("isCompactSummary") else "note" if value.get("isMeta") else role
+    about = {"time": value.get("timestamp"), "agent": value.get("agentId") if value.get("isSidechain") else None}
+    content = message.get("content")
+    for block in [content] if isinstance(content, str) else content if isinstance(content, list) else []:
+        part = _block(block, str(kind))
+        if part is not None:
+            yield {**part, **{key: each for key, each in about.items() if each is not None}}
+
+
+def _block(block: object, kind: str) -> dict[str, Any] | None:
+    if isinstance(block, str):
+        return {"kind": kind, "text": block}
+    if not isinstance(block, dict):
+        return None
+    match block.get("type"):
+        case "text":
+            return {"kind": kind, "text": str(block.get("text", ""))}
+        case "thinking":
+            return {"kind": "thinking", "text": str(block.get("thinking", ""))}
+        case "tool_use":
+            given = json.dumps(block.get("input"), ensure_ascii=False)
+            return {"kind": "tool", "name": str(block.get("name")), "text": given}
+        case "tool_result":
+            return {"kind": "result", "text": _result(block.get("content"))}
+        case other:
+            return {"kind": kind, "text": f"[{other}]"}
+
+
+def _result(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n".join(
+        str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type')}]"
+        for part in parts
+        if isinstance(part, dict)
+    )
+
+
+_MARKS: Final = {
+    "user": "> ",
+    "assistant": "",
+    "summary": "| ",
+    "note": "· ",
+    "thinking": "~ ",
+    "tool": "→ ",
+    "result": "← ",
+}
+_SHORT: Final = frozenset({"tool", "result", "note"})
+
+
+def text(found: Iterable[dict[str, Any]], *, full: bool = False) -> Iterator[str]:
+    """Yield the conversation as text, safe on a terminal; long inputs and results are cut unless `full`."""
+    for said in found:
+        if said["kind"] == "compaction":
+            yield _line(said)
+            continue
+        mark = _MARKS.get(said["kind"], "")
+        words = f"{said['name']} {said['text']}" if "name" in said else said["text"]
+        if not words.strip():
+            continue
+        if not full and said["kind"] in _SHORT:
+            words = _cut(words)
+        who = f"({printable(said['agent'])}) " if "agent" in said else ""
+        indented = printable(words, lines=True).replace("\n", "\n" + " " * len(mark))
+        yield f"{mark}{who}{indented}\n\n"
+
+
+def _cut(words: str) -> str:
+    lines = words[:CHARACTERS].split("\n")
+    short = "\n".join(lines[:LINES])
+    left = len(words) - len(short)
+    return short if not left else f"{short} … ({left:,} more characters)"
+
+
+def _line(said: dict[str, Any]) -> str:
+    sizes = [f"{size:,}" if isinstance(size, int) else "?" for size in (said["tokens_before"], said["tokens_after"])]
+    trigger = printable(said["trigger"] or "unknown")
+    when = f", {printable(said['time'])}" if said["time"] else ""
+    return f"════ compaction {said['number']} ({trigger}, {sizes[0]} → {sizes[1]} tokens{when}) ════\n\n"

@@ -1,0 +1,98 @@
+"""What `archives list` says of a session: its pieces, and how each compaction ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import stamp_microseconds
+from mala_context.archive.log import size_text
+from mala_context.cli.archives.common import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mala_context.archive.records import Piece, SessionSummary
+    from mala_context.archive.store import TranscriptArchive
+
+HEAD = ("", "time (UTC)", "trigger", "agent", "size", "tokens", "outcome")
+WIDTHS = (5, 19, 12, 10, 10, 19, 0)
+
+
+def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:
+    """Return a session and its pieces as plain values."""
+    with archive.store(create=False).view(summary.session_id) as files:
+        manifest = manifests.parse(files.manifest())
+        pieces = manifests.pieces_of(files.list(), manifest)
+    outcomes = {row.get("piece"): row for row in manifest.of_kind("outcome")}
+    return {
+        "session_id": summary.session_id,
+        "stored": summary.stored,
+        "newest": _iso(summary.newest_ns // 1000),
+        "side_files": len({row.get("path") for row in manifest.of_kind("file")}),
+        "pieces": [_piece(piece, outcomes.get(piece.plain, {})) for piece in pieces],
+    }
+
+
+def _piece(piece: Piece, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    row = piece.row or {}
+    before = outcome.get("tokens_before")
+    return {
+        "name": piece.name,
+        "time": _iso(stamp_microseconds(piece.stamp)),
+        "trigger": row.get("trigger"),
+        "agent": piece.subagent or outcome.get("agent") or row.get("agent"),
+        "own_transcript": piece.subagent is not None,
+        "chain": piece.chain,
+        "mode": piece.mode,
+        "offset": piece.offset,
+        "length": piece.length,
+        "stored": piece.stored,
+        "packed": piece.packed,
+        "tokens_before": row.get("tokens") if before is None else before,
+        "tokens_after": outcome.get("tokens_after"),
+        "outcome": outcome.get("outcome"),
+        "error": outcome.get("error"),
+    }
+
+
+def _iso(microseconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def lines(session: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a session as people read it: a headline, and a line for each piece."""
+    count = len(session["pieces"])
+    side = f", {session['side_files']} side files" if session["side_files"] else ""
+    yield f"{session['session_id']}  {count} piece{'' if count == 1 else 's'}{side}, {size_text(session['stored'])}"
+    for piece in session["pieces"]:
+        chain = "" if piece["chain"] == 1 else f"c{piece['chain']}"
+        yield row(
+            (
+                chain,
+                piece["time"][:19].replace("T", " "),
+                piece["trigger"] or "?",
+                (piece["agent"] or "?") + ("*" if piece["own_transcript"] else ""),
+                size_text(piece["stored"]) + ("z" if piece["packed"] else ""),
+                _tokens(piece["tokens_before"], piece["tokens_after"]),
+                piece["outcome"] or "",
+            )
+        )
+
+
+def row(cells: tuple[object, ...]) -> str:
+    """Return cells in columns; what is too wide is cut, except in the last one."""
+    parts = []
+    for cell, width in zip(cells, WIDTHS, strict=True):
+        text = printable(cell)
+        parts.append(text if not width else (text if len(text) <= width else text[: width - 1] + "…").ljust(width))
+    return " ".join(parts).rstrip()
+
+
+def _tokens(before: object, after: object) -> str:
+    if not isinstance(before, int) and not isinstance(after, int):
+        return ""
+    sizes = [f"{size:,}" if isinstance(size, int) else "?" for size in (before, after)]
+    return " → ".join(sizes)

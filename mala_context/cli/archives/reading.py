@@ -1,0 +1,235 @@
+"""`list`, `show`, `cat`, `verify`: commands that change nothing, unless `verify` is told to mend."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mala_context.archive import verify as checking
+from mala_context.archive.compactions import compactions, cut_before, moment_of
+from mala_context.archive.log import size_text
+from mala_context.archive.reading import choose_chain, chunks, rows
+from mala_context.cli.archives import conversation, listing
+from mala_context.cli.archives.common import (
+    CHECK_FAILED,
+    F,
+    Meter,
+    all_archives,
+    fields_of,
+    find_session,
+    json_option,
+    open_archive,
+    place_options,
+    printable,
+    say_json,
+)
+from mala_context.errors import PartNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mala_context.archive.interface import SessionView
+    from mala_context.archive.reading import Row
+    from mala_context.archive.records import Piece
+
+
+@click.command("list")
+@place_options
+@click.option("--all", "everywhere", is_flag=True, help="The archives of all repositories.")
+@json_option
+def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bool) -> None:
+    """List sessions and what is archived of each.
+
+    A `c2` before a piece says that the transcript was rewritten or shrank and its archive began anew; a `*` behind an
+    agent that the piece is of the subagent's own transcript; a `z` behind a size that it is packed.
+    """
+    if everywhere and (repo or directory):
+        raise click.UsageError("--all is for all archives, --repo and --dir are for one")
+    archives = list(all_archives()) if everywhere else [("", open_archive(repo, directory))]
+    found: list[dict[str, Any]] = []
+    for name, archive in archives:
+        sessions = [listing.describe(archive, summary) for summary in archive.sessions()]
+        found.append({"repo": name or None, "location": archive.location, "sessions": sessions})
+    if as_json:
+        say_json(found)
+        return
+    for each in found:
+        stored = sum(session["stored"] for session in each["sessions"])
+        name = printable(each["repo"] or each["location"])
+        click.echo(f"{name}: {len(each['sessions'])} sessions, {size_text(stored)}")
+        if each["sessions"]:
+            click.echo(listing.row(listing.HEAD))
+        for session in each["sessions"]:
+            for line in listing.lines(session):
+                click.echo(line)
+    if not found:
+        click.echo("no archives")
+
+
+def _part_options(command: F) -> F:
+    number = click.IntRange(min=1)
+    command = click.option("--dropped-by", type=number, help="Only what compaction N discarded.")(command)
+    command = click.option("--chain", type=number, help="A chain by its number; else the newest.")(command)
+    return click.option("--agent", help="A subagent's own transcript, by its id.")(command)
+
+
+@click.command()
+@click.argument("session")
+@place_options
+@_part_options
+@click.option("--before", help="Only what was there at a time (2026-11-28T09:30).")
+@click.option("--full", is_flag=True, help="Inputs and results of tools whole.")
+@json_option
+def show(
+    session: str,
+    repo: str | None,
+    directory: str | None,
+    agent: str | None,
+    chain: int | None,
+    dropped_by: int | None,
+    before: str | None,
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Show a session as a conversation, a page at a time on a terminal.
+
+    Control characters in it are shown, not sent. With --json: one object a line.
+    """
+    moment = moment_of(before)
+    if before is not None and moment is None:
+        raise click.UsageError(f"--before is {before!r}; write a time like 2026-11-28T09:30")
+    archive, session_id = find_session(repo, directory, session)
+    with archive.store(create=False).view(session_id) as files:
+        pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
+        start, end = _part(files, pieces, session_id, dropped_by)
+        if moment is not None:
+            cut = cut_before(rows(chunks(files, pieces)), before=moment)
+            end = cut.offset if cut is not None and end is None else end
+        said = conversation.messages(_between(files, pieces, start, end))
+        text = (json.dumps(each) + "\n" for each in said) if as_json else conversation.text(said, full=full)
+        if sys.stdout.isatty() and not as_json:
+            click.echo_via_pager(text)
+        else:
+            for part in text:
+                click.echo(part, nl=False)
+
+
+@click.command()
+@click.argument("session")
+@place_options
+@_part_options
+@click.option("--salvage", is_flag=True, help="Give what is there, although something is missing or damaged.")
+def cat(
+    session: str,
+    repo: str | None,
+    directory: str | None,
+    agent: str | None,
+    chain: int | None,
+    dropped_by: int | None,
+    salvage: bool,
+) -> None:
+    """Write a transcript to standard output, byte for byte.
+
+    Ends with exit status 1 where what was written is not what was archived. On a terminal control characters are shown,
+    not sent.
+    """
+    archive, session_id = find_session(repo, directory, session)
+    with archive.store(create=False).view(session_id) as files:
+        pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
+        start, end = _part(files, pieces, session_id, dropped_by)
+        data = chunks(files, pieces, strict=not salvage)
+        if sys.stdout.isatty():
+            for row in _between(files, pieces, start, end, strict=not salvage):
+                click.echo(printable(row.data.decode("utf-8", "backslashreplace")))
+            return
+        out = sys.stdout.buffer
+        position = 0
+        for chunk in data:
+            first = max(0, start - position)
+            last = len(chunk) if end is None else min(len(chunk), end - position)
+            if first < last:
+                out.write(chunk[first:last])
+            position += len(chunk)
+            if end is not None and position >= end:
+                break
+        out.flush()
+
+
+def _part(files: SessionView, pieces: list[Piece], session_id: str, number: int | None) -> tuple[int, int | None]:
+    """Return where the rows that a compaction discarded begin and end; all of the transcript without a number."""
+    if number is None:
+        return 0, None
+    start = count = 0
+    for compaction in compactions(rows(chunks(files, pieces))):
+        count = compaction.number
+        if count == number:
+            return start, compaction.offset
+        start = compaction.offset
+    raise PartNotFoundError(session_id, f"compaction {number}", f"it was compacted {count} times")
+
+
+def _between(
+    files: SessionView, pieces: list[Piece], start: int, end: int | None, *, strict: bool = True
+) -> Iterator[Row]:
+    for row in rows(chunks(files, pieces, strict=strict)):
+        if end is not None and row.offset >= end:
+            return
+        if row.offset >= start:
+            yield row
+
+
+@click.command()
+@click.argument("sessions", nargs=-1)
+@place_options
+@click.option("--all", "everywhere", is_flag=True, help="The archives of all repositories.")
+@click.option("--repair", is_flag=True, help="Make rows of the manifest again from the files, and mend permissions.")
+@json_option
+def verify(
+    sessions: tuple[str, ...],
+    repo: str | None,
+    directory: str | None,
+    everywhere: bool,
+    repair: bool,
+    as_json: bool,
+) -> None:
+    """Check every hash, every permission and every gap.
+
+    --repair never changes a piece's bytes: what is damaged or gone stays reported. Exit status 1 where something is
+    wrong and was not mended.
+    """
+    if everywhere and (repo or directory or sessions):
+        raise click.UsageError("--all is for all archives and sessions")
+    reports = []
+    if sessions:
+        for each in sessions:
+            archive, session_id = find_session(repo, directory, each)
+            with Meter("checked") as meter:
+                reports.append(checking.verify(archive, [session_id], repair=repair, progress=meter))
+    else:
+        chosen = [archive for _, archive in all_archives()] if everywhere else [open_archive(repo, directory)]
+        for archive in chosen:
+            with Meter("checked", archive.usage_bytes() if sys.stderr.isatty() else None) as meter:
+                reports.append(checking.verify(archive, repair=repair, progress=meter))
+    if as_json:
+        say_json(
+            [
+                fields_of(report, ok=report.ok, problems=[fields_of(each, text=each.text) for each in report.problems])
+                for report in reports
+            ]
+        )
+    else:
+        for report in reports:
+            for problem in report.problems:
+                mark = "mended" if problem.mended else "WRONG"
+                click.echo(f"{mark:6}  {printable(problem.path)}: {printable(problem.text)}")
+            wrong = sum(not problem.mended for problem in report.problems)
+            state = "sound" if report.ok else f"{wrong} problem{'' if wrong == 1 else 's'}"
+            click.echo(
+                f"{printable(report.location)}: {report.sessions} sessions, {report.pieces} pieces, "
+                f"{size_text(report.bytes)}: {state}"
+            )
+    if not all(report.ok for report in reports):
+        click.get_current_context().exit(CHECK_FAILED)
