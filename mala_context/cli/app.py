@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "run": ("mala_context.cli.run", "Run a prompt with your own Claude Code login or key, and watch its context."),
     "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
+    "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
 }
 """Command → its module, which has a click command of the same name, and its line in the help."""
 
