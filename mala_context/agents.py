@@ -248,7 +248,7 @@ class AgentState:
             self.first_input = tokens
         if self.pre is not None:
             self.helped, self.pre = tokens < 0.9 * self.pre, None
-        self.preserved = frozenset()
+        self.preserved, self.before = frozenset(), None
         return True
 
     def _feed(self, before: Usage | None, now: Usage) -> None:

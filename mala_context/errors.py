@@ -24,7 +24,18 @@ from dataclasses import dataclass
 
 
 class MalaContextError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. All of them survive a process boundary with their attributes."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by message and attributes, since the message alone does not rebuild an error."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[MalaContextError], args: tuple[object, ...], attributes: dict[str, object]) -> MalaContextError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +92,6 @@ class ContextPressureError(MalaContextError):
         self.output_tokens = output_tokens
         self.cache_read_tokens = cache_read_tokens
         self.pressure_ratio = pressure_ratio
-
-    def __reduce__(self) -> tuple[type[ContextPressureError], tuple[str, int, int, int, float]]:
-        """Pickle by the five values, since the message alone does not rebuild the error."""
-        values = (self.session_id, self.input_tokens, self.output_tokens)
-        return type(self), (*values, self.cache_read_tokens, self.pressure_ratio)
 
 
 class RecordingNotFoundError(MalaContextError, LookupError):

@@ -1,8 +1,9 @@
 """Fit the projection's coefficients to recorded transcripts, on one half of the files, and test them on the other.
 
-Run `python tests/benchmarks/fit_text.py FOLDER`, where FOLDER has `*.jsonl` or `*.jsonl.gz` transcripts. It prints, for
-each half and in percent of the next request: what chars/4 would say, what the table in `mala_context.projection` says
-(with the ratios learned on the way), and what a table fitted on the other half says; then the table fitted on all of it.
+Run `python tests/benchmarks/fit_text.py FOLDER`, where FOLDER has `*.jsonl` or `*.jsonl.gz` transcripts. It prints,
+for each half and in percent of the next request: what chars/4 would say, what the table in `mala_context.projection`
+says (with the ratios learned on the way), and what a table fitted on the other half says; then the table fitted on
+all of it.
 
 The fit is a least-absolute-deviations regression of relative errors, by iterated weighted least squares.
 """
@@ -83,8 +84,7 @@ def features(state: AgentState, parts: int) -> tuple[float, list[float]]:
 def collect(paths: list[str]) -> tuple[list[Step], int]:
     """Return the steps in transcripts, and how many were left out since the request shrank by more than 3 %."""
     steps: list[Step] = []
-    shrunk = 0
-    number = 0
+    shrunk = file = 0
     rebase = AgentState._rebase
 
     def watch(state: AgentState, usage: Any, source: str) -> bool:
@@ -100,11 +100,11 @@ def collect(paths: list[str]) -> tuple[list[Step], int]:
                 cli = context.interval.cli_estimate(base, output, parts=begun) - projection.CLI_CONSTANT
                 answer, row = features(state, begun)
                 kind = family(context.model)
-                steps.append(Step(number, kind, base, answer, row, usage.context_tokens, projected, cli))
+                steps.append(Step(file, kind, base, answer, row, usage.context_tokens, projected, cli))
         return rebase(state, usage, source)
 
     with mock.patch.object(AgentState, "_rebase", watch):
-        for number, path in enumerate(paths):
+        for file, path in enumerate(paths):  # noqa: B007 - `watch` reads it
             tracker = ContextTracker()
             for row in objects(path):
                 for event in read_row(row):

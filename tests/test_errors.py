@@ -1,0 +1,61 @@
+"""The tree in the docstring, and what each error carries."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from mala_context import errors
+from mala_context.errors import (
+    ArchiveUnavailableError,
+    ConfigError,
+    ConfigProblem,
+    ContextPressureError,
+    CorruptArchiveError,
+    InvalidSessionIdError,
+    MalaContextError,
+    SessionNotFoundError,
+)
+
+CLASSES = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+PRESSURE = ContextPressureError("s1", 300, 300, 0, 0.6)
+EXAMPLES = [
+    PRESSURE,
+    ConfigError("bad", problems=(ConfigProblem("context.warn_at", "found 7", 3),), path="mala.yaml"),
+    ArchiveUnavailableError("no place", path="/x"),
+    InvalidSessionIdError("../x", "it has a slash"),
+    SessionNotFoundError("s1", "/x"),
+    CorruptArchiveError("cut", path="/x"),
+]
+
+
+def test_the_docstring_names_every_error() -> None:
+    assert errors.__doc__ is not None
+    assert set(re.findall(r"\b\w+Error\b", errors.__doc__)) >= {cls.__name__ for cls in CLASSES}
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_one_base_and_a_docstring(cls: type[Exception]) -> None:
+    assert issubclass(cls, MalaContextError)
+    assert cls.__doc__
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_survives_a_process_boundary(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_pressure_carries_the_totals() -> None:
+    assert (PRESSURE.session_id, PRESSURE.input_tokens, PRESSURE.output_tokens) == ("s1", 300, 300)
+    assert (PRESSURE.cache_read_tokens, PRESSURE.pressure_ratio) == (0, 0.6)
+    assert "60.0%" in str(PRESSURE)
+
+
+def test_a_hostile_session_id_makes_a_short_message() -> None:
+    assert len(str(InvalidSessionIdError("\x00" * 10_000, "it is too long"))) < 300

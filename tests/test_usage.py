@@ -1,0 +1,112 @@
+"""Counts of a response, and of a session so far."""
+
+from __future__ import annotations
+
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage
+
+RAW = {
+    "input_tokens": 3,
+    "cache_creation_input_tokens": 900,
+    "cache_read_input_tokens": 41_000,
+    "output_tokens": 7,
+}
+
+
+@pytest.mark.parametrize("raw", [RAW, MappingProxyType(RAW), SimpleNamespace(**RAW), Usage(3, 900, 41_000, 7)])
+def test_a_mapping_an_object_and_a_usage_read_the_same(raw: Any) -> None:
+    usage = Usage.parse(raw)
+    assert usage == Usage(3, 900, 41_000, 7)
+    assert usage.context_tokens == 41_903
+
+
+@pytest.mark.parametrize("raw", [None, "x", b"x", 1, 1.5, [], [RAW]])
+def test_what_is_no_usage(raw: Any) -> None:
+    assert Usage.parse(raw) is None
+    assert Usage.of_last_call(raw) is None
+
+
+@pytest.mark.parametrize("bad", [None, -1, "7", True, float("nan"), float("inf"), [], {}])
+def test_what_is_no_count_is_zero(bad: Any) -> None:
+    usage = Usage.parse({**RAW, "input_tokens": bad})
+    assert usage == Usage(0, 900, 41_000, 7)
+
+
+def test_a_float_counts() -> None:
+    usage = Usage.parse({**RAW, "input_tokens": 3.0})
+    assert usage == Usage(3, 900, 41_000, 7)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(RAW)), st.none() | st.integers() | st.text() | st.floats()))
+def test_counts_are_never_negative(raw: dict[str, Any]) -> None:
+    usage = Usage.parse(raw)
+    assert usage is not None
+    assert min(usage) >= 0
+
+
+def test_the_last_call() -> None:
+    calls = [{**RAW, "type": "message", "output_tokens": 1}, {**RAW, "type": "message"}, {"type": "advisor"}]
+    total = {**RAW, "cache_read_input_tokens": 99_000, "iterations": calls}
+    assert Usage.of_last_call(total) == Usage(3, 900, 41_000, 7)
+    assert Usage.of_last_call(SimpleNamespace(**total)) == Usage(3, 900, 41_000, 7)
+
+
+def test_old_iterations_under_zero_counts_are_not_read() -> None:
+    assert Usage.of_last_call({"input_tokens": 0, "iterations": [{**RAW, "type": "message"}]}) == Usage()
+
+
+@pytest.mark.parametrize(
+    ("turns", "sums"),
+    [
+        ([(100, 200, 1000), (50, 75, 500)], (150, 275, 1500)),
+        ([(500, 1000, 10_000), (600, 1200, 20_000)], (1100, 2200, 30_000)),
+        ([(-5, -1, -9), (5, 1, 9)], (5, 1, 9)),
+    ],
+)
+def test_turns_add_up(turns: list[tuple[int, int, int]], sums: tuple[int, int, int]) -> None:
+    ledger = ContextUsage()
+    for turn in turns:
+        ledger.add_turn(input_tokens=turn[0], output_tokens=turn[1], cache_read_tokens=turn[2])
+    assert (ledger.input_tokens, ledger.output_tokens, ledger.cache_read_tokens) == sums
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "ratio"),
+    [
+        ((1000, 2000, 1_000_000), 10_000, 0.3),
+        ((487, 5880, 1_432_262), 200_000, 0.031835),
+        ((300, 300, 0), 500, 1.2),
+        ((1, 1, 0), 0, 0.0),
+        ((1, 1, 0), -1, 0.0),
+    ],
+)
+def test_pressure(counts: tuple[int, int, int], limit: int, ratio: float) -> None:
+    assert ContextUsage(*counts).pressure_ratio(limit) == pytest.approx(ratio)
+
+
+def test_a_disabled_ledger() -> None:
+    ledger = ContextUsage(1, 2, 3)
+    ledger.disable_tracking()
+    ledger.add_turn(input_tokens=9, output_tokens=9)
+    assert ledger.input_tokens == TRACKING_DISABLED
+    assert not ledger.is_tracking_enabled()
+    assert ledger.pressure_ratio(10) == 0.0
+    ledger.reset()
+    assert (ledger.input_tokens, ledger.output_tokens, ledger.cache_read_tokens) == (TRACKING_DISABLED, 0, 0)
+    ledger.enable_tracking()
+    ledger.add_turn(input_tokens=9, output_tokens=8)
+    assert (ledger.input_tokens, ledger.output_tokens) == (9, 8)
+
+
+def test_an_enabled_ledger() -> None:
+    ledger = ContextUsage(1, 2, 3)
+    ledger.enable_tracking()
+    assert ledger.input_tokens == 1
+    ledger.reset()
+    assert ledger == ContextUsage()
