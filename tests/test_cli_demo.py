@@ -78,7 +78,7 @@ def test_the_main_job_for_people(env, temporary):
     assert done.returncode == 0, done.stdout + done.stderr
     out = done.stdout
     assert "scripted" in out.splitlines()[0]
-    assert len(re.findall(r"^ +\d +\d +[\d,]+ +[\d,]+ +0$", out, re.MULTILINE)) == 18
+    assert len(re.findall(r"^ +\d +\d +[\d,]+ +[\d,]+ +0$", out, re.MULTILINE)) == 24
     assert len(re.findall(r"^✓ ", out, re.MULTILINE)) == 7
     assert "✗" not in out
     assert "mode 0600" in out
@@ -89,7 +89,7 @@ def test_the_main_job_for_people(env, temporary):
     assert all(line.startswith(("✓ ", "/")) for line in long), long
     assert all(line == line.rstrip() for line in out.splitlines())
     gauge = re.findall(r"^INFO Context: [\d.]+% \([\d,]+ of 200,000 tokens\)", done.stderr, re.MULTILINE)
-    assert len(gauge) == 6
+    assert len(gauge) == 8
     assert "INFO PreCompact: archived transcript (trigger=auto) to " in done.stderr
     assert re.search(r"^INFO Compaction: [\d,]+ → [\d,]+ tokens \(trigger=auto", done.stderr, re.MULTILINE)
     assert os.listdir(temporary) == []
@@ -115,7 +115,8 @@ def test_keep_and_estimators(env, tmp_path):
     assert "is not empty; name a new or an empty directory" in again.stderr
 
 
-def test_ctrl_c_leaves_nothing_behind(env, temporary, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_nothing_behind(env, temporary, tmp_path, number):
     kept = tmp_path / "kept"
     process = subprocess.Popen(
         [sys.executable, "-m", "mala_context.cli", "demo", "--keep", os.fspath(kept)],
@@ -126,7 +127,7 @@ def test_ctrl_c_leaves_nothing_behind(env, temporary, tmp_path):
         start_new_session=True,
     )
     first = process.stderr.readline()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert first.startswith("INFO Context: "), first + err
     assert process.returncode == 130
@@ -167,7 +168,7 @@ def test_a_terminal_gets_a_bar(env):
     status, shown = on_a_terminal({**env, "TERM": "xterm-256color"}, "--turns", "2")
     assert status == 0, shown
     assert re.search(r"turn 1 of 2 .*━", shown)
-    assert "% of 200,000" in shown
+    assert re.search(r"[\d.]+% \([\d,]+ of 200,000\)", shown)
     assert "INFO PreCompact: archived" in shown
     assert "INFO Context" not in shown
     assert "\x1b[33m" in shown

@@ -26,7 +26,7 @@ _SCENARIO_HELP = "; ".join(f"{name}: {line}" for name, (_, line) in SCENARIOS.it
 @click.option(
     "--scenario", type=click.Choice(list(SCENARIOS)), default="compaction", show_default=True, help=_SCENARIO_HELP
 )
-@click.option("--turns", type=click.IntRange(2, MOST_TURNS), default=6, show_default=True, help="Prompts in all.")
+@click.option("--turns", type=click.IntRange(2, MOST_TURNS), default=8, show_default=True, help="Prompts in all.")
 @click.option("--estimators", is_flag=True, help="Show all five formulas side by side against the truth.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
 @click.option(
@@ -128,6 +128,8 @@ def _print_text(report: Report, scenario: str, seconds: float, keep: str | None)
 
     out = console()
     version = report.data.get("cli_version")
+    if out.is_terminal:
+        out.print()
     out.print(f"Scenario {scenario}: the API was scripted, on the loopback; no key, no network.", soft_wrap=True)
     real = f" (Claude Code {version})" if version else ""
     out.print(f"The CLI is real{real}: tools, transcript and compaction.", soft_wrap=True)

@@ -72,13 +72,13 @@ def _animated() -> bool:
 
 
 def _words(snapshot: ContextSnapshot) -> str:
-    """`about 26.4% of 200,000`, and where the CLI compacts, if it does so by itself."""
+    """`about 26.4% (52,800 of 200,000)`, and where the CLI compacts, if it does so by itself."""
     if snapshot.tokens is None:
         return "unknown"
     limit = snapshot.auto_compact_threshold
     compacts = "" if limit is None else f", compacts at {limit:,}"
     about = "" if snapshot.exact else "about "
-    return f"{about}{snapshot.tokens / snapshot.window:.1%} of {snapshot.window:,}{compacts}"
+    return f"{about}{snapshot.tokens / snapshot.window:.1%} ({snapshot.tokens:,} of {snapshot.window:,}{compacts})"
 
 
 def _colour(snapshot: ContextSnapshot) -> str:

@@ -10,8 +10,9 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import click
@@ -39,7 +40,7 @@ def run_agent(main: Callable[..., Awaitable[T]], *args: Any) -> T:
     """Run an async function to its end and return what it returns.
 
     Raises `AgentUnusableError` in place of the SDK's errors, with one line, and `KeyboardInterrupt` once everything
-    that was begun has been ended.
+    that was begun has been ended: after Ctrl-C, and also when the process is told to end or its terminal is closed.
     """
     import anyio
     from claude_agent_sdk import ClaudeSDKError, CLINotFoundError
@@ -52,7 +53,8 @@ def run_agent(main: Callable[..., Awaitable[T]], *args: Any) -> T:
             raise
 
     try:
-        return anyio.run(to_the_end)
+        with _ended_like_ctrl_c():
+            return anyio.run(to_the_end)
     except CLINotFoundError as error:
         raise AgentUnusableError(f"the Claude Code CLI was not found: {first_line(str(error))}") from error
     except ClaudeSDKError as error:
@@ -67,16 +69,31 @@ def first_line(text: str | None) -> str:
 
 @contextmanager
 def _exit_on_interrupt() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
     def leave(_number: int, _frame: object) -> None:
         click.echo("mala-context: interrupted", err=True)
         os._exit(INTERRUPTED)
 
-    before = signal.signal(signal.SIGINT, leave)
+    with _handling([signal.SIGINT], leave):
+        yield
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with _handling([signal.SIGTERM, signal.SIGHUP], interrupt):
+        yield
+
+
+@contextmanager
+def _handling(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle signals while the block runs; only a program's main thread can."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handled in before.items():
+            signal.signal(number, handled)
