@@ -1,0 +1,420 @@
+"""The fast way through a transcript: sizes from usage rows alone, text only where a number needs it.
+
+It gives what `follow` gives, or gives up. What most transcripts are is followed here: one agent a file, rows that go
+on from rows of the present context, compactions with their boundary. Anything else (a rewind, a `/clear`, several
+sessions or agents in one file, rows without ids, stream-json) raises `Unusual`, and the recording is read again the
+careful way. So the rules live in one place, the tracker; here stand only the conditions under which nothing special
+happens.
+
+Where the tracker remembers a context for each row, the scan remembers its number: contexts are numbered from 0, and a
+response with counts begins the next one. A row whose parent is in the present context moves nothing. The text before
+a boundary is read a second time, from the response that its context began with, and goes through a tracker.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final
+
+import msgspec
+
+from mala_context.readers.parts import boundary, parse_context_text, refusal
+from mala_context.readers.stream_json import error_text
+from mala_context.replay.fast_rows import RowUsage, Row, Unusual, decode_each, decode_lines
+from mala_context.replay.files import Recording, blocks
+from mala_context.replay.interval import Interval, Position
+from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch
+from mala_context.windows import Windows
+
+PLACES: Final = 8_192
+"""Rows whose context is remembered, at least; more than the tracker remembers."""
+NEAR: Final = 2_000
+"""Rows that the tracker surely remembers."""
+IDS: Final = 4_096
+"""Responses that the tracker remembers."""
+_ROOT: Final = -1
+_UNKNOWN: Final = object()
+_LINKS: Final = frozenset({"system", "progress"})
+
+
+class Scanner:
+    """Scans one plain transcript; `run` once."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.problems = Problems(recording.path)
+        self.interval = Interval(recording)
+        self.lines = 0
+        self.offset = 0
+        self.owner: Any = _UNKNOWN
+        self.named: str | None = None
+        self.session_id: str | None = None
+        self.started = "~"
+        self.ended = ""
+        self.is_fork = False
+        self.places: dict[Any, int] = {}
+        self.older: dict[Any, int] = {}
+        self.context = 0
+        self.placed = 0
+        """Rows that were placed before the present context."""
+        self.turned = 0
+        """Rows in generations of places that are gone from `places`."""
+        self.seen: dict[str, str | None] = {}
+        self.best: dict[str, RowUsage] = {}
+        self.current: str | None = None
+        self.based: str | None = None
+        self.begun: Position | None = None
+        self.since: Position | None = None
+        self.model: str | None = None
+        self.tokens: int | None = None
+        self.peak: int | None = None
+        self.responses = 0
+        self.overflows = 0
+        self.windows = Windows()
+        self.limit = 0
+        self.compactions: list[CompactionRecord] = []
+        self.wants_summary = False
+        self.after_boundary = False
+
+    def run(self, buffer: bytearray | None = None) -> list[Stretch]:
+        """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
+        for block in blocks(self.recording, self._unreadable, buffer):
+            try:
+                rows = decode_lines(block)
+                numbers = None
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                rows, numbers, problems = decode_each(block)
+                first = self.interval.lines_before(self.offset) + 1
+                for number, words in problems:
+                    self.problems.add(first + number, words)
+            self._block(rows, numbers)
+            self.offset += len(block)
+        return [self._stretch()]
+
+    def _unreadable(self, words: str) -> None:
+        raise Unusual(words)
+
+    def _block(self, rows: list[Row], numbers: list[int] | None) -> None:
+        started, ended = self.started, self.ended
+        places = self.places
+        if len(places) > PLACES:
+            self.turned += len(places)
+            self.older, self.places = places, {}
+            places = self.places
+        older = self.older
+        for index, row in enumerate(rows):
+            moment = row.timestamp
+            if moment:
+                if moment > ended:
+                    ended = moment
+                if moment < started:
+                    started = moment
+            if row.forkedFrom is not None:
+                self.is_fork = True
+            uuid = row.uuid
+            if not uuid:
+                self._without_id(row)
+                continue
+            if uuid in places or uuid in older:
+                raise Unusual("a row that is there twice")
+            parent = row.parentUuid
+            place = places.get(parent)
+            if place is None and older:
+                place = older.get(parent)
+            kind = row.type
+            if kind == "assistant":
+                self._assistant(row, place, index, numbers)
+                places[uuid] = self.context
+            elif kind == "user" or kind == "attachment":  # noqa: PLR1714  (a set would cost a hash a row)
+                if place != self.context:
+                    self._elsewhere(row, place)
+                if (
+                    row.agentId != self.owner
+                    or row.isCompactSummary is True
+                    or row.sessionId is None
+                    or (row.isSidechain and self.owner is None)
+                ):
+                    self._special(row)
+                places[uuid] = self.context
+            elif parent is not msgspec.UNSET or kind in _LINKS:
+                if place != self.context or kind == "system":
+                    self._link(row, place, index, numbers)
+                else:
+                    places[uuid] = place
+            elif row.session_id is not None:
+                raise Unusual("stream-json")
+        self.started, self.ended = started, ended
+
+    # -- rows that are rare, or need a look ---------------------------------------------------------------------------
+
+    def _without_id(self, row: Row) -> None:
+        if row.session_id is not None or row.type in ("assistant", "user", "attachment"):
+            raise Unusual("a row without an id, or stream-json")
+        if row.subtype == "compact_boundary" or row.subtype == "local_command":
+            raise Unusual("a row without an id")
+        if self.named is None:
+            self.named = row.sessionId
+
+    def _special(self, row: Row) -> None:
+        """Take a row that says whose file this is, or is a summary."""
+        self._own(row)
+        if row.isCompactSummary is True and row.type == "user":
+            if not self.wants_summary:
+                raise Unusual("a compaction without a boundary")
+            self.wants_summary = False
+
+    def _own(self, row: Row) -> None:
+        if row.agentId is None and row.isSidechain is True:
+            raise Unusual("a sidechain without a name")
+        if row.session_id is not None and row.sessionId is None:
+            raise Unusual("stream-json")
+        if self.named is None:
+            self.named = row.sessionId
+        if self.owner is _UNKNOWN:
+            self.owner = row.agentId
+        if row.agentId != self.owner or row.agentId == "":
+            raise Unusual("several agents")
+
+    def _elsewhere(self, row: Row, place: int | None) -> None:
+        """Look at a prompt, result or attachment whose parent is not in the present context."""
+        if self.named is None:
+            self.named = row.sessionId
+        if row.type == "attachment":
+            return
+        if place is None:
+            if row.parentUuid is not None or self.owner is not None or not self.responses:
+                return
+        elif place == self.context:
+            return
+        content = row.message.content if row.message is not None else None
+        if content is None or not _is_result(content):
+            raise Unusual("a prompt that goes back, or begins anew")
+
+    def _link(self, row: Row, place: int | None, index: int, numbers: list[int] | None) -> None:
+        """Take a row that no request holds."""
+        if self.named is None:
+            self.named = row.sessionId
+        parent = row.parentUuid
+        if row.session_id is not None and row.sessionId is None:
+            raise Unusual("stream-json")
+        if row.type == "system":
+            if row.subtype == "compact_boundary":
+                self._boundary(row, index, numbers)
+                self.places[row.uuid] = self.context
+                return
+            if row.subtype == "local_command" and isinstance(row.content, str) and "Context Usage" in row.content:
+                self._report(row.content)
+        elif row.type == "progress" and parent is None and (self.places or self.older) and _is_clear(row):
+            raise Unusual("a /clear")
+        if place is not None:
+            self.places[row.uuid] = place
+        elif parent is None and self.responses and self.owner is None:
+            self.places[row.uuid] = _ROOT
+        else:
+            self.places[row.uuid] = self.context
+
+    def _report(self, content: str) -> None:
+        found = parse_context_text(content)
+        if found is None:
+            return
+        if found[1]:
+            main = self.owner is None or self.owner is _UNKNOWN
+            self.windows.learn(self.model if main else None, found[1], "context_usage")
+            self.limit = self.windows.of(self.model).tokens
+
+    # -- responses -------------------------------------------------------------------------------------------------------
+
+    def _assistant(self, row: Row, place: int | None, index: int, numbers: list[int] | None) -> None:
+        message = row.message
+        if row.agentId != self.owner or row.sessionId is None or (row.isSidechain and self.owner is None):
+            self._own(row)
+        if message is None:
+            raise Unusual("a response without a message")
+        if message.model == "<synthetic>" or row.isApiErrorMessage is True:
+            self._error(row, place)
+            return
+        identity = message.id
+        if identity != self.current:
+            if not identity or row.sessionId != self.session_id:
+                self._session(row, identity)
+            if place != self.context and (place is not None or (row.parentUuid is None and self.responses)):
+                raise Unusual("a response that goes back, or begins anew")
+            known = self.seen.get(identity, _UNKNOWN)
+            if known is not _UNKNOWN:
+                if len(self.seen) > IDS:
+                    raise Unusual("a response that the tracker may have forgotten")
+                if known is None or row.requestId is None or known == row.requestId:
+                    self._count(identity, message.usage)
+                    return
+            else:
+                self.seen[identity] = row.requestId or None
+            self.current = identity
+            self.responses += 1
+            self.begun = (self.offset, index if numbers is None else numbers[index])
+        model = message.model
+        if model and model != self.model:
+            if "[" in model:
+                raise Unusual("a model with a suffix")
+            self.model = model
+            self.limit = self.windows.of(model).tokens
+        usage = message.usage
+        if usage is not None:
+            self._usage(identity, usage)
+
+    def _usage(self, identity: str, usage: RowUsage) -> None:
+        tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
+        if not tokens:
+            return
+        best = self.best.get(identity)
+        if best is None or usage.output_tokens >= best.output_tokens:
+            self.best[identity] = usage
+        if usage.iterations:
+            tokens = _last_call(usage, tokens)
+        if self.based != identity:
+            self.based = identity
+            self.since = self.begun
+            self.context += 1
+            self.placed = self.turned + len(self.places)
+            self.after_boundary = False
+        elif tokens == self.tokens:
+            return
+        self.tokens = tokens
+        if self.peak is None or tokens > self.peak:
+            self.peak = tokens
+        if tokens > self.limit:
+            self.windows.accepted(self.model, tokens)
+            self.limit = self.windows.of(self.model).tokens
+
+    def _count(self, identity: str, usage: RowUsage | None) -> None:
+        """Take the counts of a copied row for the totals."""
+        if usage is None or not (
+            usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
+        ):
+            return
+        best = self.best.get(identity)
+        if best is None or usage.output_tokens >= best.output_tokens:
+            self.best[identity] = usage
+
+    def _session(self, row: Row, identity: str | None) -> None:
+        if not identity:
+            raise Unusual("a response without an id")
+        if row.session_id is not None and row.sessionId is None:
+            raise Unusual("stream-json")
+        if self.session_id is not None and row.sessionId:
+            raise Unusual("another session")
+        if row.sessionId:
+            self.session_id = row.sessionId
+
+    def _error(self, row: Row, place: int | None) -> None:
+        content = row.message.content if row.message is not None else None
+        found = refusal(row.errorDetails, None, None) or (
+            error_text(msgspec.json.decode(content), None, None) if content is not None else ()
+        )
+        if found:
+            raise Unusual("a refusal")
+        if place is not None and place != self.context:
+            raise Unusual("an error elsewhere")
+        if row.parentUuid is None and self.responses:
+            raise Unusual("an error at a root")
+
+    # -- compactions -----------------------------------------------------------------------------------------------------
+
+    def _boundary(self, row: Row, index: int, numbers: list[int] | None) -> None:
+        self._own(row)
+        meta = row.compactMetadata if isinstance(row.compactMetadata, dict) else {}
+        parent = row.logicalParentUuid or None
+        place = None
+        if parent is not None:
+            place = self.places.get(parent, self.older.get(parent))
+            if place is not None and place != self.context:
+                raise Unusual("a compaction that goes back")
+            if self.turned + len(self.places) - self.placed > NEAR:
+                raise Unusual("more rows than the tracker may remember")
+        event = boundary(meta, None, None, uuid=row.uuid, parent=parent)
+        line = index if numbers is None else numbers[index]
+        if self.after_boundary:
+            raise Unusual("two compactions with no response between")
+        if self.owner is None:
+            number, cli_estimate, projected = self.interval.before(self.since, (self.offset, line), self.tokens)
+            self.compactions.append(
+                CompactionRecord(
+                    number,
+                    event.trigger,
+                    event.pre_tokens,
+                    event.post_tokens,
+                    cli_estimate,
+                    projected,
+                    None if parent is None else place is None,
+                    row.uuid,
+                )
+            )
+        else:
+            self.compactions.append(CompactionRecord(line, None, None, None, None, None, None))
+        self.context += 1
+        self.placed = self.turned + len(self.places)
+        self.current = self.based = None
+        self.tokens = None
+        self.since = None
+        self.wants_summary = self.after_boundary = True
+
+    # -- the end ---------------------------------------------------------------------------------------------------------
+
+    def _stretch(self) -> Stretch:
+        if self.after_boundary or (self.session_id is None and self.named is None):
+            raise Unusual("a compaction with nothing behind it, or no session's id")
+        counts = array("q")
+        for usage in self.best.values():
+            counts.append(usage.input_tokens)
+            counts.append(usage.cache_creation_input_tokens)
+            counts.append(usage.cache_read_input_tokens)
+            counts.append(usage.output_tokens)
+        agent = AgentRecord(
+            None if self.owner is _UNKNOWN else self.owner,
+            self.model,
+            self.responses,
+            self.tokens,
+            self.peak,
+            len(self.compactions),
+            ids=array("q", map(hash, self.best)),
+            counts=counts,
+        )
+        main = agent
+        if agent.agent_id is not None:
+            main = AgentRecord()
+        window = self.windows.of(main.model)
+        main.window, main.window_source = window.tokens, window.source
+        is_main = main is agent
+        return Stretch(
+            self.recording.path,
+            self.session_id or self.named,
+            main,
+            [] if is_main or not agent.responses else [agent],
+            self.compactions if is_main else [],
+            0,
+            self.overflows,
+            self.is_fork,
+            None if self.started == "~" else self.started,
+            self.ended or None,
+            self.problems.found,
+        )
+
+
+def _last_call(usage: RowUsage, tokens: int) -> int:
+    for each in reversed(usage.iterations or ()):
+        if each.type == "message":
+            last = each.input_tokens + each.cache_creation_input_tokens + each.cache_read_input_tokens
+            if last > 0:
+                return last
+    return tokens
+
+
+def _is_clear(row: Row) -> bool:
+    data = msgspec.json.decode(row.data) if row.data else None
+    return isinstance(data, dict) and data.get("hookName") == "SessionStart:clear"
+
+
+def _is_result(content: Any) -> bool:
+    blocks_ = msgspec.json.decode(content)
+    if not isinstance(blocks_, list):
+        return False
+    return any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in blocks_)
