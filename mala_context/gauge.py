@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 READ_SECONDS = 5.0
 """Longest that a hook waits for a transcript; the agent goes on without a gauge sooner than it waits for one."""
-SETTLE_SECONDS = 0.5
+SETTLE_SECONDS = 2.0
 """Longest that the end of a turn waits for the answer's row."""
 _POLL_SECONDS = 0.005
 _MOST_UNCOUNTED = 256
