@@ -5,6 +5,9 @@ asks for the next one; what a message means is the business of the readers and t
 can stop it: a fault in our own code is logged and the message goes on its way. The one error that is meant to reach the
 caller is `ContextPressureError`, where `restart_at` is set; it is raised behind the result that caused it, so that the
 caller has the result first.
+
+A full window is reported in several ways, often in more than one at once (an error row, then a result that looks like
+success). It becomes one `ContextOverflow` and one WARNING, until a response or a compaction shows that it is over.
 """
 
 from __future__ import annotations
@@ -17,17 +20,20 @@ from mala_context.errors import ContextPressureError
 from mala_context.events import Compaction, Refusal, Response, TurnEnd
 from mala_context.lines import compaction_line, context_line
 from mala_context.log import get_logger
+from mala_context.policy import overflow_of, read_overflow
 from mala_context.readers import read_message
 from mala_context.tracker import ContextTracker
 from mala_context.usage import ContextUsage, Usage
 
 if TYPE_CHECKING:
     from mala_context.events import Event
+    from mala_context.policy import ContextOverflow
     from mala_context.tracker import ContextSnapshot
 
 M = TypeVar("M")
 SnapshotObserver = Callable[["ContextSnapshot"], object]
 EventObserver = Callable[["Event", "ContextSnapshot | None"], object]
+OverflowObserver = Callable[["ContextOverflow"], object]
 
 log = get_logger(__name__)
 _level = logging.getLogger(__name__)  # its level is asked per response, where structlog's own filter would be dear
@@ -38,10 +44,12 @@ class MessageStreamProcessor:
 
     Args:
         tracker: where the events go; a new one by default.
-        restart_at: pressure (a ratio) at which a result raises `ContextPressureError`; `None` for never.
+        restart_at: pressure (a ratio) at which a result raises `ContextPressureError`, as does one that reports a
+            full window; `None` for never.
         on_snapshot: called with each new `ContextSnapshot`. They run between two messages: keep them short. What
             they raise is logged.
         on_event: called with each event and the snapshot that it gave, if any.
+        on_overflow: called with a `ContextOverflow` when the main agent's window is full.
         agent_name: names the agent in log lines.
         enabled: false lets messages through and looks at none.
     """
@@ -53,6 +61,7 @@ class MessageStreamProcessor:
         restart_at: float | None = None,
         on_snapshot: Iterable[SnapshotObserver] = (),
         on_event: Iterable[EventObserver] = (),
+        on_overflow: Iterable[OverflowObserver] = (),
         agent_name: str = "main",
         enabled: bool = True,
     ) -> None:
@@ -63,8 +72,11 @@ class MessageStreamProcessor:
         """How many messages went through; 0 tells that nobody feeds this processor."""
         self.snapshot_observers = list(on_snapshot)
         self.event_observers = list(on_event)
+        self.overflow_observers = list(on_overflow)
         self.agent_name = agent_name
         self.enabled = enabled
+        self.overflow: ContextOverflow | None = None
+        """The overflow that the main agent's context is in; `None` while requests are accepted."""
         self._resume_tracking = False
         self._pressure: ContextPressureError | None = None
 
@@ -112,12 +124,22 @@ class MessageStreamProcessor:
         for event_observer in self.event_observers:
             self._notify(event_observer, event, snapshot)
         line = _LINES.get(event.__class__)
-        if line is not None and snapshot is not None:
-            line(event, snapshot, self.agent_name)
+        if line is not None:
+            line(self, event, snapshot)
+
+    def overflowed(self, overflow: ContextOverflow) -> None:
+        """Take note that the main agent's window is full: said once, however many messages report it."""
+        if self.overflow is not None:
+            return
+        self.overflow = overflow
+        log.warning("%s", overflow.line(), **log_values(self.tracker.snapshot()))
+        for observer in self.overflow_observers:
+            self._notify(observer, overflow)
 
     def reset(self) -> None:
         """Forget the old session's counts before a new stream; a disabled ledger counts again from its next usage."""
         self.context_usage.reset()
+        self.overflow = None
         self._resume_tracking = True
         self._pressure = None
 
@@ -156,6 +178,15 @@ class MessageStreamProcessor:
             "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
         )
         log.info(context_line(snapshot, self.agent_name), **log_values(snapshot))
+        overflow = read_overflow(
+            terminal_reason=getattr(message, "terminal_reason", None),
+            text=getattr(message, "result", None),
+            is_error=bool(getattr(message, "is_error", False)),
+            session_id=snapshot.session_id,
+        )
+        if overflow is not None:
+            self.overflowed(overflow)
+            pressure = max(1.0, pressure or 0.0)
         if self.restart_at is not None and pressure is not None and pressure >= self.restart_at:
             raise ContextPressureError(
                 session_id=snapshot.session_id or str(getattr(message, "session_id", "")),
@@ -192,28 +223,39 @@ def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
     }
 
 
-def _log_response(event: Response, snapshot: ContextSnapshot, agent: str) -> None:
-    if _level.isEnabledFor(logging.DEBUG):
-        log.debug(context_line(snapshot, event.agent or agent), message_id=event.message_id, **log_values(snapshot))
+def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: ContextSnapshot | None) -> None:
+    if event.agent is None:
+        processor.overflow = None
+    if snapshot is not None and _level.isEnabledFor(logging.DEBUG):
+        line = context_line(snapshot, event.agent or processor.agent_name)
+        log.debug(line, message_id=event.message_id, **log_values(snapshot))
 
 
-def _log_compaction(event: Compaction, snapshot: ContextSnapshot, agent: str) -> None:
-    del agent
-    line = compaction_line(event.pre_tokens, snapshot.tokens, event.trigger, event.duration_ms)
-    log.info(line, **log_values(snapshot))
+def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+    if snapshot is not None:
+        line = compaction_line(event.pre_tokens, snapshot.tokens, event.trigger, event.duration_ms)
+        log.info(line, **log_values(snapshot))
+        if event.agent is None:
+            processor.overflow = None
 
 
-def _log_overflow(event: Refusal | TurnEnd, snapshot: ContextSnapshot, agent: str) -> None:
-    if isinstance(event, Refusal) or event.terminal_reason == "prompt_too_long":
-        log.warning(
-            "Context: overflow, the API refused the prompt; %s", context_line(snapshot, agent), **log_values(snapshot)
-        )
+def _see_overflow(
+    processor: MessageStreamProcessor, event: Refusal | TurnEnd, snapshot: ContextSnapshot | None
+) -> None:
+    overflow = overflow_of(event)
+    if overflow is None:
+        return
+    agent = event.agent if isinstance(event, Refusal) else None
+    if agent is None:
+        processor.overflowed(overflow)
+    elif snapshot is not None:
+        log.warning("%s, in a subagent", overflow.line(), **log_values(snapshot))
 
 
 _LINES: dict[type, Callable[..., None]] = {
     Response: _log_response,
     Compaction: _log_compaction,
-    Refusal: _log_overflow,
-    TurnEnd: _log_overflow,
+    Refusal: _see_overflow,
+    TurnEnd: _see_overflow,
 }
-"""What is logged when an event changed something."""
+"""What is said and noted of an event."""

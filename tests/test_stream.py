@@ -282,7 +282,7 @@ async def test_an_overflow_that_looks_like_success_is_a_warning(caplog):
     await drain(processor, [init(), assistant(199_000), overflow])
     assert processor.tracker.snapshot().tokens == 199_000
     assert processor.tracker.snapshot().overflows == 1
-    assert [record.levelname for record in caplog.records if "overflow" in record.getMessage()] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "window is full" in record.getMessage()] == ["WARNING"]
 
 
 async def test_a_compaction_is_one_info_line(caplog):

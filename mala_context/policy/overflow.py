@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 
 from mala_context.events import Event, Refusal, TurnEnd
 
-TERMINAL_REASONS: Final = frozenset({"prompt_too_long", "model_context_window_exceeded", "context_window_exceeded"})
+TERMINAL_REASONS: Final = frozenset(
+    {
+        "prompt_too_long",
+        "rapid_refill_breaker",  # the CLI's own breaker: it compacted, and the context was full again at once
+        "model_context_window_exceeded",
+        "context_window_exceeded",
+    }
+)
 """Values of a result's `terminal_reason` (or of a response's `stop_reason`) that mean it."""
 
 _DIGITS: Final = r"[\d,_]{1,20}"
