@@ -77,10 +77,10 @@ class TranscriptGauge:
         if hook_input.get("agent_id") or not isinstance(session_id, str) or not session_id:
             return
         settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
-        if self._fed and not self._to_seed:
-            await self._complete(session_id, path, hook_input, settle)
-        elif isinstance(path, str) and path:
+        if (self._to_seed or not self._fed) and isinstance(path, str) and path:
             await self._follow(session_id, path, settle)
+        if self._fed:
+            await self._complete(session_id, path, hook_input, settle)
 
     async def _follow(self, session_id: str, path: str, settle: float) -> None:
         seeding, self._to_seed = self._to_seed, False
@@ -113,7 +113,10 @@ class TranscriptGauge:
         await checkpoint()  # so that the messages before this hook have been taken in
         if self._uncounted or self._refused:
             self._refused = False
-            rows, _ = await self._read(lambda: self._tail_rows(path, settle))
+            try:
+                rows, _ = await self._read(lambda: self._tail_rows(path, settle))
+            except FileNotFoundError:  # another session by now, with nothing written
+                return
             for row in rows:
                 for event in read_row(row):
                     if isinstance(event, Response) and event.message_id in self._uncounted:

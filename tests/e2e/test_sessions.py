@@ -29,15 +29,18 @@ async def test_a_session_that_goes_on(agent, old, mala_home, fork):
 
     def look(event, snapshot):
         if not watch.seen:
-            seeded.append(runtime.tracker.snapshot().tokens)
+            snapshot = runtime.tracker.snapshot()
+            seeded.append((snapshot.tokens, snapshot.projected))
 
     runtime.processor.event_observers.append(look)
     async with runtime.session() as session:
         await turn(session, "three")
         await turn(session, "four")
         now = session.context.session_id
-    assert tokens in seeded
     watch.check(2)
+    assert seeded[-1][0] == tokens
+    truth = watch.answered[0].tokens
+    assert abs(seeded[-1][1] - truth) <= 0.02 * truth
     assert watch.answered[0].tokens > tokens
     assert (now == session_id) is not fork
     assert runtime.tracker.snapshot().responses >= 2
