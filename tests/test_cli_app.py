@@ -1,8 +1,8 @@
 """The command line's frame: its help, its table of commands, and how it ends."""
 
+import os
 import subprocess
 import sys
-import time
 from importlib import import_module
 
 import click
@@ -64,16 +64,16 @@ def test_help_lists_every_command_without_importing_any():
 
 
 def test_help_is_quick():
-    def best(*command):
-        times = []
-        for _ in range(5):
-            started = time.perf_counter()
-            subprocess.run(command, capture_output=True, check=True, timeout=60)
-            times.append(time.perf_counter() - started)
-        return min(times)
+    """A shell's completion waits for it; processor time, since other tests run meanwhile."""
 
-    bare = best(sys.executable, "-c", "pass")
-    assert best(*MAIN, "--help") - bare < 0.15
+    def seconds():
+        process = subprocess.Popen([*MAIN, "--help"], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return used.ru_utime + used.ru_stime
+
+    assert min(seconds() for _ in range(5)) < 0.15
 
 
 def test_an_unknown_command_is_wrong_usage_and_names_the_nearest():

@@ -185,14 +185,6 @@ def test_a_terminal_without_colour(env):
     assert not re.search(r"\x1b\[(3[0-9]|9[0-7]|38;)", shown)
 
 
-def test_a_dumb_terminal_gets_lines(env):
-    status, shown = on_a_terminal({**env, "TERM": "dumb"}, "--turns", "2")
-    assert status == 0, shown
-    assert "INFO Context: " in shown
-    assert "━" not in shown
-    assert "\x1b" not in shown.replace("\x1b[?25h", "")  # the CLI itself shows the cursor when it ends
-
-
 class TestUsage:
     @pytest.mark.parametrize(
         ("args", "words"),
