@@ -210,9 +210,9 @@ class AgentState:
         if context.message_id is None or context.message_id != self.current:
             return self._rebase(usage, source)
         known = context.usage
-        output = max(context.output or 0, usage.output_tokens)
-        if known is not None and usage.context_tokens == context.tokens and output == context.output:
+        if known is not None and usage[:3] == known[:3] and usage[3] <= known[3]:
             return False
+        output = max(context.output or 0, usage.output_tokens)
         now = Usage(usage.input_tokens, usage.cache_creation_tokens, usage.cache_read_tokens, output)
         self._feed(known, now)
         context.tokens, context.output, context.usage = usage.context_tokens, output, now

@@ -205,16 +205,22 @@ class Interval:
         return round(base + answer + appended + UNITS["request"])
 
     def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
-        """Return what the CLI counts, in tokens: chars/4 on top of the last request."""
+        """Return what the CLI counts, in tokens: chars/4 on top of the last request.
+
+        An answer of several rows it counts by the usage of the first of them and the characters of the others, so
+        that a long answer is in it twice.
+        """
         self._measure(parts)
-        response = appended = 0.0
+        answer = appended = later = 0.0
         for (kind, _), found in zip(self._parts, self._measured[:parts], strict=False):
             size = sum(piece.counts.chars / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
-            if kind == "response":
-                response += size
-            else:
+            if kind != "response":
                 appended += size
-        return round(base + max(output, response) + appended + CLI_CONSTANT)
+            elif answer:
+                later += size
+            else:
+                answer = size
+        return round(base + max(output + later, answer + later) + appended + CLI_CONSTANT)
 
     def chars(self, parts: int) -> int:
         """Count the characters of the first so many parts."""

@@ -48,6 +48,7 @@ from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_thresh
 __all__ = ["ContextSnapshot", "ContextTracker"]
 
 _IDS: Final = 2_048
+_SUMMARY: Final = "This session is being continued from a previous conversation"
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
 
@@ -359,6 +360,9 @@ class ContextTracker:
         if parent is not None:
             begins = event.kind == "user" and not _is_result(event.content)
             moved = roster.follow(agent, parent, begins=begins)
+        if agent.wait_summary and parent is None and _is_summary(event.content):
+            agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
+            return None
         if not agent.responses:
             self._open(agent, event, agent.opening)
         if event.kind != "attachment" or agent.context.source != "boundary":
@@ -460,6 +464,12 @@ class ContextTracker:
         for estimator in main.estimators.values():
             estimator.total(event)
         return main
+
+
+def _is_summary(content: Any) -> bool:
+    if isinstance(content, list) and content:
+        content = field(content[0], "text")
+    return isinstance(content, str) and content.startswith(_SUMMARY)
 
 
 def _is_result(content: Any) -> bool:

@@ -8,7 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from claude_agent_sdk import TextBlock
+from claude_agent_sdk import TextBlock, UserMessage
 from claude_agent_sdk.types import ConversationResetMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,6 +159,20 @@ def test_a_boundary_lowers_the_value_at_once(tracker: ContextTracker) -> None:
     feed(tracker, assistant("n", 24_200))
     after = tracker.snapshot()
     assert (after.tokens, after.exact, after.compaction_helped, after.before) == (24_200, True, True, None)
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_the_streams_summary_is_in_post_tokens_already(tracker: ContextTracker, block: bool) -> None:
+    feed(tracker, assistant("a", 14_700), assistant("z", 183_000), boundary(183_500, 9_100))
+    before = tracker.snapshot().projected
+    text = "This session is being continued from a previous conversation that ran out of context. " * 90
+    feed(tracker, UserMessage([TextBlock(text)] if block else text))
+    assert tracker.snapshot().projected == before
+    feed(tracker, UserMessage("and now something else " * 50))
+    after = tracker.snapshot().projected
+    assert before is not None
+    assert after is not None
+    assert after > before + 200
 
 
 def test_with_the_opening_known_the_estimate_is_better(tracker: ContextTracker) -> None:
