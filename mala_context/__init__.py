@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mala_context.config import ContextConfig, load_config
     from mala_context.errors import ConfigError, ContextPressureError
     from mala_context.guard import ContextGuard, TargetContextConfig
+    from mala_context.pressure import ContextPressureHandler
     from mala_context.runtime import AgentRuntime, AgentRuntimeBuilder, instrument
     from mala_context.sdk_hooks import make_precompact_hook
     from mala_context.stream import MessageStreamProcessor
@@ -26,6 +27,7 @@ _HOMES = {
     "ContextConfig": "config",
     "ContextGuard": "guard",
     "ContextPressureError": "errors",
+    "ContextPressureHandler": "pressure",
     "ContextSnapshot": "tracker",
     "ContextTracker": "tracker",
     "ContextUsage": "usage",
@@ -49,6 +51,7 @@ __all__ = [
     "ContextConfig",
     "ContextGuard",
     "ContextPressureError",
+    "ContextPressureHandler",
     "ContextSnapshot",
     "ContextTracker",
     "ContextUsage",

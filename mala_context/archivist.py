@@ -163,6 +163,28 @@ class Archivist:
         except TimeoutError:
             log.warning("Session end: the archive takes longer than %g s; the next start catches up", _CLOSE_SECONDS)
 
+    async def keep(self, session_id: str) -> list[str]:
+        """Archive what a session that is left still holds, wait for it, and return the paths of its pieces.
+
+        Empty where there is no archive, and where the disk takes too long. Never raises.
+        """
+        archive = self.archive
+        if archive is None:
+            return []
+        if session_id in self._transcripts:
+            self._finish(session_id)
+
+        def paths() -> list[str]:
+            pieces = archive.pieces(session_id)
+            return [os.path.join(archive.location, piece.name) for piece in pieces if piece.subagent is None]
+
+        try:
+            found: list[str] | None = await wait_for(self._submit(paths), seconds=ANSWER_SECONDS)
+        except TimeoutError:
+            log.warning("Session %s: its archive takes longer than %g s", session_id, ANSWER_SECONDS)
+            return []
+        return found or []
+
     def _session(self, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
         """Take note of a session of which no hook may ever tell; its transcript is looked for when it is needed."""
         del snapshot

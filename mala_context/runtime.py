@@ -13,12 +13,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
+from mala_context.actions import Actions
 from mala_context.archivist import Archivist
 from mala_context.config import ContextConfig, load_config, unimplemented
+from mala_context.errors import ConfigError
 from mala_context.gauge import TranscriptGauge
 from mala_context.log import get_logger
+from mala_context.policy import Policy, thresholds_from
+from mala_context.pressure import PLACE, ContextPressureHandler
 from mala_context.sdk_hooks import HOOK_SECONDS, HOOKS, is_ours
 from mala_context.session import AgentSession, open_session
+from mala_context.stewardship import Steward
 from mala_context.stream import MessageStreamProcessor
 from mala_context.tracker import ContextTracker
 
@@ -67,6 +72,8 @@ class AgentRuntime:
         tracker: `tracker.snapshot()` says how full the context is.
         archive: where transcripts are kept; `None` where `archive.enabled` is false or there is no place for it.
         config: the configuration in force.
+        actions: does what the thresholds ask for; `actions.final_turn` says how the last final turn ended, and
+            `actions.observers` are told of every restart, final turn and overflow.
     """
 
     def __init__(
@@ -75,11 +82,18 @@ class AgentRuntime:
         processor: MessageStreamProcessor,
         archivist: Archivist,
         config: ContextConfig,
+        actions: Actions,
+        *,
+        template: str | None = None,
+        copy: Callable[..., Any] = replace,
     ) -> None:
         self.options = options
         self.processor = processor
         self.config = config
+        self.actions = actions
         self._archivist = archivist
+        self._template = template
+        self._copy = copy
 
     @property
     def tracker(self) -> ContextTracker:
@@ -94,11 +108,35 @@ class AgentRuntime:
     def session(self) -> AbstractAsyncContextManager[AgentSession]:
         """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
 
-        Raises what the SDK raises where the CLI cannot be started.
+        It compacts and restarts by itself where `compact_at` and `restart_at` are set. Raises what the SDK raises where
+        the CLI cannot be started.
         """
         from claude_agent_sdk import ClaudeSDKClient
 
-        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose)
+        handler = None if self.config.restart_at is None else self.pressure_handler()
+        steward = Steward(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
+        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward)
+
+    def pressure_handler(self, *, timeout_seconds: float | None = None) -> ContextPressureHandler:
+        """Return what takes one run from a full session to a fresh one; for those who hold their own client.
+
+        `timeout_seconds` is what the whole run has, from now on.
+        """
+        return ContextPressureHandler(
+            self.options,
+            self.processor,
+            template=self._template,
+            max_restarts=self.config.max_restarts,
+            timeout_seconds=timeout_seconds,
+            keep=self._keep,
+            copy=self._copy,
+        )
+
+    async def _keep(self, session_id: str) -> Sequence[str]:
+        """Archive a session that is left; return its archive's paths, or the transcript's where nothing is archived."""
+        paths = await self._archivist.keep(session_id)
+        transcript = self.actions.transcript
+        return paths or ([transcript] if transcript and session_id in transcript else [])
 
     async def aclose(self) -> None:
         """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
@@ -245,6 +283,7 @@ def _wire(
         agent_name=agent_id or "main",
         enabled=config.enabled,
     )
+    actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools)
     resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
     gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))
     hooks = _without_ours(getattr(options, "hooks", None) or {})
@@ -252,12 +291,32 @@ def _wire(
         parts = {
             "archivist": archivist if config.archive.enabled else None,
             "gauge": gauge if config.enabled else None,
+            "notes": actions if config.enabled else None,
+            "gate": actions if config.enabled and config.final_at is not None else None,
         }
         for event, factory in HOOKS.items():
             callback = factory(parts)
             if callback is not None:
                 hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
-    return AgentRuntime(copy(options, hooks=hooks), processor, archivist, config)
+    template = _template(repo, config.continuation_template)
+    return AgentRuntime(
+        copy(options, hooks=hooks), processor, archivist, config, actions, template=template, copy=copy
+    )
+
+
+def _template(repo: str, name: str | None) -> str | None:
+    """Read the continuation template, a path below the repository; raises `ConfigError` where it is of no use."""
+    if name is None:
+        return None
+    path = os.path.join(repo, os.path.expanduser(name))
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"context.continuation_template: {path} cannot be read: {error}") from error
+    if PLACE not in text:
+        raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
+    return text
 
 
 def _without_ours(hooks: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""One agent session over the SDK's client.
+"""One agent session over the SDK's client, and the fresh ones that follow it where `restart_at` is set.
 
 The SDK holds back at most 100 messages; while they are unread it answers no hook, and the agent stands still. So a
 session reads all the time, in a task of its own, into a buffer that its caller empties at leisure.
@@ -6,6 +6,11 @@ session reads all the time, in a task of its own, into a buffer that its caller 
 A prompt goes out with a uuid of its own, and a result ends `send` only if it names that uuid. A subagent that works in
 the background ends in a turn that nobody asked for, with a result of its own; that turn's messages reach the caller in
 their order, as what they are, and the answer is still to come.
+
+Before a prompt goes out the session asks its steward whether something should be done first (see `stewardship`): a
+compaction, whose messages then come before the prompt's own, or a restart. A turn that is cut for a restart, or that
+the API refused since the window is full, goes on in the fresh session: its result is no answer and reaches the caller
+as part of the `SessionRestarted` that stands between the two sessions' messages.
 """
 
 from __future__ import annotations
@@ -13,21 +18,44 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import anyio
 
+from mala_context.outstanding import Outstanding
+
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
     from claude_agent_sdk import ClaudeSDKClient
 
     from mala_context.errors import ContextPressureError
+    from mala_context.happenings import SessionRestarted
     from mala_context.stream import MessageStreamProcessor
     from mala_context.tracker import ContextSnapshot
+
+Prompt = str | list[dict[str, Any]]
 
 _MOST_UUIDS_LISTED = 64
 """The CLI lists at most so many prompts on a result: one that is missing from a full list may be among them."""
 _DISCONNECT_SECONDS = 30.0
+
+
+class Steward(Protocol):
+    """Who decides what a session does besides what it is told; see `stewardship`."""
+
+    def serve(self, session: AgentSession) -> None:
+        """Act on this session from now on."""
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether a full context is dealt with here, so that nobody has to hear of it."""
+
+    async def before(self, prompt: Prompt) -> Prompt:
+        """Do what is due before a prompt; return the prompt to send."""
+
+    async def behind(self, result: Any) -> Prompt | None:
+        """Return the prompt with which a turn goes on behind its result; `None` where the turn is over."""
 
 
 def answers(message: Any, prompt_uuid: str) -> bool:
@@ -49,32 +77,50 @@ class AgentSession:
     """A connected session; made by `AgentRuntime.session()`.
 
     Attributes:
-        client: the SDK's client, for `interrupt`, `set_model` and the like. Read messages from the session only.
+        client: the SDK's client, for `interrupt`, `set_model` and the like; another one after a restart. Read messages
+            from the session only.
+        outstanding: what runs in the session now.
     """
 
-    def __init__(self, client: ClaudeSDKClient, processor: MessageStreamProcessor) -> None:
+    def __init__(
+        self,
+        client: ClaudeSDKClient,
+        processor: MessageStreamProcessor,
+        tasks: TaskGroup,
+        steward: Steward | None = None,
+    ) -> None:
         self.client = client
+        self.outstanding = Outstanding()
         self._processor = processor
+        self._tasks = tasks
+        self._steward = steward
         self._unread: deque[tuple[Any, ContextPressureError | None]] = deque()
         self._changed = anyio.Event()
+        self._reading = anyio.CancelScope()
         self._ended = False
         self._failure: Exception | None = None
         self._reader: object = None
         self._pressure: ContextPressureError | None = None
+        self._awaited: str | None = None
+        if steward is not None:
+            steward.serve(self)
+        tasks.start_soon(self._pump, client, self._reading)
 
     @property
     def context(self) -> ContextSnapshot:
         """How full the main agent's context is now; it may be ahead of the messages read so far."""
         return self._processor.tracker.snapshot()
 
-    def send(self, prompt: str | list[dict[str, Any]]) -> AsyncIterator[Any]:
+    def send(self, prompt: Prompt) -> AsyncIterator[Any]:
         """Send a prompt (text, or content blocks as the Messages API has them) and yield what comes.
 
-        Messages left unread by an earlier `send`, and those of turns that nobody asked for, come first. Ends with
-        the prompt's own `ResultMessage`, or when the CLI ends. A caller who leaves early loses nothing: the next
-        `send` or `receive` takes over, and going on with the older one raises `RuntimeError`. Raises
-        `ContextPressureError` behind the result that reached `restart_at` (from the next `send` or `receive` if the
-        caller left at that result), and what the SDK raises. The prompt goes out when the first message is asked for.
+        Messages left unread by an earlier `send`, those of turns that nobody asked for, and those of a compaction that
+        `compact_at` asked for come first. Ends with the prompt's own `ResultMessage`, or when the CLI ends. Where
+        `restart_at` is set a `SessionRestarted` may come at any place: what follows it is the fresh session's. A caller
+        who leaves early loses nothing: the next `send` or `receive` takes over, and going on with the older one raises
+        `RuntimeError`. Raises `ContextPressureError` behind a result that reached `restart_at` when no restart is left
+        (from the next `send` or `receive` if the caller left at that result), and what the SDK raises. The prompt goes
+        out when the first message is asked for.
         """
         return _Messages(self, prompt)
 
@@ -86,25 +132,29 @@ class AgentSession:
         """
         return _Messages(self)
 
-    async def pump(self) -> None:
-        """Read the SDK's messages into the buffer until they end; runs as a task beside the caller."""
-        try:
-            async for message in self.client.receive_messages():
-                self._processor.process(message)
-                self._unread.append((message, self._processor.take_pressure()))
-                self._wake()
-        except Exception as failure:  # noqa: BLE001 - handed to whoever reads
-            self._failure = failure
-        finally:
-            self._ended = True
-            self._wake()
+    # For the iterators of `send` and `receive`
+
+    async def begin(self, prompt: Prompt) -> str:
+        """Do what has to be done before a prompt, send it, and return its uuid."""
+        if self._steward is not None:
+            prompt = await self._steward.before(prompt)
+        return await self.put(prompt)
+
+    async def goes_on(self, result: Any) -> str | None:
+        """Return the uuid of the prompt with which a cut turn goes on behind its result; `None` where it is over."""
+        if self._steward is None:
+            return None
+        prompt = await self._steward.behind(result)
+        return None if prompt is None else await self.put(prompt)
 
     async def take(self, reader: object) -> tuple[bool, Any]:
-        """Return whether there is a message for this reader, and the message; for the iterators of `send`."""
+        """Return whether there is a message for this reader, and the message."""
         while self._reader is reader:
             self.raise_pressure()
             if self._unread:
                 message, self._pressure = self._unread.popleft()
+                if self._pressure is not None and self._steward is not None and self._steward.can_restart:
+                    self._pressure = None  # the restart comes by itself
                 return True, message
             if self._ended:
                 if self._failure is not None:
@@ -124,6 +174,62 @@ class AgentSession:
         if pressure is not None:
             raise pressure
 
+    # For the steward
+
+    async def put(self, prompt: Prompt) -> str:
+        """Send a prompt and return its uuid."""
+        uuid = str(uuid4())
+        content = {"role": "user", "content": prompt}
+        message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
+        self._awaited = uuid
+        await self.client.query(_once(message))
+        return uuid
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the last prompt's result is still to come."""
+        return self._awaited is not None and not self._ended
+
+    async def answered(self) -> None:
+        """Wait until the last prompt's result has come, or the CLI has ended; the messages stay for the caller."""
+        while self.awaits_answer:
+            await self._changed.wait()
+
+    async def leave(self) -> None:
+        """Stop reading and disconnect; what was read stays for the caller."""
+        self._reading.cancel()
+        with anyio.move_on_after(_DISCONNECT_SECONDS, shield=True):
+            await self.client.disconnect()
+
+    async def enter(self, client: Any, marker: SessionRestarted) -> None:
+        """Go on with another client, behind `marker`; raises what the SDK raises on connecting."""
+        self.client = client
+        await client.connect()
+        self.outstanding = Outstanding()
+        self._awaited, self._ended, self._failure = None, False, None
+        self._unread.append((marker, None))
+        self._reading = anyio.CancelScope()
+        self._tasks.start_soon(self._pump, client, self._reading)
+        self._wake()
+
+    async def _pump(self, client: Any, scope: anyio.CancelScope) -> None:
+        """Read a client's messages into the buffer until they end; runs as a task beside the caller."""
+        try:
+            with scope:
+                async for message in client.receive_messages():
+                    self._processor.process(message)
+                    self.outstanding.see(message)
+                    if self._awaited is not None and answers(message, self._awaited):
+                        self._awaited = None
+                    self._unread.append((message, self._processor.take_pressure()))
+                    self._wake()
+        except Exception as failure:  # noqa: BLE001 - handed to whoever reads
+            self._failure = failure
+        finally:
+            if client is self.client:
+                self._ended = True
+                self._wake()
+
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
@@ -135,7 +241,7 @@ class _Messages:
     An iterator and not an async generator: a caller who leaves early has nothing to close, and on trio no warning.
     """
 
-    def __init__(self, session: AgentSession, prompt: str | list[dict[str, Any]] | None = None) -> None:
+    def __init__(self, session: AgentSession, prompt: Prompt | None = None) -> None:
         self._session = session
         self._prompt = prompt
         self._uuid: str | None = None
@@ -151,22 +257,21 @@ class _Messages:
             raise StopAsyncIteration
         if not self._begun:
             self._begun = self._over = True  # a prompt that could not be sent, or only in part, is not sent again
-            await self._begin()
+            if self._prompt is not None:
+                self._uuid = await session.begin(self._prompt)
+            session.take_over(self)
             self._over = False
         there, message = await session.take(self)
+        if there and self._uuid is not None and answers(message, self._uuid):
+            self._uuid = await session.goes_on(message)
+            if self._uuid is not None:
+                there, message = await session.take(self)
+            else:
+                self._over = True
         if not there:
             self._over = True
             raise StopAsyncIteration
-        self._over = self._uuid is not None and answers(message, self._uuid)
         return message
-
-    async def _begin(self) -> None:
-        if self._prompt is not None:
-            self._uuid = str(uuid4())
-            content = {"role": "user", "content": self._prompt}
-            message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": self._uuid}
-            await self._session.client.query(_once(message))
-        self._session.take_over(self)
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -178,17 +283,18 @@ async def open_session(
     client: ClaudeSDKClient,
     processor: MessageStreamProcessor,
     close: Callable[[], Awaitable[None]],
+    steward: Steward | None = None,
 ) -> AsyncIterator[AgentSession]:
     """Connect `client`, read from it while the body runs, disconnect, then `await close()`, whatever happened.
 
     Raises what the body raises, as itself and not in a group, and what the SDK raises on connecting.
     """
     failure: BaseException | None = None
+    session: AgentSession | None = None
     try:
         await client.connect()
         async with anyio.create_task_group() as tasks:
-            session = AgentSession(client, processor)
-            tasks.start_soon(session.pump)
+            session = AgentSession(client, processor, tasks, steward)
             try:
                 yield session
             except (anyio.get_cancelled_exc_class(), GeneratorExit):
@@ -199,7 +305,7 @@ async def open_session(
     finally:
         try:
             with anyio.move_on_after(_DISCONNECT_SECONDS, shield=True):
-                await client.disconnect()
+                await (client if session is None else session.client).disconnect()
         except Exception as error:  # noqa: BLE001 - raised below, unless the body's own error comes first
             failure = failure or error
         with anyio.CancelScope(shield=True):

@@ -152,13 +152,6 @@ THRESHOLDS: Final = ("context.warn_at", "context.compact_at", "context.restart_a
 
 NO_CODE_YET: Final = frozenset(
     {
-        "context.tell_agent",
-        "context.compact_at",
-        "context.compact_focus",
-        "context.max_restarts",
-        "context.continuation_template",
-        "context.final_at",
-        "context.finishing_tools",
         "context.pin",
         "context.search_tool",
         "context.guard.buffer_tokens",

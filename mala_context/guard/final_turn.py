@@ -100,15 +100,18 @@ class FinalGate:
     denials: int = 0
     """Denials since the last tool that was allowed."""
 
-    def ask(self, tool: str, tool_input: Mapping[str, Any] | None = None) -> Verdict:
-        """Answer one call; carry the verdict out before the next is asked."""
+    def ask(self, tool: str, tool_input: Mapping[str, Any] | None = None, *, again: bool = False) -> Verdict:
+        """Answer one call; carry the verdict out before the next is asked.
+
+        `again` says that the same response asked for a tool that was denied: one more denial does not count.
+        """
         if any(matches_tool(rule, tool, tool_input or {}) for rule in self.finishing_tools):
             self.denials = 0
             return Verdict("allow")
         allowed = ", ".join(self.finishing_tools) or "no tools"
-        if self.denials >= self.max_denials:
+        if self.denials >= self.max_denials and not again:
             return Verdict("stop", f"The context is full; {tool} is no finishing tool. The session ends here.")
-        self.denials += 1
+        self.denials += not again
         words = f"The context is full, this is the final turn: {tool} is not available. Save the work and finish"
         return Verdict("deny", f"{words} with {allowed}, then give your final answer.")
 

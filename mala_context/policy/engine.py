@@ -89,6 +89,17 @@ class Policy:
         """Whether only finishing tools are allowed now; a drop below `final_at` by the margin lifts it."""
         return self._final.fired
 
+    @property
+    def restart_due(self) -> bool:
+        """Whether `decide` would restart at a safe point, by the ratio that it saw last: worth ending a turn for."""
+        return (
+            not self.breaker_open
+            and self._asked_since is None
+            and self.restarts < self.thresholds.max_restarts
+            and self._restart.due(self._last)
+            and self._restart.allowed(self._last)
+        )
+
     def decide(self, snapshot: Snapshot, now: float, *, safe: bool = False, new_prompt: bool = False) -> Decisions:
         """Take a snapshot and return what to do, in order.
 

@@ -1,0 +1,70 @@
+"""Whether a session is at a safe point: what still runs in it, from its own messages.
+
+A compaction or a restart must not cut off a tool or a subagent. Inside a turn tools run; behind a turn's result what
+was sent to the background may still run, and ends in a message of its own. A task's end is told in one of two messages,
+sometimes in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+_ENDED: Final = frozenset({"completed", "failed", "stopped", "killed"})
+_SHELL: Final = "local_bash"
+"""Type of a background task that is a shell command: a compaction does not disturb it."""
+_MOST: Final = 1_024
+
+
+class Outstanding:
+    """Follows one client's messages.
+
+    Attributes:
+        in_turn: whether a turn is going on, asked for or not.
+        tasks: type of each task that runs beside the agent, by its id.
+    """
+
+    def __init__(self) -> None:
+        self.in_turn = False
+        self.tasks: dict[str, str | None] = {}
+
+    def see(self, message: Any) -> None:
+        """Take in one message. Never raises."""
+        handler = _SEEN.get(message.__class__.__name__)
+        if handler is not None:
+            handler(self, message)
+
+    @property
+    def subagents(self) -> bool:
+        """Whether a subagent is out."""
+        return any(kind != _SHELL for kind in self.tasks.values())
+
+    def _started(self, message: Any) -> None:
+        self.tasks[str(message.task_id)] = getattr(message, "task_type", None)
+        if len(self.tasks) > _MOST:
+            del self.tasks[next(iter(self.tasks))]
+
+    def _changed(self, message: Any) -> None:
+        status = getattr(message, "status", None)
+        patch = getattr(message, "patch", None)
+        if status is None and isinstance(patch, dict):
+            status = patch.get("status")
+        if status in _ENDED:
+            self.tasks.pop(str(message.task_id), None)
+
+    def _answering(self, message: Any) -> None:
+        if message.parent_tool_use_id is None and message.model != "<synthetic>":
+            self.in_turn = True
+
+    def _result(self, message: Any) -> None:
+        del message
+        self.in_turn = False
+
+
+_SEEN: Final[dict[str, Callable[[Outstanding, Any], None]]] = {
+    "TaskStartedMessage": Outstanding._started,
+    "TaskNotificationMessage": Outstanding._changed,
+    "TaskUpdatedMessage": Outstanding._changed,
+    "AssistantMessage": Outstanding._answering,
+    "ResultMessage": Outstanding._result,
+}
