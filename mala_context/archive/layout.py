@@ -29,10 +29,7 @@ PACKED = ".zst"
 TEMPORARY = ".tmp-"
 
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_PLAIN = _LETTERS | frozenset("_-")
 _MARK = "_transcript."
-_STAMP_SHAPE = "00000000T000000.000000Z"
 
 
 def check_session_id(session_id: object) -> str:
@@ -52,7 +49,7 @@ def _plain_name(value: object, most: int) -> str:
         reason = "it is empty"
     elif len(value) > most:
         reason = f"it is longer than {most} characters"
-    elif value[0] not in _LETTERS or not _PLAIN.issuperset(value):
+    elif not _is_plain(value, most):
         reason = "only ASCII letters, digits, '_' and '-' are taken, and a letter or digit first"
     else:
         return value
@@ -64,7 +61,7 @@ def _plain_name(value: object, most: int) -> str:
 def extension(transcript: str) -> str:
     """Return the transcript's extension with its dot, `.txt` where it has none that can be part of a name."""
     ext = os.path.splitext(transcript)[1]
-    return ext if 2 <= len(ext) <= 16 and _LETTERS.issuperset(ext[1:]) else ".txt"
+    return ext if 2 <= len(ext) <= 16 and ext.isascii() and ext[1:].isalnum() else ".txt"
 
 
 def stamp(microseconds: int) -> str:
@@ -102,13 +99,10 @@ def parse_piece_name(name: str) -> PieceName | None:
     packed = name.endswith(PACKED) and name.count(".", name.rfind("_")) == 2
     plain = name[: -len(PACKED)] if packed else name
     left, mark, ext = plain.rpartition(_MARK)
-    if not mark or not 1 <= len(ext) <= 15 or not _LETTERS.issuperset(ext):
+    if not mark or not 1 <= len(ext) <= 15 or not (ext.isascii() and ext.isalnum()):
         return None
     key, _, when = left.rpartition("_")
-    if len(when) != len(_STAMP_SHAPE) or any(
-        (not c.isdigit() or not c.isascii()) if shape == "0" else c != shape
-        for c, shape in zip(when, _STAMP_SHAPE, strict=True)
-    ):
+    if not _is_stamp(when):
         return None
     session_id, *rest = key.split(".")
     subagent = rest.pop(0)[len("agent-") :] if rest and rest[0].startswith("agent-") else None
@@ -127,8 +121,15 @@ def parse_piece_name(name: str) -> PieceName | None:
     return PieceName(session_id=session_id, subagent=subagent, chain=chain, stamp=when, ext=f".{ext}", packed=packed)
 
 
+def _is_stamp(text: str) -> bool:
+    digits = text[:8] + text[9:15] + text[16:22]
+    return len(text) == 23 and text[8] + text[15] + text[22] == "T.Z" and digits.isascii() and digits.isdigit()
+
+
 def _is_plain(value: str, most: int) -> bool:
-    return 0 < len(value) <= most and value[0] in _LETTERS and _PLAIN.issuperset(value)
+    if not 0 < len(value) <= most or value[0] in "-_" or not value.isascii():
+        return False
+    return value.replace("-", "").replace("_", "").isalnum()
 
 
 def manifest_name(session_id: str) -> str:

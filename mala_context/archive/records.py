@@ -23,12 +23,14 @@ else:
         fields = tuple(cls.__annotations__)
         defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
 
+        names, required = frozenset(fields), frozenset(fields) - defaults.keys()
+
         def __init__(self: object, **values: object) -> None:  # noqa: N807  # becomes the class's own method
-            unknown = values.keys() - set(fields)
-            missing = [name for name in fields if name not in values and name not in defaults]
-            if unknown or missing:
-                raise TypeError(f"{cls.__name__}: unknown {sorted(unknown)}, missing {missing}")
-            self.__dict__.update({**defaults, **values})
+            if not required <= values.keys() <= names:
+                unknown, missing = sorted(values.keys() - names), sorted(required - values.keys())
+                raise TypeError(f"{cls.__name__}: unknown {unknown}, missing {missing}")
+            self.__dict__.update(defaults)
+            self.__dict__.update(values)
 
         def __setattr__(self: object, name: str, value: object) -> None:  # noqa: ARG001, N807  # likewise
             raise AttributeError(f"{cls.__name__} is frozen: cannot set {name}")

@@ -158,7 +158,8 @@ class TranscriptArchive:
                         raise
         if trigger in PRECOMPACT_TRIGGERS and subagent is None and agent in {None, "main"}:
             self._attempts.add(sid)
-        self._check_size()
+        if result.archived:
+            self._check_size()
         return result
 
     def archive_side_files(
@@ -274,7 +275,8 @@ class TranscriptArchive:
     ) -> PruneResult:
         """Remove the sessions past a limit, and those named; in a dry run only say which.
 
-        A session whose transcript is gone stays unless it is named. Raises `ValueError` for what is no limit.
+        A session whose transcript is gone stays unless it is named. Full texts and indexes of sessions of which neither
+        transcript nor archive is left go too. Raises `ValueError` for what is no limit.
         """
         from mala_context.archive.retention import limits
 
@@ -298,13 +300,16 @@ class TranscriptArchive:
     ) -> PruneResult:
         from mala_context.archive.catch_up import transcript_of
         from mala_context.archive.retention import choose, remove
+        from mala_context.archive.spills import sweep
 
         sessions = self.sessions()
         now = time.time_ns()
         wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock)
         only = [each for each in wanted.removed if transcript_of(each, self.manifest(each), projects_dirs) is None]
         plan = choose(sessions, limit, now, named=named, only_copies=only, trust_clock=trust_clock)
-        return plan if dry_run else remove(self.store(create=False), sessions, plan)
+        result = plan if dry_run else remove(self.store(create=False), sessions, plan)
+        sweep(self, projects_dirs, dry_run=dry_run)
+        return result
 
     def _is_current(self, path: str, session_id: str, subagent: str) -> bool:
         from mala_context.archive.catch_up import is_current
