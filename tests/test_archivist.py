@@ -10,7 +10,7 @@ from mala_context import TranscriptArchive
 from mala_context import archivist as archivist_module
 from mala_context.archivist import Archivist
 from mala_context.config import ArchiveConfig
-from mala_context.events import Compaction, CompactionStatus, TurnEnd
+from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 
 
 class Bench:
@@ -204,3 +204,54 @@ async def test_without_an_archive_nothing_is_done(bench):
     archivist.on_event(boundary(), None)
     await archivist.close()
     assert not (bench.transcript.parent / "archives").exists()
+
+
+async def test_a_session_without_hooks_is_found_where_its_cli_keeps_it(tmp_path):
+    folder = tmp_path / "projects" / "-repo"
+    folder.mkdir(parents=True)
+    (folder / "s1.jsonl").write_text('{"type":"user"}\n')
+    archive = TranscriptArchive(tmp_path / "archives")
+    archivist = Archivist(archive, [str(tmp_path / "projects")])
+    archivist.on_event(SessionStart("s1", "init", cwd="/repo"), None)
+    archivist.on_event(boundary(), None)
+    (folder / "s1.jsonl").open("a").close()
+    await archivist.close()
+    rows = archive.manifest("s1").rows
+    assert [row["outcome"] for row in rows if row.get("row") == "outcome"] == ["hook_skipped"]
+    assert [row["trigger"] for row in rows if row.get("row") == "piece"] == ["boundary"]
+
+
+async def test_a_session_that_nobody_can_find_is_let_go(tmp_path):
+    archivist = Archivist(TranscriptArchive(tmp_path / "archives"), [str(tmp_path)])
+    archivist.on_event(SessionStart("s1", "init"), None)
+    await archivist.close()
+    assert archivist.archive.sessions() == []
+
+
+async def test_a_cleared_session_is_archived_at_once_and_again_at_the_close(bench, tmp_path):
+    bench.write(3)
+    await bench.archivist.saw_session(bench.hook())
+    other = {"session_id": "s2", "transcript_path": str(tmp_path / "s2.jsonl")}
+    for session in ("s2", "s2"):
+        await bench.archivist.session_started({**other, "session_id": session, "source": "clear"})
+    await bench.settle()
+    assert len(bench.pieces()) == 1
+    bench.write(2)
+    await bench.archivist.close()
+    assert [piece.length for piece in bench.pieces()] == [48, 32]
+
+
+async def test_that_there_is_no_place_is_said_once_until_there_was_one(tmp_path, monkeypatch, caplog):
+    runs = tmp_path / "runs"
+    monkeypatch.setenv("MALA_RUNS_DIR", str(runs))
+    bench = Bench(tmp_path)
+    bench.archivist = Archivist.for_repo(tmp_path)
+    bench.write()
+    for blocked, warnings in ((True, 1), (True, 1), (False, 1), (True, 2)):
+        if blocked and not runs.is_file():
+            runs.rename(tmp_path / "away") if runs.exists() else None
+            runs.write_text("in the way")
+        elif not blocked:
+            runs.unlink()
+        await bench.archivist.before_compaction(bench.hook())
+        assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == warnings

@@ -1,10 +1,14 @@
 """The gauge where nobody feeds the processor."""
 
 import json
+import threading
 
 import pytest
+from claude_agent_sdk import AssistantMessage
 
-from mala_context import MessageStreamProcessor
+from mala_context import MessageStreamProcessor, Usage
+from mala_context import gauge as gauge_module
+from mala_context.events import Compaction, TurnEnd, UsageDelta
 from mala_context.gauge import TranscriptGauge
 
 
@@ -113,3 +117,123 @@ async def test_a_prompt_about_to_be_sent_is_projected_where_the_stream_is_fed(pa
     before = processor.tracker.snapshot().projected
     await gauge.observe(hook(path, prompt="word " * 400))
     assert processor.tracker.snapshot().projected > before + 300
+
+
+def assistant(uuid, usage=None, content=()):
+    message = AssistantMessage(list(content), "claude-sonnet-4-5", uuid=uuid, session_id="s1", message_id=f"m-{uuid}")
+    message.usage = usage
+    return message
+
+
+async def test_the_opening_makes_an_estimate_out_of_a_rough_one(path):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor)
+    processor.process(assistant("a", {"input_tokens": 20_000, "output_tokens": 10}))
+    said = "x" * 3_000
+    skills = {"type": "attachment", "sessionId": "s1", "uuid": "k", "attachment": {"type": "skill_listing"}}
+    opening = row("user", uuid="p")
+    opening["message"]["content"] = said
+    write(
+        path, opening, {**skills, "rendered": [{"content": said}]}, row("assistant", 20_000, "a"), row("user", uuid="q")
+    )
+    await gauge.observe(hook(path, source="compact"))
+    processor.take(Compaction(None, "s1", "manual", 20_000, 2_000))
+    snapshot = processor.tracker.snapshot()
+    assert snapshot.accuracy == "estimate"
+    assert snapshot.tokens == pytest.approx(20_000 - 3_000 / 3 + (4 * 2_000 - 3_000) / 3, abs=2)
+
+
+async def test_counts_that_were_not_streamed_come_from_the_rows(path):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor)
+    processor.process(assistant("a", {"input_tokens": 0, "output_tokens": 0}))
+    assert processor.tracker.snapshot().tokens is None
+    write(path, row("assistant", 150, "a"), row("assistant", 999, "never streamed"))
+    await gauge.observe(hook(path))
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.tokens, snapshot.usage_source, snapshot.responses) == (150, "row", 1)
+
+
+async def test_rows_are_left_alone_where_the_counts_were_streamed(path):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor)
+    processor.process(assistant("a", {"input_tokens": 0, "output_tokens": 0}))
+    processor.take(UsageDelta(None, "s1", Usage(120, 0, 0, 5)))
+    write(path, row("assistant", 150, "a"))
+    await gauge.observe(hook(path))
+    assert processor.tracker.snapshot().tokens == 120
+
+
+async def test_the_row_of_a_turns_answer_is_waited_for(path):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor)
+    write(path, row("user", uuid="p"))
+    written = threading.Event()
+
+    def answer():
+        write(path, row("assistant", 150, "a"))
+        written.set()
+
+    timer = threading.Timer(0.05, answer)
+    timer.start()
+    await gauge.observe(hook(path, hook_event_name="Stop"))
+    assert written.is_set()
+    assert processor.tracker.snapshot().tokens == 150
+    timer.join()
+
+
+@pytest.mark.parametrize("last", [[], [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]])
+async def test_a_row_that_never_comes_is_not_waited_for_long(path, monkeypatch, last):
+    monkeypatch.setattr(gauge_module, "SETTLE_SECONDS", 0.02)
+    processor = MessageStreamProcessor()
+    answer = row("assistant", 150, "a")
+    answer["message"]["content"] = last
+    write(path, *([answer] if last else [row("user", uuid="p")]))
+    await TranscriptGauge(processor).observe(hook(path, hook_event_name="Stop"))
+    assert processor.tracker.snapshot().tokens == (150 if last else None)
+
+
+async def test_the_window_that_a_refusal_names_is_read_once(path):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor)
+    processor.process(assistant("a", {"input_tokens": 100, "output_tokens": 1}))
+    refused = row("assistant", uuid="b", isApiErrorMessage=True, errorDetails="250000 tokens > 180000 maximum")
+    write(path, row("assistant", 100, "a"), refused)
+    await gauge.observe(hook(path))
+    assert processor.tracker.snapshot().window == 200_000
+    processor.take(TurnEnd("s1", None, is_error=True, terminal_reason="prompt_too_long"))
+    await gauge.observe(hook(path))
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.window, snapshot.window_source) == (180_000, "api_error")
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_fork_is_seeded_from_the_session_it_forks(path, tmp_path, known):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor, resumes=True, resume_of="older" if known else None)
+    write(tmp_path / "older.jsonl", row("assistant", 150, "a", session="older"))
+    await gauge.observe(hook(path, prompt="go on"))
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.tokens, snapshot.session_id) == ((150, "s1") if known else (None, None))
+
+
+async def test_a_fork_of_what_is_gone_is_no_error(path):
+    gauge = TranscriptGauge(MessageStreamProcessor(), resumes=True, resume_of="gone")
+    await gauge.observe(hook(path))
+
+
+async def test_the_prompt_of_a_seeded_session_counts(path):
+    processor = MessageStreamProcessor()
+    processor.process(object())
+    gauge = TranscriptGauge(processor, resumes=True)
+    write(path, row("assistant", 100, "a"))
+    await gauge.observe(hook(path, prompt="word " * 400))
+    assert processor.tracker.snapshot().projected > 400
+
+
+async def test_ids_without_counts_are_kept_in_a_bounded_table(path):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptGauge(processor)
+    for number in range(1_000):
+        processor.process(assistant(f"n{number}"))
+    assert len(gauge._uncounted) <= 256

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.transcript import TranscriptTail, decode_line
+from mala_context import transcript as transcript_module
+from mala_context.transcript import TranscriptTail, decode_line, read_opening
 
 ROWS = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=20), max_size=3), max_size=6)
 
@@ -85,3 +86,33 @@ def test_what_is_no_file_raises_at_once(tmp_path):
     for path in (tmp_path, tmp_path / "fifo", tmp_path / "absent"):
         with pytest.raises(OSError, match=r"regular file|directory|No such"):
             TranscriptTail().read(str(path))
+
+
+def opening(path, *rows):
+    path.write_bytes(b"".join(line(row) + b"\n" for row in rows))
+    return read_opening(str(path))
+
+
+def test_an_opening_ends_with_the_first_answer(tmp_path):
+    rows = [{"type": "user"}, {"type": "attachment"}, {"type": "assistant"}, {"type": "user"}]
+    assert opening(tmp_path / "t", *rows) == rows[:3]
+    assert opening(tmp_path / "t", *rows[:2]) == rows[:2]
+    assert opening(tmp_path / "t") == []
+
+
+def test_an_opening_leaves_a_row_that_is_still_being_written(tmp_path):
+    (tmp_path / "t").write_bytes(b'{"type":"user"}\n{"type":"assistant"}')
+    assert read_opening(str(tmp_path / "t")) == [{"type": "user"}]
+
+
+def test_an_opening_without_an_end_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(transcript_module, "_MOST_OPENING", 100)
+    assert len(opening(tmp_path / "t", *[{"type": "user"}] * 50)) < 10
+
+
+def test_an_opening_of_no_regular_file_is_an_error(tmp_path):
+    os.mkfifo(tmp_path / "t")
+    with pytest.raises(OSError, match="regular"):
+        read_opening(str(tmp_path / "t"))
+    with pytest.raises(FileNotFoundError):
+        read_opening(str(tmp_path / "gone"))
