@@ -45,7 +45,22 @@ def known(raw: Any) -> Usage | None:
     """Read a response's usage; `None` where it is missing or its prompt is all zero, which is unknown and not 0."""
     if raw is None:
         return None
-    usage = Usage.parse(raw) if raw.__class__ is dict and not raw.get("iterations") else Usage.of_last_call(raw)
+    if raw.__class__ is dict:  # once per message of a live session, so the plain case is read here
+        get = raw.get
+        fresh, written, read = (
+            get("input_tokens"),
+            get("cache_creation_input_tokens"),
+            get("cache_read_input_tokens"),
+        )
+        output = get("output_tokens")
+        if (
+            fresh.__class__ is written.__class__ is read.__class__ is output.__class__ is int
+            and fresh >= 0 <= written
+            and read >= 0 <= output
+            and not get("iterations")
+        ):
+            return Usage(fresh, written, read, output) if fresh or written or read else None
+    usage = Usage.of_last_call(raw)
     return usage if usage is not None and usage.context_tokens else None
 
 
