@@ -52,3 +52,12 @@ def test_checks_have_a_line_each_and_a_mark_that_can_be_printed(encoding, marks)
     show_checks(console(out), [Check("one", ok=True, words="well"), Check("two", ok=False, words=words)])
     out.flush()
     assert raw.getvalue().decode(encoding) == f"\n{marks[0]} well\n{marks[1]} {words}\n"
+
+
+def test_a_closed_pipe_is_left_to_the_command_line():
+    class Closed(io.StringIO):
+        def write(self, _text):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        show(console(Closed()), Lines("Words", ["w"]))

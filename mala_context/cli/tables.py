@@ -23,11 +23,19 @@ PIPE_WIDTH = 80
 """Columns of a table that goes into a file or a pipe; every table fits into them."""
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to the command line, where rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise BrokenPipeError
+
+
 def console(stream: IO[str] | None = None) -> Console:
     """Return a console on a stream, standard output by default."""
     stream = sys.stdout if stream is None else stream
     width = None if stream.isatty() else PIPE_WIDTH
-    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+    return _Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
 def show(out: Console, part: Table | Lines) -> None:
