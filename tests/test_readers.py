@@ -227,3 +227,25 @@ class TestOpenAI:
         (event,) = read_openai({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
         assert isinstance(event, TotalTokens)
         assert event.total_tokens == 12
+
+
+class TestAttachments:
+    @pytest.mark.parametrize(
+        ("rendered", "said"),
+        [
+            ([{"content": "one"}, {"content": "two"}], "one\ntwo"),
+            ([{"content": "one"}, {"content": [{"type": "image"}]}, 7], "one"),
+            ([], ""),
+        ],
+    )
+    def test_what_the_model_gets_stands_beside_it_in_the_row(self, rendered: Any, said: str) -> None:
+        attachment = {"type": "skill_listing"}
+        row = {"type": "attachment", "sessionId": "s", "uuid": "u", "attachment": attachment, "rendered": rendered}
+        (event,) = read_row(row)
+        assert event == Appended(None, "s", "attachment", {**attachment, "rendered": said}, "u", None)
+
+    @pytest.mark.parametrize("rendered", [None, "text", 7])
+    def test_without_it_the_attachment_is_as_it_came(self, rendered: Any) -> None:
+        attachment = {"type": "skill_listing"}
+        row = {"type": "attachment", "sessionId": "s", "uuid": "u", "attachment": attachment, "rendered": rendered}
+        assert read_row(row) == (Appended(None, "s", "attachment", attachment, "u", None),)
