@@ -189,9 +189,7 @@ def _write(
     except OSError as error:
         log.warning("Manifest of session %s: row not written (%s); it is made again later", files.session_id, error)
     path = files.path(name)
-    trigger = request.fields.get("trigger")
-    what = "PreCompact: archived transcript" if trigger in PRECOMPACT_TRIGGERS else "Archived transcript"
-    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, log.size_text(length))
+    _say_archived(request, path, length)
     return ArchiveResult(
         session_id=request.session_id,
         path=path,
@@ -203,6 +201,12 @@ def _write(
         sha256=digest,
         transcript=source.path,
     )
+
+
+def _say_archived(request: Request, path: str, length: int) -> None:
+    trigger = request.fields.get("trigger")
+    what = "PreCompact: archived transcript" if trigger in PRECOMPACT_TRIGGERS else "Archived transcript"
+    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, log.size_text(length))
 
 
 def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:
