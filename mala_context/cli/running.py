@@ -82,7 +82,8 @@ def _ended_like_ctrl_c() -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    with _handling([signal.SIGTERM, signal.SIGHUP], interrupt):
+    there = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    with _handling(there, interrupt):
         yield
 
 
