@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.archives import archives
-from mala_context.cli.archives.common import Meter, printable
+from mala_context.cli.archives.common import printable
 
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
@@ -334,26 +334,6 @@ def test_printable(text, safe):
 
 def test_lines_stay_where_they_are_wanted():
     assert printable("a\nb\tc\r\x1b", lines=True) == "a\nb\tc\\x0d\\x1b"
-
-
-def test_progress_only_on_a_terminal_and_after_a_while(monkeypatch, capsys):
-    import mala_context.cli.archives.common as module
-
-    now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    with Meter("checked", 4096) as meter:
-        meter(1024)
-        now[0] = 5.0
-        meter(1024)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    now[0] = 0.0
-    with Meter("checked", 4096) as meter:
-        meter(1024)
-        assert capsys.readouterr().err == ""
-        now[0] = 5.0
-        meter(1024)
-        assert "checked: 2.0 KB of 4.0 KB" in capsys.readouterr().err
 
 
 # as a process

@@ -17,7 +17,7 @@ from mala_context.archive.source import Source, find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from mala_context.archive.interface import SessionView
@@ -44,6 +44,7 @@ class History:
         archive: where the session is archived; it need not be, if its transcript is there.
         session_id: the session.
         chain: a chain of the archive, by number; then the transcript is not looked at.
+        progress: called with the bytes of each row that is read.
         projects: projects directories to look for the transcript in, instead of where it was last and the CLI's own.
 
     Raises `SessionNotFoundError`, `PartNotFoundError` and `InvalidSessionIdError`.
@@ -56,8 +57,10 @@ class History:
         *,
         chain: int | None = None,
         projects: Sequence[str] | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> None:
         self.session_id = session_id
+        self._progress = progress
         self._files: SessionView = archive.store(create=False).view(session_id)
         try:
             self.manifest = manifests.parse(self._files.manifest())
@@ -88,9 +91,11 @@ class History:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows from the first on; may be called again. Raises `CorruptArchiveError` and `OSError`."""
-        if self.transcript is not None:
-            return rows(file_chunks(self.transcript))
-        return rows(chunks(self._files, self.pieces))
+        data = file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)
+        for row in rows(data):
+            if self._progress is not None:
+                self._progress(len(row.data))
+            yield row
 
 
 def _known(manifest: Manifest) -> Known:

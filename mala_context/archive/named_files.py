@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mala_context.archive.history import History
 
 _RESULTS = b"/tool-results/"
-_STOP = frozenset(b'"\\<>\r\n\t')
+_STOPS = (b'"', b"\\", b"<", b">", b"\r", b"\n", b"\t")
 _NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/")
 MOST = 10_000
 """Names beyond so many are not followed."""
@@ -41,9 +41,8 @@ def results_named(data: bytes) -> Iterator[str]:
     """Yield the absolute paths of tool results that a row names."""
     start = data.find(_RESULTS)
     while start >= 0:
-        first = start
-        while first > 0 and data[first - 1] not in _STOP and start - first < 4096:
-            first -= 1
+        low = max(0, start - 4096)
+        first = max(low, *(data.rfind(stop, low, start) + 1 for stop in _STOPS))
         end = start + len(_RESULTS)
         while end < len(data) and data[end] in _NAME:
             end += 1

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MASK = "[redacted]"
 _LEFT_OUT = frozenset({"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector"})
 _WINDOW, _OVERLAP = 20_000, 1_000
+_SHORT, _REMEMBERED = 2_000, 20_000
+"""So many clean lines of at most this length are not searched again: transcripts repeat themselves."""
 _TAIL = re.compile(r"[A-Za-z0-9_+/=.~-]*")
 _NAME = r"(?:pass(?:wd|word|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential)s?"
 _TELLING = re.compile(_NAME, re.IGNORECASE)
@@ -36,7 +38,7 @@ _VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
 OUR_PATTERNS = (
     re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"),
     re.compile(r"\bBearer\s+([A-Za-z0-9._~+/=-]{12,})"),
-    re.compile(rf"\b\w*{_NAME}\w*\s*=\s*([^\s\"'`;&|]{{6,}})", re.IGNORECASE),
+    re.compile(rf"{_NAME}\w*\s*=\s*([^\s\"'`;&|]{{6,}})", re.IGNORECASE),
     re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
 )
 """What is masked beyond the library's patterns: the first group, or the whole match where there is none."""
@@ -59,6 +61,7 @@ class Redactor:
         self.found = 0
         self._patterns: list[tuple[re.Pattern[str], int]] = []
         self._keyword: Any = None
+        self._clean: set[str] = set()
         detector: Any
         for detector in get_mapping_from_secret_type_to_class().values():
             name = detector.__name__
@@ -111,6 +114,16 @@ class Redactor:
         return {each for each in self._keyword.analyze_string(line) if each and each != MASK}
 
     def _line(self, line: str) -> str:
+        if line in self._clean:
+            return line
+        masked = self._masked(line)
+        if masked is line and len(line) <= _SHORT:
+            if len(self._clean) >= _REMEMBERED:
+                self._clean.clear()
+            self._clean.add(line)
+        return masked
+
+    def _masked(self, line: str) -> str:
         spans: list[tuple[int, int]] = []
         for start in range(0, max(1, len(line) - _OVERLAP), _WINDOW - _OVERLAP):
             part = line[start : start + _WINDOW]

@@ -25,7 +25,7 @@ from mala_context.archive.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
     from typing import Any
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 _CONVERSATION = frozenset({"user", "assistant", "attachment", "system"})
-_FORK_MOST = 512 << 20
-"""Bytes of a transcript past which the SDK's fork, which reads all of it into memory, is not asked."""
+_FORK_MOST = 64 << 20
+"""Bytes of a transcript past which the SDK's fork, which takes about ten times that in memory, is not asked."""
 
 
 @record
@@ -97,6 +97,7 @@ def restore(
     chain: int | None = None,
     cwd: str | os.PathLike[str] | None = None,
     projects: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> RestoreResult:
     """Make a new session of what `session_id` held just before a compaction.
 
@@ -108,6 +109,7 @@ def restore(
         chain: read that chain of the archive, for transcripts that were rewritten.
         cwd: where the new session is to be resumed; by default where the old one ran.
         projects: the projects directory; by default the one that the old session lay in, else the CLI's own.
+        progress: called with the bytes of each row that was looked at.
 
     Raises `SessionNotFoundError`, `PartNotFoundError` (no such compaction, chain, or nothing to resume),
     `CorruptArchiveError` (run `verify`), `ValueError` for arguments that exclude each other, and `OSError`. Nothing
@@ -115,7 +117,7 @@ def restore(
     """
     moment = _check(at, before)
     looked_in = None if projects is None else [os.path.abspath(os.fspath(projects))]
-    with History(archive, session_id, chain=chain, projects=looked_in) as history:
+    with History(archive, session_id, chain=chain, projects=looked_in, progress=progress) as history:
         cut = cut_before(history.rows(), at, moment)
         if cut is None:
             raise _no_such(history, at)

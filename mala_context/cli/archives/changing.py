@@ -6,7 +6,7 @@ Those that remove something only say what they would do until they are told `--y
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,6 @@ from mala_context.archive.log import size_text
 from mala_context.archive.restore import restore as restore_session
 from mala_context.cli.archives.common import (
     CHECK_FAILED,
-    Meter,
     fields_of,
     find_session,
     json_option,
@@ -26,6 +25,7 @@ from mala_context.cli.archives.common import (
     repository,
     say_json,
 )
+from mala_context.cli.waiting import waiting
 from mala_context.errors import ArchiveUnavailableError
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def restore(
     missing.
     """
     archive, session_id = find_session(repo, directory, session)
-    result = restore_session(archive, session_id, at=at, before=before, chain=chain, cwd=cwd, projects=projects_dir)
+    where: dict[str, Any] = {"at": at, "before": before, "chain": chain, "cwd": cwd, "projects": projects_dir}
+    with waiting("read") as progress:
+        result = restore_session(archive, session_id, progress=progress, **where)
     if as_json:
         say_json(fields_of(result, command=result.command))
         return
@@ -166,12 +168,16 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
     `zstd -dcf SESSION_*` of the packed pieces is the transcript. Needs the extra `zstd`.
     """
     if sessions:
-        saved = 0
-        for each in sessions:
-            archive, session_id = find_session(repo, directory, each)
-            saved += archive.pack([session_id])
+        chosen = [find_session(repo, directory, each) for each in sessions]
     else:
-        saved = open_archive(repo, directory).pack()
+        archive = open_archive(repo, directory)
+        chosen = [(archive, each.session_id) for each in archive.sessions()]
+    saved = 0
+    with waiting("saved") as progress:
+        for archive, session_id in chosen:
+            size = archive.pack([session_id])
+            saved += size
+            progress(size)
     if as_json:
         say_json({"saved": saved})
     else:
@@ -201,9 +207,9 @@ def export(
     Never replaces a file, and leaves none half-written.
     """
     archive, session_id = find_session(repo, directory, session)
-    with Meter("written") as meter:
+    with waiting("written") as progress:
         result = export_transcript(
-            archive, session_id, file, redact=redact, subagent=agent, chain=chain, progress=meter
+            archive, session_id, file, redact=redact, subagent=agent, chain=chain, progress=progress
         )
     if as_json:
         say_json(fields_of(result))
@@ -228,8 +234,8 @@ def import_(
     """
     archive = open_archive(repo, directory)
     dry = remove and not yes
-    with Meter("imported") as meter:
-        results = import_copies(archive, paths or (archive.location,), remove=remove, dry_run=dry, progress=meter)
+    with waiting("imported") as progress:
+        results = import_copies(archive, paths or (archive.location,), remove=remove, dry_run=dry, progress=progress)
     if as_json:
         say_json([fields_of(each) for each in results])
     else:

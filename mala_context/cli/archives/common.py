@@ -1,19 +1,16 @@
-"""What the commands on archives share: which archive, errors, progress, and text that is safe on a terminal."""
+"""What the commands on archives share: which archive, errors, and text that is safe on a terminal."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 import unicodedata
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from mala_context.archive import layout
-from mala_context.archive.log import size_text
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import CorruptArchiveError, MalaContextError, SessionNotFoundError
 
@@ -21,8 +18,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CHECK_FAILED: Final = 1
 UNUSABLE_INPUT: Final = 3
-PATIENCE: Final = 2.0
-"""Seconds after which a terminal is told how far we are."""
 _KEPT_CONTROLS = frozenset("\n\t")
 _JOINER = "\u200d"
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -160,32 +155,3 @@ def fields_of(record: Any, **more: Any) -> dict[str, Any]:
         for name, value in vars(record).items()
     }
     return {**values, **more}
-
-
-class Meter:
-    """Says on a terminal how far a long task is, once it has taken more than two seconds."""
-
-    def __init__(self, what: str, total: int | None = None) -> None:
-        self._what = what
-        self._total = total
-        self._done = 0
-        self._next = time.monotonic() + PATIENCE
-        self._shown = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __call__(self, count: int) -> None:
-        """Take note of so many more bytes."""
-        self._done += count
-        now = time.monotonic()
-        if now < self._next or not sys.stderr.isatty():
-            return
-        self._next = now + 0.2
-        self._shown = True
-        share = "" if not self._total else f" of {size_text(self._total)}"
-        click.echo(f"\r{self._what}: {size_text(self._done)}{share}\x1b[K", nl=False, err=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)

@@ -16,7 +16,6 @@ from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     CHECK_FAILED,
     F,
-    Meter,
     all_archives,
     fields_of,
     find_session,
@@ -26,6 +25,7 @@ from mala_context.cli.archives.common import (
     printable,
     say_json,
 )
+from mala_context.cli.waiting import waiting
 from mala_context.errors import PartNotFoundError
 
 if TYPE_CHECKING:
@@ -206,13 +206,13 @@ def verify(
     if sessions:
         for each in sessions:
             archive, session_id = find_session(repo, directory, each)
-            with Meter("checked") as meter:
-                reports.append(checking.verify(archive, [session_id], repair=repair, progress=meter))
+            with waiting("checked") as progress:
+                reports.append(checking.verify(archive, [session_id], repair=repair, progress=progress))
     else:
         chosen = [archive for _, archive in all_archives()] if everywhere else [open_archive(repo, directory)]
         for archive in chosen:
-            with Meter("checked", archive.usage_bytes() if sys.stderr.isatty() else None) as meter:
-                reports.append(checking.verify(archive, repair=repair, progress=meter))
+            with waiting("checked") as progress:
+                reports.append(checking.verify(archive, repair=repair, progress=progress))
     if as_json:
         say_json(
             [
