@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from mala_context.actions import Actions
+from mala_context.archive.spills import Spills
 from mala_context.archivist import Archivist
 from mala_context.config import ContextConfig, load_config, unimplemented
 from mala_context.errors import ConfigError
@@ -25,6 +26,7 @@ from mala_context.sdk_hooks import HOOK_SECONDS, HOOKS, is_ours
 from mala_context.session import AgentSession, open_session
 from mala_context.stewardship import Steward
 from mala_context.stream import MessageStreamProcessor
+from mala_context.tool_cap import ToolCap
 from mala_context.tracker import ContextTracker
 
 if TYPE_CHECKING:
@@ -293,15 +295,14 @@ def _wire(
             "gauge": gauge if config.enabled else None,
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
+            "cap": _tool_cap(repo, config, tracker),
         }
         for event, factory in HOOKS.items():
             callback = factory(parts)
             if callback is not None:
                 hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
     template = _template(repo, config.continuation_template)
-    return AgentRuntime(
-        copy(options, hooks=hooks), processor, archivist, config, actions, template=template, copy=copy
-    )
+    return AgentRuntime(copy(options, hooks=hooks), processor, archivist, config, actions, template=template, copy=copy)
 
 
 def _template(repo: str, name: str | None) -> str | None:
@@ -317,6 +318,12 @@ def _template(repo: str, name: str | None) -> str | None:
     if PLACE not in text:
         raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
     return text
+
+
+def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker) -> ToolCap | None:
+    if not config.enabled or config.guard.tool_output_tokens is None:
+        return None
+    return ToolCap(config.guard, Spills(repo), tracker)
 
 
 def _without_ours(hooks: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

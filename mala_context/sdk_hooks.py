@@ -38,6 +38,9 @@ _FIELDS = (
     "source",
     "reason",
     "prompt",
+    "tool_name",
+    "tool_input",
+    "tool_response",
 )
 
 
@@ -115,7 +118,8 @@ HOOKS: Final[Mapping[str, Factory]] = {
         ("SessionStart", ("archivist", "session_started"), ("gauge", "observe")),
         ("UserPromptSubmit", ("archivist", "saw_session"), ("gauge", "observe"), ("notes", "tell")),
         ("PreToolUse", ("gate", "before_tool")),
-        ("PostToolBatch", ("gauge", "observe"), ("notes", "after_tools")),
+        ("PostToolUse", ("cap", "after_tool")),
+        ("PostToolBatch", ("gauge", "observe"), ("cap", "after_batch"), ("notes", "after_tools")),
         ("Stop", ("archivist", "saw_session"), ("gauge", "observe")),
         ("SubagentStop", ("archivist", "subagent_stopped")),
     )

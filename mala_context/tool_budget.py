@@ -61,17 +61,30 @@ class ToolBudget:
         """Count `text` in, or refuse it; with a cap set it is counted as it will be after the cap."""
         return (await self.fit(text))[0]
 
-    async def fit(self, text: str, where: str = "") -> tuple[Reservation, str]:
+    async def fit(
+        self,
+        text: str,
+        where: str = "",
+        *,
+        most: int | None = None,
+        count: Callable[[str], int] | None = None,
+        named: bool = False,
+    ) -> tuple[Reservation, str]:
         """Cap `text`, count it in or refuse it, and return it as the model may see it; empty where it is refused.
 
-        `where` names the full text in what is left of a longer one. Keep the full text before you call this.
+        `where` names the full text in what is left of a longer one: see that it is kept. `most` is a further cap on
+        this text alone, and `count` counts it where the model is shown more than the text. With `named` a text that
+        has to be cut is refused where there is not even room for `where`.
         """
+        count = count or self._count
         async with self._lock:
             guard = self.guard
             cap = cap_tokens(self._cap, guard.remaining)
-            seen = text if cap is None else cap_text(text, cap, where=where, count=self._count)
-            tokens = self._count(seen)
-            lost = bool(text) and not seen
+            if most is not None:
+                cap = most if cap is None else min(cap, most)
+            seen = text if cap is None else cap_text(text, cap, where=where, count=count)
+            tokens = count(seen)
+            lost = bool(text) and (not seen or (named and seen != text and where not in seen))
             result = guard.evaluate(tokens)
             if lost or result.final:
                 self._closed_in_turn = guard.turn

@@ -154,9 +154,6 @@ NO_CODE_YET: Final = frozenset(
     {
         "context.pin",
         "context.search_tool",
-        "context.guard.buffer_tokens",
-        "context.guard.max_output_tokens",
-        "context.guard.tool_output_tokens",
         "context.archive.compress",
         "context.archive.keep.days",
         "context.archive.keep.bytes",
