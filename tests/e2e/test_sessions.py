@@ -1,7 +1,7 @@
 """Sessions that go on, split, begin anew, or run where little is as it should be."""
 
 import pytest
-from claude_agent_sdk import HookMatcher
+from claude_agent_sdk import ClaudeSDKClient, HookMatcher
 
 from mala_context import ContextPressureError, instrument
 from mala_context.testing import text, tool
@@ -133,21 +133,32 @@ async def test_a_session_at_a_time_from_one_runtime(agent, mala_home):
         check_whole(runtime.archive, mala_home, session_id)
 
 
-async def test_pressure_is_raised_behind_its_result(agent):
-    runtime, watch = agent(["One."], config="context:\n  window: 16000\n  restart_at: 0.8\n")
+async def of_a_session(runtime, seen):
+    async with runtime.session() as session:
+        async for message in session.send(prose(2_000)):
+            seen.append(message)
+
+
+async def of_a_client(runtime, seen):
+    async with runtime, ClaudeSDKClient(runtime.options) as client:
+        await client.query(prose(2_000))
+        async for message in runtime.processor.stream(client.receive_response()):
+            seen.append(message)
+
+
+@pytest.mark.parametrize("play", [of_a_session, of_a_client])
+async def test_pressure_is_raised_behind_its_result(agent, mala_home, play):
+    runtime, watch = agent(["One."], config="context:\n  window: 16000\n  restart_at: 0.8\n  max_restarts: 0\n")
     seen = []
-
-    async def play():
-        async with runtime.session() as session:
-            async for message in session.send(prose(2_000)):
-                seen.append(message)  # noqa: PERF401 - what came before the error counts
-
     with pytest.raises(ContextPressureError) as caught:
-        await play()
+        await play(runtime, seen)
     watch.check(1)
     assert len(results(seen)) == 1
-    assert caught.value.session_id == runtime.tracker.session_id
+    session_id = runtime.tracker.session_id
+    assert caught.value.session_id == session_id
     assert caught.value.pressure_ratio >= 0.8
+    assert triggers(runtime.archive, session_id) == ["session_end"]
+    check_whole(runtime.archive, mala_home, session_id)
 
 
 async def test_hooks_of_the_users_own_stay(mala_api, mala_options):
