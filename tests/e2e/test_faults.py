@@ -154,6 +154,35 @@ async def test_a_disk_that_hangs_for_a_while(mala_api, mala_options, mala_home, 
     check_private(mala_runs)
 
 
+async def test_a_hook_that_the_cli_gives_up_on_goes_on_writing(
+    mala_api, mala_options, mala_home, mala_runs, monkeypatch
+):
+    api = mala_api(SCRIPT)
+    runtime = instrument(mala_options(api))
+    watch = Watch(runtime, api)
+    gate, sync = threading.Event(), os.fsync
+
+    def hang(descriptor):
+        assert gate.wait(60)
+        sync(descriptor)
+
+    monkeypatch.setattr(writer.os, "fsync", hang)
+    for matcher in runtime.options.hooks["PreCompact"]:
+        matcher.timeout = 1
+    async with runtime.session() as session:
+        await turn(session, "one")
+        await turn(session, "/compact")
+        gate.set()
+        await turn(session, "two")
+        session_id = session.context.session_id
+    watch.check(2)
+    watch.check_estimate()
+    assert triggers(runtime.archive, session_id)[0] == "manual"
+    assert outcomes(runtime.archive, session_id) == [("manual", "compacted", 0)]
+    check_whole(runtime.archive, mala_home, session_id)
+    check_private(mala_runs)
+
+
 HANGING = """
 import asyncio, os, sys, threading
 from mala_context import archivist, instrument

@@ -152,3 +152,20 @@ async def test_an_interrupted_answer_stays_in_the_context(agent, partial):
     assert abs(projected - truth.tokens) <= 0.05 * truth.tokens
     assert runtime.tracker.snapshot().tokens == truth.tokens
     watch.check(3)
+
+
+async def test_a_tool_is_interrupted(agent):
+    runtime, watch = agent(["First.", text("I wait.") + tool("Bash", command="sleep 60", description="x"), "After."])
+    async with runtime.session() as session:
+        await turn(session, "one")
+        messages = []
+        async for message in session.send("two"):
+            messages.append(message)
+            if type(message).__name__ == "AssistantMessage" and type(message.content[0]).__name__ == "ToolUseBlock":
+                await session.client.interrupt()
+        assert results(messages)[-1].subtype == "error_during_execution"
+        projected = session.context.projected
+        await turn(session, "three")
+    watch.check(3)
+    truth = watch.api.last.tokens
+    assert abs(projected - truth) <= 0.02 * truth
