@@ -10,7 +10,7 @@ from claude_agent_sdk import ClaudeSDKClient
 from mala_context import AgentRuntimeBuilder, instrument
 from mala_context.testing import text, thinking, tool
 
-from .driving import Watch, prose, results, texts, turn
+from .driving import Watch, check_whole, outcomes, prose, results, texts, triggers, turn
 
 WORK = [
     text("I look.") + tool("Bash", command="echo one", description="x"),
@@ -105,7 +105,7 @@ async def test_a_client_of_ones_own(agent):
     assert [piece.subagent for piece in runtime.archive.pieces(runtime.tracker.session_id)] == [None]
 
 
-async def test_two_lines_and_nobody_feeds_the_processor(mala_api, mala_options):
+async def test_two_lines_and_nobody_feeds_the_processor(mala_api, mala_options, mala_home):
     api = mala_api([*WORK, "After."])
     options = mala_options(api)
     runtime = instrument(options)
@@ -125,6 +125,10 @@ async def test_two_lines_and_nobody_feeds_the_processor(mala_api, mala_options):
             pass
     snapshot = runtime.tracker.snapshot()
     assert (snapshot.tokens, snapshot.compactions, snapshot.responses) == (api.last.tokens, 1, 5)
+    await runtime.aclose()
+    assert triggers(runtime.archive, snapshot.session_id) == ["manual", "session_end"]
+    assert outcomes(runtime.archive, snapshot.session_id) == [("manual", "compacted", 0)]
+    check_whole(runtime.archive, mala_home, snapshot.session_id)
 
 
 @pytest.mark.parametrize("partial", [False, True])
