@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from mala_context.archive import layout
+from mala_context.archive import layout, log
 from mala_context.archive.records import record
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ def results_named(data: bytes) -> Iterator[str]:
         path = data[first:end]
         # Words may stand before the path: it begins at the last " /", or where it is all path.
         path = path[path.rfind(b" /", 0, start - first + 1) + 1 :].rstrip(b"./")
-        if path.startswith(b"/") and path[start - end :] and b"/../" not in path and b"\0" not in path:
+        if path.startswith(b"/") and _RESULTS in path and b"/../" not in path and b"\0" not in path:
             yield os.fsdecode(path)
         start = data.find(_RESULTS, end)
 
@@ -63,7 +63,7 @@ def subagents_named(value: dict[str, object]) -> Iterator[str]:
 
 
 def look_after(history: History, results: set[str], agents: set[str], projects: str) -> SideFiles:
-    """Put back what is archived and gone, and name what is missing. Raises `OSError` where a file cannot be written."""
+    """Put back what is archived and gone, and name what is missing; what cannot be written is missing too."""
     put_back: list[str] = []
     missing: list[str] = []
     stored = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
@@ -75,8 +75,13 @@ def look_after(history: History, results: set[str], agents: set[str], projects: 
         own = os.path.basename(directory) == history.session_id
         kept = stored.get(f"tool-results/{name}") if own else None
         if isinstance(kept, str) and kept in there and _is_ours(directory, projects):
-            _put_back(history, kept, directory, name)
-            put_back.append(path)
+            try:
+                _put_back(history, kept, directory, name)
+            except OSError as error:
+                log.warning("Side file %s could not be put back: %s", path, error)
+                missing.append(path)
+            else:
+                put_back.append(path)
         else:
             missing.append(path)
     for agent in sorted(agents)[:MOST]:
