@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from mala_context.replay.files import BLOCK, Recording, find
-from mala_context.replay.follow import Follower
 from mala_context.replay.record import SessionRecord, Stretch
 from mala_context.replay.sessions import join
 
@@ -41,6 +40,8 @@ def read(recording: Recording) -> list[Stretch]:
         found = _scan(recording)
         if found is not None:
             return found
+    from mala_context.replay.follow import Follower
+
     return Follower(recording).run()
 
 

@@ -55,7 +55,7 @@ class Row(Struct, gc=False):
 
     type: str | None = None
     uuid: str | None = None
-    parentUuid: str | None | UnsetType = UNSET  # noqa: N815  (the transcript's spelling)
+    parentUuid: str | UnsetType | None = UNSET  # noqa: N815  (the transcript's spelling)
     message: Message | None = None
     timestamp: str | None = None
     sessionId: str | None = None  # noqa: N815
@@ -87,11 +87,8 @@ def decode_each(block: memoryview) -> tuple[list[Row], list[int], list[tuple[int
     rows: list[Row] = []
     numbers: list[int] = []
     problems: list[tuple[int, str]] = []
-    lines = bytes(block).split(b"\n")
-    for number, line in enumerate(lines):
+    for number, line in enumerate(bytes(block).split(b"\n")):
         if not line or line.isspace():
-            if number < len(lines) - 1:
-                raise Unusual("an empty line")
             continue
         try:
             rows.append(_decoder.decode(line))

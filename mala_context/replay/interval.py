@@ -2,80 +2,62 @@
 
 from __future__ import annotations
 
-from io import FileIO
+from typing import cast
 
-from mala_context.readers import read_row
 from mala_context.replay.fast_rows import Unusual
-from mala_context.replay.files import BLOCK, Recording
-from mala_context.replay.rows import decode
-from mala_context.tracker import ContextTracker
 
 Position = tuple[int, int]
-"""Where a line is: the offset of its block in bytes, and its place among the block's lines that are not empty, from 0."""
+"""Where a line is: the offset of its block in bytes, and its place among the block's lines, from 0."""
 
 
-class Interval:
-    """Reads parts of a plain file again. Counts lines as it goes, so ask in the order of the file."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._path = recording.path
-        self._counted = (0, 0)
-
-    def lines_before(self, offset: int) -> int:
-        """Return how many lines end before an offset."""
-        start, lines = self._counted
-        if offset < start:
-            start = lines = 0
-        with open(self._path, "rb", buffering=0) as file:
-            file.seek(start)
-            while start < offset:
-                data = file.read(min(BLOCK, offset - start))
-                if not data:
-                    break
-                lines += data.count(b"\n")
-                start += len(data)
-        self._counted = (start, lines)
-        return lines
-
-    def before(
-        self, since: Position | None, boundary: Position, tokens: int | None
-    ) -> tuple[int, int | None, int | None]:
-        """Return a boundary's line from 1, and of what stood before it `cli_estimate` and `projected` (by the table).
-
-        `since` is the first row of the response that made the context, `tokens` what it made of it; without one nothing
-        is known. Raises `Unusual` where the lines are not as they were counted.
-        """
-        offset, place = boundary
-        number = self.lines_before(offset) + place + 1
-        with open(self._path, "rb", buffering=0) as file:
-            file.seek(offset)
-            last = _head(file, place)
-            if since is None:
-                return number, None, None
-            first, start = since
-            if first == offset:
-                return number, *_estimates(last[start:], tokens)
-            file.seek(first)
-            data = file.read(offset - first).split(b"\n")[:-1]
-        if not all(data[: start + 1]):
-            raise Unusual("empty lines")
-        return number, *_estimates([*data[start:], *last], tokens)
+def count_lines(block: memoryview, size: int) -> int:
+    """Count newlines; lines of some kilobytes are faster found one by one than counted."""
+    count = 0
+    buffer = cast("bytearray", block.obj)
+    find = buffer.find
+    place = find(b"\n", 0, size)
+    while place >= 0:
+        count += 1
+        place = find(b"\n", place + 1, size)
+    return count
 
 
-def _head(file: FileIO, count: int) -> list[bytes]:
-    """Read so many lines from here."""
-    parts: list[bytes] = []
-    lines: list[bytes] = []
-    while len(lines) <= count and (data := file.read(BLOCK)):
-        parts.append(data)
-        lines = b"".join(parts).split(b"\n")
-    lines = lines[:count]
-    if len(lines) < count or not all(lines):
-        raise Unusual("empty lines")
-    return lines
+def head(data: memoryview, first: int, last: int) -> list[bytes]:
+    """Return the lines from place `first` up to before `last`."""
+    buffer = cast("bytearray", data.obj)
+    found = []
+    start = 0
+    for place in range(last):
+        end = buffer.index(b"\n", start)
+        if place >= first:
+            found.append(bytes(data[start:end]))
+        start = end + 1
+    return found
 
 
-def _estimates(lines: list[bytes], tokens: int | None) -> tuple[int | None, int | None]:
+def estimates(
+    path: str, since: Position, offset: int, block: memoryview, place: int, tokens: int | None
+) -> tuple[int | None, int | None]:
+    """Return `cli_estimate` and `projected` (by the table) of what stood before a boundary.
+
+    `since` is the first row of the response that made the context, `tokens` what it made of it; `offset`, `block` and
+    `place` are the boundary's. Raises `Unusual` where the lines do not give the same tokens, `OSError` where the file
+    cannot be read again.
+    """
+    first, start = since
+    if first == offset:
+        return _through_a_tracker(head(block, start, place), tokens)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(first)
+        before = file.read(offset - first).split(b"\n")[start:-1]
+    return _through_a_tracker(before + head(block, 0, place), tokens)
+
+
+def _through_a_tracker(lines: list[bytes], tokens: int | None) -> tuple[int | None, int | None]:
+    from mala_context.readers import read_row
+    from mala_context.replay.rows import decode
+    from mala_context.tracker import ContextTracker
+
     tracker = ContextTracker()
     for line in lines:
         for row in decode(line)[0]:

@@ -14,15 +14,16 @@ a boundary is read a second time, from the response that its context began with,
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from mala_context.readers.parts import boundary, parse_context_text, refusal
 from mala_context.readers.stream_json import error_text
-from mala_context.replay.fast_rows import RowUsage, Row, Unusual, decode_each, decode_lines
+from mala_context.replay.fast_rows import Row, RowUsage, Unusual, decode_each, decode_lines
 from mala_context.replay.files import Recording, blocks
-from mala_context.replay.interval import Interval, Position
+from mala_context.replay.interval import Position, count_lines, estimates
 from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch
 from mala_context.windows import Windows
 
@@ -33,6 +34,7 @@ NEAR: Final = 2_000
 IDS: Final = 4_096
 """Responses that the tracker remembers."""
 _ROOT: Final = -1
+_NEWLINE: Final = 10
 _UNKNOWN: Final = object()
 _LINKS: Final = frozenset({"system", "progress"})
 
@@ -43,13 +45,15 @@ class Scanner:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.problems = Problems(recording.path)
-        self.interval = Interval(recording)
         self.lines = 0
+        """Lines before the present block."""
         self.offset = 0
+        """Bytes before it."""
+        self.block = memoryview(b"")
         self.owner: Any = _UNKNOWN
         self.named: str | None = None
         self.session_id: str | None = None
-        self.started = "~"
+        self.started = ""
         self.ended = ""
         self.is_fork = False
         self.places: dict[Any, int] = {}
@@ -79,43 +83,53 @@ class Scanner:
     def run(self, buffer: bytearray | None = None) -> list[Stretch]:
         """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
         for block in blocks(self.recording, self._unreadable, buffer):
+            size = len(block)
+            lines = count_lines(block, size) + (block[size - 1] != _NEWLINE)
+            numbers: Sequence[int] | None = None
             try:
                 rows = decode_lines(block)
-                numbers = None
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                rows, numbers, problems = decode_each(block)
-                first = self.interval.lines_before(self.offset) + 1
-                for number, words in problems:
-                    self.problems.add(first + number, words)
-            self._block(rows, numbers)
-            self.offset += len(block)
+                rows = []
+            if len(rows) != lines:
+                rows, numbers = self._line_by_line(block)
+            self.block = block
+            self._block(rows, numbers or range(lines))
+            self.offset += size
+            self.lines += lines
         return [self._stretch()]
+
+    def _line_by_line(self, block: memoryview) -> tuple[list[Row], Sequence[int]]:
+        """Read a block in which not every line is one good row."""
+        rows, numbers, problems = decode_each(block)
+        for number, words in problems:
+            self.problems.add(self.lines + number + 1, words)
+        return rows, numbers
 
     def _unreadable(self, words: str) -> None:
         raise Unusual(words)
 
-    def _block(self, rows: list[Row], numbers: list[int] | None) -> None:
+    def _block(self, rows: list[Row], numbers: Sequence[int]) -> None:  # noqa: C901  (a call costs more than a row may)
         started, ended = self.started, self.ended
         places = self.places
         if len(places) > PLACES:
             self.turned += len(places)
             self.older, self.places = places, {}
             places = self.places
-        older = self.older
+        older, context, owner = self.older, self.context, self.owner
         for index, row in enumerate(rows):
             moment = row.timestamp
             if moment:
                 if moment > ended:
                     ended = moment
-                if moment < started:
+                    if not started:
+                        started = moment
+                elif moment < started:
                     started = moment
-            if row.forkedFrom is not None:
-                self.is_fork = True
             uuid = row.uuid
             if not uuid:
                 self._without_id(row)
                 continue
-            if uuid in places or uuid in older:
+            if uuid in places or (older and uuid in older):
                 raise Unusual("a row that is there twice")
             parent = row.parentUuid
             place = places.get(parent)
@@ -124,21 +138,24 @@ class Scanner:
             kind = row.type
             if kind == "assistant":
                 self._assistant(row, place, index, numbers)
-                places[uuid] = self.context
-            elif kind == "user" or kind == "attachment":  # noqa: PLR1714  (a set would cost a hash a row)
-                if place != self.context:
+                owner = self.owner
+                places[uuid] = context = self.context
+            elif kind == "user" or kind == "attachment":
+                if place != context:
                     self._elsewhere(row, place)
                 if (
-                    row.agentId != self.owner
-                    or row.isCompactSummary is True
+                    row.agentId != owner
+                    or row.isCompactSummary
                     or row.sessionId is None
-                    or (row.isSidechain and self.owner is None)
+                    or (owner is None and row.isSidechain)
                 ):
                     self._special(row)
-                places[uuid] = self.context
+                    owner = self.owner
+                places[uuid] = context
             elif parent is not msgspec.UNSET or kind in _LINKS:
-                if place != self.context or kind == "system":
+                if place != context or kind == "system":
                     self._link(row, place, index, numbers)
+                    context, owner = self.context, self.owner
                 else:
                     places[uuid] = place
             elif row.session_id is not None:
@@ -158,6 +175,7 @@ class Scanner:
     def _special(self, row: Row) -> None:
         """Take a row that says whose file this is, or is a summary."""
         self._own(row)
+        self.is_fork = self.is_fork or row.forkedFrom is not None
         if row.isCompactSummary is True and row.type == "user":
             if not self.wants_summary:
                 raise Unusual("a compaction without a boundary")
@@ -190,11 +208,12 @@ class Scanner:
         if content is None or not _is_result(content):
             raise Unusual("a prompt that goes back, or begins anew")
 
-    def _link(self, row: Row, place: int | None, index: int, numbers: list[int] | None) -> None:
+    def _link(self, row: Row, place: int | None, index: int, numbers: Sequence[int]) -> None:
         """Take a row that no request holds."""
         if self.named is None:
             self.named = row.sessionId
         parent = row.parentUuid
+        self.is_fork = self.is_fork or row.forkedFrom is not None
         if row.session_id is not None and row.sessionId is None:
             raise Unusual("stream-json")
         if row.type == "system":
@@ -222,10 +241,14 @@ class Scanner:
             self.windows.learn(self.model if main else None, found[1], "context_usage")
             self.limit = self.windows.of(self.model).tokens
 
-    # -- responses -------------------------------------------------------------------------------------------------------
+    # -- responses ------------------------------------------------------------------------------------------
 
-    def _assistant(self, row: Row, place: int | None, index: int, numbers: list[int] | None) -> None:
+    def _assistant(  # noqa: C901  (likewise)
+        self, row: Row, place: int | None, index: int, numbers: Sequence[int]
+    ) -> None:
         message = row.message
+        if row.forkedFrom is not None:
+            self.is_fork = True
         if row.agentId != self.owner or row.sessionId is None or (row.isSidechain and self.owner is None):
             self._own(row)
         if message is None:
@@ -233,10 +256,12 @@ class Scanner:
         if message.model == "<synthetic>" or row.isApiErrorMessage is True:
             self._error(row, place)
             return
-        identity = message.id
+        identity = message.id or ""
         if identity != self.current:
-            if not identity or row.sessionId != self.session_id:
-                self._session(row, identity)
+            if not identity:
+                raise Unusual("a response without an id")
+            if row.sessionId != self.session_id:
+                self._session(row)
             if place != self.context and (place is not None or (row.parentUuid is None and self.responses)):
                 raise Unusual("a response that goes back, or begins anew")
             known = self.seen.get(identity, _UNKNOWN)
@@ -250,7 +275,7 @@ class Scanner:
                 self.seen[identity] = row.requestId or None
             self.current = identity
             self.responses += 1
-            self.begun = (self.offset, index if numbers is None else numbers[index])
+            self.begun = (self.offset, numbers[index])
         model = message.model
         if model and model != self.model:
             if "[" in model:
@@ -295,9 +320,7 @@ class Scanner:
         if best is None or usage.output_tokens >= best.output_tokens:
             self.best[identity] = usage
 
-    def _session(self, row: Row, identity: str | None) -> None:
-        if not identity:
-            raise Unusual("a response without an id")
+    def _session(self, row: Row) -> None:
         if row.session_id is not None and row.sessionId is None:
             raise Unusual("stream-json")
         if self.session_id is not None and row.sessionId:
@@ -317,9 +340,9 @@ class Scanner:
         if row.parentUuid is None and self.responses:
             raise Unusual("an error at a root")
 
-    # -- compactions -----------------------------------------------------------------------------------------------------
+    # -- compactions ------------------------------------------------------------------------------------------
 
-    def _boundary(self, row: Row, index: int, numbers: list[int] | None) -> None:
+    def _boundary(self, row: Row, index: int, numbers: Sequence[int]) -> None:
         self._own(row)
         meta = row.compactMetadata if isinstance(row.compactMetadata, dict) else {}
         parent = row.logicalParentUuid or None
@@ -331,14 +354,17 @@ class Scanner:
             if self.turned + len(self.places) - self.placed > NEAR:
                 raise Unusual("more rows than the tracker may remember")
         event = boundary(meta, None, None, uuid=row.uuid, parent=parent)
-        line = index if numbers is None else numbers[index]
+        line = numbers[index]
         if self.after_boundary:
             raise Unusual("two compactions with no response between")
         if self.owner is None:
-            number, cli_estimate, projected = self.interval.before(self.since, (self.offset, line), self.tokens)
+            cli_estimate = projected = None
+            if self.since is not None:
+                path = self.recording.path
+                cli_estimate, projected = estimates(path, self.since, self.offset, self.block, line, self.tokens)
             self.compactions.append(
                 CompactionRecord(
-                    number,
+                    self.lines + line + 1,
                     event.trigger,
                     event.pre_tokens,
                     event.post_tokens,
@@ -357,7 +383,7 @@ class Scanner:
         self.since = None
         self.wants_summary = self.after_boundary = True
 
-    # -- the end ---------------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------
 
     def _stretch(self) -> Stretch:
         if self.after_boundary or (self.session_id is None and self.named is None):
@@ -393,7 +419,7 @@ class Scanner:
             0,
             self.overflows,
             self.is_fork,
-            None if self.started == "~" else self.started,
+            self.started or None,
             self.ended or None,
             self.problems.found,
         )
