@@ -1,7 +1,7 @@
 """Kills writers of an archive with SIGKILL and looks at what they left.
 
 Run as a process of its own, `archive_killer.py DIRECTORY random COUNT SEED` or `archive_killer.py DIRECTORY steps`,
-since it forks: in `random` a child archives, packs and prunes in a loop until it is killed after a random time; in
+since it forks: in `random` a child archives, packs and prunes in a loop until it is killed at a random moment; in
 `steps` one operation is killed before each of its calls into the system in turn. What a child was told to be archived
 it acknowledges through a pipe. The last line of the output says how many kills there were and how many acknowledged
 pieces were checked; a promise that is broken is an AssertionError.
@@ -81,8 +81,12 @@ class Site:
                 reader.close()
 
 
-def kill_one(site, work, pause):
-    """Fork a child that works, kill it after a pause (or let it kill itself), and take what it acknowledged."""
+def kill_one(site, work, when):
+    """Fork a child that works, kill it (or let it kill itself), and take what it acknowledged.
+
+    `when` is a number of acknowledgements to wait for and then a pause in seconds. Waiting for work and not for time
+    alone keeps a busy machine from killing every child before it has done anything.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -94,14 +98,17 @@ def kill_one(site, work, pause):
             os._exit(FAILED)
         os._exit(0)
     os.close(write)
-    if pause is not None:
-        time.sleep(pause)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
     with os.fdopen(read, "rb") as pipe:
-        for line in pipe.read().decode().splitlines():
-            name, digest = line.split()
-            site.acknowledged[name] = digest
+        lines = []
+        if when is not None:
+            lines = [pipe.readline() for _ in range(when[0])]
+            time.sleep(when[1])
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        lines += pipe.readlines()
+    for line in lines:
+        name, digest = line.decode().split()
+        site.acknowledged[name] = digest
     assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) != FAILED, "the child failed by itself"
     return os.WIFSIGNALED(status)
 
@@ -114,7 +121,7 @@ def at_random(base, count, seed):
         for _ in range(min(KILLS_A_SESSION, count - kills)):
             with open(site.transcript, "ab") as file:
                 site.next_row = file.tell()
-            kills += kill_one(site, site.work, chance.uniform(0, 0.05))
+            kills += kill_one(site, site.work, (chance.randint(0, 4), chance.uniform(0, 0.03)))
             site.check()
         checked += len(site.acknowledged)
     return kills, checked
