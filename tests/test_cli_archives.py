@@ -94,7 +94,7 @@ def test_list_of_nothing(world, tmp_path, monkeypatch):
 
 def test_show(world):
     text = world.run("show", SID).stdout
-    assert "> message 1\n" in text
+    assert "[2026-11-01T12:00:01.000Z]\n> message 1\n" in text
     assert "════ compaction 2 (auto, 180,000 → 20,000 tokens" in text
     rows = [json.loads(line) for line in world.run("show", SID, "--json").stdout.splitlines()]
     assert [row["text"] for row in rows if row["kind"] == "user"][:2] == ["message 1", "message 3"]

@@ -1,5 +1,7 @@
 """Going back behind a compaction, on the real CLI: the server's log says what the restored session holds."""
 
+import json
+
 import pytest
 from claude_agent_sdk import ClaudeSDKClient
 from click.testing import CliRunner
@@ -7,6 +9,7 @@ from click.testing import CliRunner
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.archives import archives
 from mala_context.testing import text, tool
+from mala_context.testing.scripts import fill_until_compaction
 
 SECRET = "The password of the test rig is kingfisher-41."
 
@@ -59,6 +62,33 @@ async def test_the_next_request_holds_what_the_compaction_dropped(
     assert "Go on." not in api.last.text
     if not deleted:
         assert transcript.read_bytes() == before
+
+
+async def test_before_an_automatic_compaction_there_is_no_room(config, mala_api, mala_home, mala_project, tmp_path):
+    scenario = fill_until_compaction(mala_project, window=60_000, turns=6)
+
+    def options(api, **fields):
+        return api.options(cwd=mala_project, home=mala_home, env=scenario.env, **fields)
+
+    with scenario.api(strict=False) as api:
+        session_id = await play(options(api), scenario.prompts)
+        transcript = transcript_of(config, session_id)
+        archive = TranscriptArchive(tmp_path / "archives")
+        archive.archive(transcript, session_id, trigger="session_end")
+        assert len(api.of_kind("compaction")) == 1
+        rows = [json.loads(line) for line in transcript.read_bytes().splitlines()]
+        prompts = [row["timestamp"] for row in rows if row.get("message", {}).get("content") in scenario.prompts]
+        transcript.unlink()
+
+        full = archive.restore(session_id, at=1)
+        await play(options(api, resume=full.session_id), ["And on."])
+        assert len(api.of_kind("compaction")) == 2, "the window was full, so the CLI compacts again at once"
+
+        roomy = archive.restore(session_id, before=prompts[2])
+        await play(options(api, resume=roomy.session_id), ["And on."])
+        assert len(api.of_kind("compaction")) == 2
+        assert scenario.prompts[1] in api.last.text
+        assert scenario.prompts[2] not in api.last.text
 
 
 async def test_which_way_a_session_is_restored(config, mala_api, mala_options, tmp_path):

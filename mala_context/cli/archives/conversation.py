@@ -112,6 +112,8 @@ def text(found: Iterable[dict[str, Any]], *, full: bool = False) -> Iterator[str
         if not full and said["kind"] in _SHORT:
             words = _cut(words)
         who = f"({printable(said['agent'])}) " if "agent" in said else ""
+        if said["kind"] == "user" and said.get("time"):
+            yield f"[{printable(said['time'])}]\n"
         indented = printable(words, lines=True).replace("\n", "\n" + " " * len(mark))
         yield f"{mark}{who}{indented}\n\n"
 
