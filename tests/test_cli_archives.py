@@ -61,7 +61,7 @@ def test_list(world):
     assert SID in text
     assert "183,021 → 24,310" in text
     assert "compacted" in text
-    assert max(len(line) for line in text.splitlines()[1:]) <= 100
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80
     (archive,) = world.json("list")
     (found,) = archive["sessions"]
     assert [piece["trigger"] for piece in found["pieces"]] == ["auto", "auto"]
@@ -351,6 +351,50 @@ def test_as_a_process(world):
     assert process("cat", "nobody").returncode == 3
     assert process("cat").returncode == 2
     assert b"catch-up" in process("--help").stdout
+
+
+def on_a_terminal(*arguments, **env):
+    """Run a command whose standard output is a terminal; return its status and what the terminal was sent."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "mala_context.cli", "archives", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **env},
+    ) as running:
+        os.close(theirs)
+        sent = b""
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # Linux: the other end is closed
+                break
+            if not data:
+                break
+            sent += data
+        os.close(ours)
+        return running.wait(60), sent
+
+
+def test_a_terminal_gets_pages_and_no_control_characters(world, tmp_path):
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\necho PAGED\ncat\n")
+    pager.chmod(0o755)
+    path = tmp_path / "raw.txt"
+    path.write_bytes(b"no json \x1b[2J\n" + dump([message(1, "\x1b]0;title\x07")]))
+    world.archive.archive(path, OTHER)
+    status, sent = on_a_terminal("show", OTHER, PAGER=str(pager), TERM="xterm")
+    assert status == 0
+    assert b"PAGED" in sent
+    assert b"\\x1b]0;title\\x07" in sent
+    assert b"\x1b]" not in sent
+    status, sent = on_a_terminal("cat", OTHER, TERM="xterm")
+    assert status == 0
+    assert b"no json \\x1b[2J" in sent
+    assert b"\x1b[2J" not in sent
 
 
 def test_a_reader_that_has_seen_enough(world):

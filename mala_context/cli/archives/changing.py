@@ -21,6 +21,7 @@ from mala_context.cli.archives.common import (
     json_option,
     open_archive,
     place_options,
+    plural,
     printable,
     repository,
     say_json,
@@ -123,7 +124,7 @@ def prune(
     for session_id in result.busy:
         click.echo(f"kept {session_id}: it is being written to")
     tail = "" if yes else " (dry run; --yes does it)"
-    click.echo(f"{len(result.removed)} sessions, {size_text(result.freed)}{tail}")
+    click.echo(f"{plural(len(result.removed), 'session')}, {size_text(result.freed)}{tail}")
 
 
 @click.command("catch-up")
@@ -214,7 +215,7 @@ def export(
     if as_json:
         say_json(fields_of(result))
         return
-    masked = "" if result.redacted is None else f", {result.redacted} secrets masked"
+    masked = "" if result.redacted is None else f", {plural(result.redacted, 'secret')} masked"
     click.echo(f"{printable(result.path)}: {size_text(result.bytes)}{masked}")
 
 
@@ -245,6 +246,6 @@ def import_(
             click.echo(f"{each.outcome}{new}{note}  {printable(each.path)}")
         removed = sum(each.removed for each in results)
         tail = " (dry run; --yes does it)" if dry else f", {removed} removed" if remove else ""
-        click.echo(f"{len(results)} copies, {sum(each.verified for each in results)} verified{tail}")
+        click.echo(f"{plural(len(results), 'copy', 'copies')}, {sum(each.verified for each in results)} verified{tail}")
     if any(each.outcome == "skipped" or (not dry and not each.verified) for each in results):
         click.get_current_context().exit(CHECK_FAILED)

@@ -143,6 +143,11 @@ def _escape(c: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def plural(count: int, what: str, more: str = "") -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count} {what}" if count == 1 else f"{count} {more or what + 's'}"
+
+
 def say_json(value: object) -> None:
     """Print a value as JSON, in ASCII, so that nothing in it reaches a terminal as it is."""
     click.echo(json.dumps(value, indent=2, default=str))

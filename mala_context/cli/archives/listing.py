@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import stamp_microseconds
 from mala_context.archive.log import size_text
-from mala_context.cli.archives.common import printable
+from mala_context.cli.archives.common import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 HEAD = ("", "time (UTC)", "trigger", "agent", "size", "tokens", "outcome")
-WIDTHS = (5, 19, 12, 10, 10, 19, 0)
+WIDTHS = (2, 16, 11, 8, 9, 16, 0)
+"""Columns; with the longest outcome they fit into 80."""
 
 
 def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:
@@ -65,14 +66,14 @@ def _iso(microseconds: int) -> str:
 def lines(session: Mapping[str, Any]) -> Iterator[str]:
     """Yield a session as people read it: a headline, and a line for each piece."""
     count = len(session["pieces"])
-    side = f", {session['side_files']} side files" if session["side_files"] else ""
-    yield f"{session['session_id']}  {count} piece{'' if count == 1 else 's'}{side}, {size_text(session['stored'])}"
+    side = f", {plural(session['side_files'], 'side file')}" if session["side_files"] else ""
+    yield f"{session['session_id']}  {plural(count, 'piece')}{side}, {size_text(session['stored'])}"
     for piece in session["pieces"]:
         chain = "" if piece["chain"] == 1 else f"c{piece['chain']}"
         yield row(
             (
                 chain,
-                piece["time"][:19].replace("T", " "),
+                piece["time"][:16].replace("T", " "),
                 piece["trigger"] or "?",
                 (piece["agent"] or "?") + ("*" if piece["own_transcript"] else ""),
                 size_text(piece["stored"]) + ("z" if piece["packed"] else ""),

@@ -22,6 +22,7 @@ from mala_context.cli.archives.common import (
     json_option,
     open_archive,
     place_options,
+    plural,
     printable,
     say_json,
 )
@@ -59,7 +60,7 @@ def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bo
     for each in found:
         stored = sum(session["stored"] for session in each["sessions"])
         name = printable(each["repo"] or each["location"])
-        click.echo(f"{name}: {len(each['sessions'])} sessions, {size_text(stored)}")
+        click.echo(f"{name}: {plural(len(each['sessions']), 'session')}, {size_text(stored)}")
         if each["sessions"]:
             click.echo(listing.row(listing.HEAD))
         for session in each["sessions"]:
@@ -226,10 +227,10 @@ def verify(
                 mark = "mended" if problem.mended else "WRONG"
                 click.echo(f"{mark:6}  {printable(problem.path)}: {printable(problem.text)}")
             wrong = sum(not problem.mended for problem in report.problems)
-            state = "sound" if report.ok else f"{wrong} problem{'' if wrong == 1 else 's'}"
+            state = "sound" if report.ok else plural(wrong, "problem")
             click.echo(
-                f"{printable(report.location)}: {report.sessions} sessions, {report.pieces} pieces, "
-                f"{size_text(report.bytes)}: {state}"
+                f"{printable(report.location)}: {plural(report.sessions, 'session')}, "
+                f"{plural(report.pieces, 'piece')}, {size_text(report.bytes)}: {state}"
             )
     if not all(report.ok for report in reports):
         click.get_current_context().exit(CHECK_FAILED)

@@ -1,0 +1,74 @@
+"""`lost`: what each compaction of a session dropped that its summary does not mention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mala_context.cli.archives.common import find_session, json_option, place_options, printable, say_json
+from mala_context.loss import KINDS
+from mala_context.losses import lost_words, read_loss
+
+if TYPE_CHECKING:
+    from mala_context.archive.store import TranscriptArchive
+
+
+@click.command()
+@click.argument("session")
+@place_options
+@json_option
+def lost(session: str, repo: str | None, directory: str | None, as_json: bool) -> None:
+    """Show what compactions dropped and their summaries do not mention.
+
+    A file counts as named where its name stands in the summary, an instruction where half of its words do. What was
+    not measured when a session was compacted is measured now.
+    """
+    archive, session_id = find_session(repo, directory, session)
+    found = [_measured(archive, session_id, row) for row in _compactions(archive, session_id)]
+    if as_json:
+        say_json({"session": session_id, "location": archive.location, "compactions": found})
+        return
+    if not found:
+        click.echo(f"{printable(session_id)}: no compaction is archived")
+    for number, each in enumerate(found, 1):
+        _show(number, each)
+
+
+def _compactions(archive: TranscriptArchive, session_id: str) -> list[Mapping[str, Any]]:
+    outcomes = archive.manifest(session_id).of_kind("outcome")
+    return [row for row in outcomes if row.get("outcome") in {"compacted", "hook_skipped"} and _is_main(row)]
+
+
+def _is_main(row: Mapping[str, Any]) -> bool:
+    return row.get("agent") in {None, "main"}
+
+
+def _measured(archive: TranscriptArchive, session_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    known = row.get("lost")
+    if not isinstance(known, Mapping) and isinstance(row.get("piece"), str):
+        summary = row.get("summary")
+        loss = read_loss(archive, session_id, summary if isinstance(summary, str) else None, piece=row["piece"])
+        known = None if loss is None else loss.as_dict()
+    names = ("time", "trigger", "tokens_before", "tokens_after")
+    return {**{name: row.get(name) for name in names}, "lost": dict(known) if isinstance(known, Mapping) else None}
+
+
+def _show(number: int, each: Mapping[str, Any]) -> None:
+    sizes = " → ".join(f"{size:,}" if isinstance(size, int) else "unknown" for size in _sizes(each))
+    entries = each["lost"]
+    words = "what it lost is not known" if entries is None else lost_words(entries)
+    trigger = printable(each["trigger"] or "unknown")
+    click.echo(f"{number}. {printable(each['time'] or '')}: {sizes} tokens (trigger={trigger}); {words}")
+    for kind, heading in KINDS.items():
+        entry = (entries or {}).get(kind)
+        missing = entry.get("missing") if isinstance(entry, Mapping) else None
+        if isinstance(missing, list) and missing:
+            click.echo(f"   {heading}:")
+            for item in missing:
+                click.echo(f"   - {printable(item)}")
+
+
+def _sizes(each: Mapping[str, Any]) -> tuple[Any, Any]:
+    return each["tokens_before"], each["tokens_after"]
