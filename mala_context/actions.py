@@ -23,6 +23,7 @@ from mala_context.happenings import FinalTurn
 from mala_context.lines import context_line, percent
 from mala_context.log import get_logger
 from mala_context.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
+from mala_context.policy.engine import LEAST_FREED
 from mala_context.stream import log_values
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Actions:
         self._response: str | None = None
         self._asked = self._new_prompt = True
         self._final: _Final | None = None
+        self._compacted_from: int | None = None
         processor.event_observers.append(self.on_event)
         processor.overflow_observers.append(self.on_overflow)
 
@@ -117,6 +119,8 @@ class Actions:
 
     def _ask_once(self, snapshot: ContextSnapshot) -> None:
         self._asked = True
+        if self._compacted_from is not None:
+            self._check_compaction(snapshot)
         self._ask(snapshot, new_prompt=self._new_prompt)
         self._new_prompt = False
 
@@ -125,9 +129,18 @@ class Actions:
             return
         known = snapshot.before if snapshot is not None else None
         before = known.tokens if known is not None and known.tokens is not None else event.pre_tokens
-        self._carry_out(self.policy.compacted(before, snapshot.tokens if snapshot else None, self.clock()))
+        after = snapshot.tokens if snapshot is not None else None
+        self._carry_out(self.policy.compacted(before, after, self.clock()))
+        helped = before is not None and after is not None and after <= before * (1 - LEAST_FREED)
+        self._compacted_from = before if helped else None
         if snapshot is not None:
             self._ask(snapshot)
+
+    def _check_compaction(self, snapshot: ContextSnapshot) -> None:
+        """Take back that the last compaction helped, where the first response after it says otherwise."""
+        before, self._compacted_from = self._compacted_from, None
+        if before is not None and snapshot.tokens is not None and snapshot.tokens > before * (1 - LEAST_FREED):
+            self._carry_out(self.policy.compacted(before, snapshot.tokens, self.clock()))
 
     def _on_status(self, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
         del snapshot
@@ -212,6 +225,7 @@ class Actions:
         gate = FinalGate(self._finishing_tools)
         self._final = _Final(gate, snapshot.session_id, decision.ratio)
         tools = ", ".join(self._finishing_tools) or "none"
+        line = f"{line}, the next request {percent(decision.ratio)}"
         log.warning(
             "%s; final_at %s is reached, finishing tools: %s", line, percent(rules.final_at or 0.0), tools, **values
         )

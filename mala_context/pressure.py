@@ -174,7 +174,7 @@ class ContextPressureHandler:
                 with anyio.move_on_after(seconds):
                     await client.connect()
                     await client.query(CHECKPOINT_PROMPT)
-                    answer, why = await _answer(client.receive_response())
+                    answer, why = await _answer(client.receive_messages())
             finally:
                 with anyio.move_on_after(DISCONNECT_SECONDS, shield=True):
                     await client.disconnect()
@@ -249,13 +249,17 @@ def _without_checkpoint(session_id: str | None, paths: Sequence[str], last_promp
 async def _answer(messages: Any) -> tuple[str | None, str]:
     """Return the main agent's words, or `None` and why there are none."""
     texts: list[str] = []
-    async for message in messages:
-        kind = type(message).__name__
-        if kind == "AssistantMessage" and message.parent_tool_use_id is None and message.model != "<synthetic>":
-            texts += [block.text for block in message.content if type(block).__name__ == "TextBlock"]
-        elif kind == "ResultMessage" and message.is_error and not texts:
-            return None, str(message.result or message.terminal_reason or message.subtype)
-    return ("\n".join(texts), "it wrote nothing") if texts else (None, "it wrote nothing")
+    why = "it wrote nothing"
+    with anyio.CancelScope() as scope:
+        async for message in messages:
+            kind = type(message).__name__
+            if kind == "AssistantMessage" and message.parent_tool_use_id is None and message.model != "<synthetic>":
+                texts += [block.text for block in message.content if type(block).__name__ == "TextBlock"]
+            elif kind == "ResultMessage":
+                if message.is_error:
+                    why = str(message.result or message.terminal_reason or message.subtype)
+                scope.cancel()  # ends the generator where it waits; one that is left is a warning on trio
+    return "\n".join(texts) or None, why
 
 
 async def _deny(hook_input: Any, *_: object) -> dict[str, Any]:

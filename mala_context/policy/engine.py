@@ -81,6 +81,7 @@ class Policy:
         self._restart = Ask(rules.restart_at, rules.margin)
         self._prompts_above = 0
         self._overdue_said = self._overflow_said = self._overflow_restart = False
+        self._of_no_use = False
         self._asked_since: float | None = None
         self._last: float | None = None
 
@@ -114,6 +115,10 @@ class Policy:
         size = snapshot.ratio
         ahead = _ahead(snapshot)
         self._last = ahead
+        if self._of_no_use and ahead is not None and getattr(snapshot, "exact", True):
+            # growth counts from here: a compaction may even add to the context
+            self._of_no_use = False
+            self._compact.asked(max(ahead, self._compact.floor or 0.0))
         self._compact.track(ahead)
         self._restart.track(ahead)
         decisions: list[Decision] = []
@@ -135,6 +140,7 @@ class Policy:
         self._overdue_said = self._overflow_said = self._overflow_restart = False
         if before is None or after is None or after <= before * (1 - LEAST_FREED):
             return ()
+        self._of_no_use = True
         if self._compact.floor is None:
             self._compact.asked(self._last)
         return self._tripped(self._useless, now, "compactions", "each of which freed less than a tenth")
