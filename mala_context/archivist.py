@@ -16,13 +16,17 @@ from mala_context.archive.store import TranscriptArchive
 from mala_context.config import ArchiveConfig
 from mala_context.errors import ArchiveError, ArchiveUnavailableError, TranscriptError
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
+from mala_context.lines import compaction_line
 from mala_context.log import get_logger
+from mala_context.losses import history_path, read_loss
 from mala_context.offload import Worker, wait_for
+from mala_context.stream import log_values
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from mala_context.events import Event
+    from mala_context.loss import Loss
     from mala_context.tracker import ContextSnapshot
 
 ANSWER_SECONDS: Final = 9.5
@@ -146,6 +150,20 @@ class Archivist:
 
         self._submit(keep, quiet=(TranscriptError,))
 
+    def words_lost(self, session_id: str, summary: str) -> Future[str]:
+        """Return a future of the note to the agent about what this summary lost; empty where that is nothing."""
+        archive = self.archive
+
+        def words() -> str:
+            loss = None if archive is None else self._loss(archive, session_id, summary, frozenset())
+            return "" if archive is None or loss is None else loss.pin(history_path(archive, session_id))
+
+        return self._worker.submit(words)
+
+    def announces(self, event: Compaction, snapshot: ContextSnapshot | None) -> bool:
+        """Tell whether the line about this compaction comes from here, once it is known what was lost."""
+        return self.archive is not None and event.agent is None and _session_of(event, snapshot) is not None
+
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Write down how a compaction of the main agent ended; for `MessageStreamProcessor(on_event=…)`."""
         handler = _EVENTS.get(event.__class__)
@@ -191,29 +209,47 @@ class Archivist:
         self._transcripts.setdefault(event.session_id, (None, event.cwd))
 
     def _boundary(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
-        session_id = _session_of(event, snapshot)
-        if session_id is None or event.agent is not None:
+        session_id, archive = _session_of(event, snapshot), self.archive
+        if session_id is None or archive is None or event.agent is not None:
             return
         state = self._compacting.pop((session_id, None), {"skipped": True})
-        archive, transcript = self.archive, self._transcripts.get(session_id)
-        if archive is None:
-            return
+        transcript, summary = self._transcripts.get(session_id), state.get("summary")
         outcome = {
             "trigger": event.trigger or state.get("trigger"),
             "agent": "main",
             "tokens_before": event.pre_tokens,
             "tokens_after": snapshot.tokens if snapshot else None,
             "duration_ms": event.duration_ms,
-            "summary": state.get("summary"),
+            "summary": summary,
         }
         hook_ran = not state.get("skipped", False)
+        known: list[Loss] = []
+
+        def measure() -> dict[str, Any] | None:
+            loss = self._loss(archive, session_id, summary, event.preserved)
+            known.extend([] if loss is None else [loss])
+            return None if loss is None else loss.as_dict()
 
         def note() -> None:
-            path = (transcript and transcript[0]) or self._find(archive, session_id)
-            if path is not None:
-                archive.compaction_seen(path, session_id, hook_ran=hook_ran, **outcome)
+            try:
+                path = (transcript and transcript[0]) or self._find(archive, session_id)
+                if path is not None:
+                    archive.compaction_seen(path, session_id, hook_ran=hook_ran, measure=measure, **outcome)
+            finally:
+                _announce(event, snapshot, known[0] if known else None)
 
         self._submit(note)
+
+    def _loss(
+        self, archive: TranscriptArchive, session_id: str, summary: str | None, preserved: frozenset[str]
+    ) -> Loss | None:
+        """Return what a compaction lost; `None`, with a WARNING, where the archive cannot be read."""
+        try:
+            transcript = self._transcripts.get(session_id, (None, None))[0]
+            return read_loss(archive, session_id, summary, preserved=preserved, transcript=transcript)
+        except (ArchiveError, OSError) as error:
+            log.warning("Compaction: what it lost is not known: %s", error)
+            return None
 
     def _status(self, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
         session_id = _session_of(event, snapshot)
@@ -238,9 +274,17 @@ class Archivist:
         state = self._compacting.pop((session_id, None), None)
         if state is None:
             return
-        trigger, summary = state.get("trigger"), state.get("summary")
-        if summary is not None:
-            self._outcome(session_id, "compacted", agent="main", trigger=trigger, summary=summary)
+        trigger, summary, archive = state.get("trigger"), state.get("summary"), self.archive
+        if summary is not None and archive is not None:
+
+            def note() -> None:
+                loss = self._loss(archive, session_id, summary, frozenset())
+                lost = None if loss is None else loss.as_dict()
+                archive.record_outcome(
+                    session_id, "compacted", agent="main", trigger=trigger, summary=summary, lost=lost
+                )
+
+            self._submit(note)
         else:
             self._outcome(session_id, "blocked", agent="main", trigger=trigger, error=error)
 
@@ -303,6 +347,14 @@ class Archivist:
             self._transcripts[session_id] = (path, cwd if isinstance(cwd, str) else None)
             while len(self._transcripts) > _MOST_SESSIONS:
                 self._finish(next(iter(self._transcripts)))
+
+
+def _announce(event: Compaction, snapshot: ContextSnapshot | None, loss: Loss | None) -> None:
+    """Log the one line about a compaction."""
+    after = None if snapshot is None else snapshot.tokens
+    line = compaction_line(event.pre_tokens, after, event.trigger, event.duration_ms)
+    values = {} if snapshot is None else log_values(snapshot)
+    log.info(line if loss is None else f"{line}; {loss.words()}", **values)
 
 
 def _session_of(event: Compaction | CompactionStatus | TurnEnd, snapshot: ContextSnapshot | None) -> str | None:

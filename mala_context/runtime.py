@@ -20,6 +20,7 @@ from mala_context.config import ContextConfig, load_config, unimplemented
 from mala_context.errors import ConfigError
 from mala_context.gauge import TranscriptGauge
 from mala_context.log import get_logger
+from mala_context.pin import AUTO, Pin
 from mala_context.policy import Policy, thresholds_from
 from mala_context.pressure import PLACE, ContextPressureHandler
 from mala_context.sdk_hooks import HOOK_SECONDS, HOOKS, is_ours
@@ -285,6 +286,7 @@ def _wire(
         agent_name=agent_id or "main",
         enabled=config.enabled,
     )
+    processor.announces = archivist.announces if config.archive.enabled else None
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools)
     resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
     gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))
@@ -296,6 +298,7 @@ def _wire(
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
             "cap": _tool_cap(repo, config, tracker),
+            "pin": _pin(repo, config, archivist),
         }
         for event, factory in HOOKS.items():
             callback = factory(parts)
@@ -324,6 +327,15 @@ def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker) -> Tool
     if not config.enabled or config.guard.tool_output_tokens is None:
         return None
     return ToolCap(config.guard, Spills(repo), tracker)
+
+
+def _pin(repo: str, config: ContextConfig, archivist: Archivist) -> Pin | None:
+    if config.pin is None:
+        return None
+    if config.pin == AUTO and archivist.archive is None:
+        log.warning("mala.yaml: pin: auto needs the archive, which is off; nothing is put back after a compaction")
+        return None
+    return Pin(config.pin, repo, archivist.words_lost)
 
 
 def _without_ours(hooks: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

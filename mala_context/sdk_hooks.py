@@ -41,6 +41,7 @@ _FIELDS = (
     "tool_name",
     "tool_input",
     "tool_response",
+    "last_assistant_message",
 )
 
 
@@ -113,15 +114,27 @@ def _factory(event: str, actions: Sequence[tuple[str, str]]) -> Factory:
 HOOKS: Final[Mapping[str, Factory]] = {
     event: _factory(event, actions)
     for event, *actions in (
-        ("PreCompact", ("archivist", "before_compaction")),
-        ("PostCompact", ("archivist", "after_compaction")),
-        ("SessionStart", ("archivist", "session_started"), ("gauge", "observe")),
-        ("UserPromptSubmit", ("archivist", "saw_session"), ("gauge", "observe"), ("notes", "tell")),
+        ("PreCompact", ("archivist", "before_compaction"), ("pin", "before_compaction")),
+        ("PostCompact", ("archivist", "after_compaction"), ("pin", "after_compaction")),
+        ("SessionStart", ("archivist", "session_started"), ("gauge", "observe"), ("pin", "session_started")),
+        (
+            "UserPromptSubmit",
+            ("archivist", "saw_session"),
+            ("gauge", "observe"),
+            ("pin", "next_chance"),
+            ("notes", "tell"),
+        ),
         ("PreToolUse", ("gate", "before_tool")),
         ("PostToolUse", ("cap", "after_tool")),
-        ("PostToolBatch", ("gauge", "observe"), ("cap", "after_batch"), ("notes", "after_tools")),
+        (
+            "PostToolBatch",
+            ("gauge", "observe"),
+            ("cap", "after_batch"),
+            ("pin", "next_chance"),
+            ("notes", "after_tools"),
+        ),
         ("Stop", ("archivist", "saw_session"), ("gauge", "observe")),
-        ("SubagentStop", ("archivist", "subagent_stopped")),
+        ("SubagentStop", ("archivist", "subagent_stopped"), ("pin", "agent_stopped")),
     )
 }
 """Event → factory of its callback, which is given the runtime's parts by name; they are asked in this order.

@@ -77,6 +77,8 @@ class MessageStreamProcessor:
         self.enabled = enabled
         self.overflow: ContextOverflow | None = None
         """The overflow that the main agent's context is in; `None` while requests are accepted."""
+        self.announces: Callable[[Compaction, ContextSnapshot | None], bool] | None = None
+        """Tells whether somebody else logs the line about a compaction, who knows more of it."""
         self._resume_tracking = False
         self._pressure: ContextPressureError | None = None
 
@@ -232,11 +234,13 @@ def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: 
 
 
 def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapshot: ContextSnapshot | None) -> None:
-    if snapshot is not None:
+    if snapshot is None:
+        return
+    if processor.announces is None or not processor.announces(event, snapshot):
         line = compaction_line(event.pre_tokens, snapshot.tokens, event.trigger, event.duration_ms)
         log.info(line, **log_values(snapshot))
-        if event.agent is None:
-            processor.overflow = None
+    if event.agent is None:
+        processor.overflow = None
 
 
 def _see_overflow(

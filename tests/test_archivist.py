@@ -1,5 +1,6 @@
 """What happens to an archive while a session runs."""
 
+import json
 import logging
 import threading
 
@@ -255,3 +256,78 @@ async def test_that_there_is_no_place_is_said_once_until_there_was_one(tmp_path,
             runs.unlink()
         await bench.archivist.before_compaction(bench.hook())
         assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == warnings
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compaction: 1")]
+
+
+def said(words):
+    return json.dumps({"type": "user", "uuid": words, "message": {"role": "user", "content": words}}) + "\n"
+
+
+async def test_the_line_says_what_was_lost_and_the_row_has_it(bench, caplog):
+    caplog.set_level(logging.INFO, "mala_context")
+    bench.transcript.write_text(said("never touch the lexer") + said("always test the parser"))
+    await bench.archivist.before_compaction(bench.hook())
+    await bench.archivist.after_compaction(bench.hook(compact_summary="always test the parser"))
+    event = boundary()
+    assert bench.archivist.announces(event, None)
+    bench.archivist.on_event(event, None)
+    await bench.settle()
+    assert lines(caplog) == [
+        "Compaction: 180,000 → unknown tokens (trigger=auto, 3.2 s); summary names 0 of 0 files, 1 of 2 instructions"
+    ]
+    (outcome,) = bench.outcomes()
+    assert outcome["lost"]["instruction"] == {"total": 2, "named": 1, "missing": ["never touch the lexer"]}
+
+
+async def test_the_line_without_a_summary_or_a_transcript(bench, caplog):
+    caplog.set_level(logging.INFO, "mala_context")
+    bench.archivist.on_event(boundary(), None)
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook())
+    bench.archivist.on_event(boundary(), None)
+    await bench.settle()
+    assert lines(caplog) == ["Compaction: 180,000 → unknown tokens (trigger=auto, 3.2 s)"] * 2
+
+
+async def test_an_archive_that_cannot_be_read_leaves_the_line(bench, caplog, monkeypatch):
+    def broken(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    caplog.set_level(logging.INFO, "mala_context")
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook())
+    await bench.archivist.after_compaction(bench.hook(compact_summary="words"))
+    monkeypatch.setattr(archivist_module, "read_loss", broken)
+    bench.archivist.on_event(boundary(), None)
+    await bench.settle()
+    assert lines(caplog) == ["Compaction: 180,000 → unknown tokens (trigger=auto, 3.2 s)"]
+    assert "what it lost is not known" in caplog.text
+    assert "lost" not in bench.outcomes()[0]
+
+
+def test_whose_line_it_is(bench):
+    assert not bench.archivist.announces(boundary()._replace(agent="a1"), None)
+    assert not bench.archivist.announces(boundary()._replace(session_id=None), None)
+    assert not Archivist(None).announces(boundary(), None)
+
+
+async def test_a_compaction_without_a_boundary_has_its_loss_too(bench):
+    bench.transcript.write_text(said("never touch the lexer"))
+    await bench.archivist.before_compaction(bench.hook())
+    await bench.archivist.after_compaction(bench.hook(compact_summary="words"))
+    bench.archivist.on_event(TurnEnd("s1", None), None)
+    await bench.settle()
+    assert bench.outcomes()[0]["lost"]["instruction"]["missing"] == ["never touch the lexer"]
+
+
+async def test_the_note_to_the_agent(bench):
+    bench.transcript.write_text(said("never touch the lexer"))
+    await bench.archivist.before_compaction(bench.hook())
+    note = await archivist_module.wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
+    assert "- never touch the lexer" in note
+    assert f"{bench.archive.location}/s1_*" in note
+    assert await archivist_module.wait_for(bench.archivist.words_lost("s1", "never touch the lexer"), seconds=30) == ""
+    assert await archivist_module.wait_for(Archivist(None).words_lost("s1", "x"), seconds=30) == ""

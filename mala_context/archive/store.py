@@ -17,7 +17,7 @@ from mala_context.archive.source import Source, find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from mala_context.archive.interface import PieceStore
@@ -369,14 +369,21 @@ class TranscriptArchive:
             files.append(manifests.dump([manifests.new_row("outcome", _now(), **fields)]))
 
     def compaction_seen(
-        self, transcript_path: object, session_id: object, *, hook_ran: bool | None = None, **outcome: Any
+        self,
+        transcript_path: object,
+        session_id: object,
+        *,
+        hook_ran: bool | None = None,
+        measure: Callable[[], Mapping[str, Any] | None] | None = None,
+        **outcome: Any,
     ) -> ArchiveResult | None:
         """Take note of a `compact_boundary` (or a `SessionStart` with source `compact`) of the main agent.
 
         Where PreCompact ran, that is one outcome row, `compacted`. Where it did not (`hook_ran` is false; by default:
         there is neither an attempt through this object nor a piece that waits for its outcome), what is new is
         archived at once, the outcome is `hook_skipped`, one WARNING says so, and the result of archiving is returned.
-        `outcome` are the keywords of `record_outcome`. Raises like `archive`.
+        `outcome` are the keywords of `record_outcome`, and `measure`, asked once all is archived, gives `lost`. Raises
+        like `archive`.
         """
         sid = layout.check_session_id(session_id)
         outcome = {"agent": "main", **outcome}
@@ -384,6 +391,7 @@ class TranscriptArchive:
         if ran is None:
             ran = sid in self._attempts or self.manifest(sid).open_piece("main") is not None
         if ran:
+            outcome = outcome if measure is None else {**outcome, "lost": measure()}
             self.record_outcome(sid, "compacted", **outcome)
             return None
         from mala_context.errors import TranscriptError
@@ -395,6 +403,7 @@ class TranscriptArchive:
             self.record_outcome(sid, "hook_skipped", **{"error": str(error), **outcome})
             raise
         piece = None if result.path is None else os.path.basename(result.path)
+        outcome = outcome if measure is None else {**outcome, "lost": measure()}
         self.record_outcome(sid, "hook_skipped", piece=piece, **outcome)
         return result
 

@@ -1,0 +1,135 @@
+"""What a compaction lost, from an archive: which rows it dropped, held against its summary.
+
+A piece is written just before a compaction, so the rows that were dropped are those up to the piece's end, and the few
+that the CLI was still to write then (the newest prompt, the last tools' results): these are read from the transcript,
+up to the boundary. What lies before the compaction before that one is not read again; the piece of that one is, since
+open todo items outlive a compaction. A piece that was written only after the boundary ends with the new conversation,
+which is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mala_context.archive import manifest as manifests
+from mala_context.archive.reading import chunks, rows
+from mala_context.loss import Loss, measure
+
+if TYPE_CHECKING:
+    from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+
+
+def read_loss(
+    archive: TranscriptArchive,
+    session_id: str,
+    summary: str | None,
+    *,
+    piece: str | None = None,
+    preserved: Collection[str] = (),
+    transcript: str | None = None,
+) -> Loss | None:
+    """Compare what the main agent's last compaction dropped with its summary; `None` where either is not known.
+
+    `piece` names the piece of another compaction. Without `summary` it is looked for in the piece, where that was
+    written after the boundary. `preserved` are ids of rows that stayed in the context. `transcript` is the path of the
+    transcript where it may hold rows of the last compaction that are not archived yet. Raises like
+    `TranscriptArchive.pieces`.
+    """
+    with archive.store(create=False).view(session_id) as files:
+        manifest = manifests.parse(files.manifest())
+        chosen = dropped(manifests.pieces_of(files.list(), manifest), manifest, piece)
+        if not chosen:
+            return None
+        found = list(_objects(row.data for each in chosen for row in rows(chunks(files, [each], strict=False))))
+    late = _written_late(chosen[-1])
+    if not late and piece is None and transcript is not None:
+        behind = list(_objects(_behind(transcript, chosen[-1].end)))
+        found += _cut(behind, first=True)[0]
+    elif late:
+        found, told = _cut(found)
+        summary = told if summary is None else summary
+    return None if summary is None else measure(found, summary, preserved=preserved)
+
+
+def dropped(pieces: Iterable[Piece], manifest: manifests.Manifest, name: str | None = None) -> list[Piece]:
+    """Return the pieces that hold what a compaction dropped, by default the last one."""
+    chain = next(iter(manifests.chains_of(list(pieces), None)[-1:]), [])
+    if name is not None:
+        chain = chain[: next((place + 1 for place, each in enumerate(chain) if each.plain == name), 0)]
+    if not chain or chain[-1].mode == "full":
+        return chain[-1:]
+    done = {
+        row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") in {"compacted", "hook_skipped"}
+    }
+    start = max((place for place, each in enumerate(chain[:-1]) if each.plain in done), default=0)
+    return chain[start:]
+
+
+def lost_words(lost: Mapping[str, Any]) -> str:
+    """Return the words of a log line from an outcome row's `lost`; counts that are not there are 0."""
+
+    def count(*kinds: str) -> tuple[int, int]:
+        entries = [entry for kind in kinds if isinstance(entry := lost.get(kind), Mapping)]
+        named, total = (sum(int(entry.get(key) or 0) for entry in entries) for key in ("named", "total"))
+        return named, total
+
+    files, instructions = count("written", "read"), count("instruction")
+    return f"summary names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
+
+
+def history_path(archive: TranscriptArchive, session_id: str) -> str:
+    """Return where the pieces of a session's main transcript are, as a pattern for a shell."""
+    return os.path.join(archive.location, f"{session_id}_*")
+
+
+def _written_late(piece: Piece) -> bool:
+    return piece.row is not None and piece.row.get("trigger") in {"boundary", "session_end", "catch_up"}
+
+
+def _objects(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _behind(transcript: str, offset: int | None) -> Iterable[bytes]:
+    """Yield the whole rows of a transcript from an offset on; none where that cannot be read."""
+    if offset is None:
+        return
+    try:
+        with open(transcript, "rb") as file:
+            file.seek(offset)
+            yield from (line for line in file if line.endswith(b"\n"))
+    except OSError:
+        return
+
+
+def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the rows before the last boundary, or the first one, and the summary behind it."""
+    places = [number for number, row in enumerate(found) if _is_boundary(row)]
+    if not places:
+        return found, None
+    place = places[0 if first else -1]
+    summaries = (_text(row) for row in found[place:] if row.get("isCompactSummary") is True)
+    return found[:place], next(summaries, None)
+
+
+def _is_boundary(row: Mapping[str, Any]) -> bool:
+    return row.get("type") == "system" and row.get("subtype") == "compact_boundary" and not row.get("isSidechain")
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, Mapping))
