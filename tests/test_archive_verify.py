@@ -225,6 +225,27 @@ def test_progress_is_told_in_bytes(world):
     assert sum(read) == world.transcript.stat().st_size
 
 
+def test_a_session_that_is_written_to_is_looked_at_again(world, monkeypatch):
+    """Between a piece and its row in the manifest there is a moment; the first look falls into it."""
+    whole = world.manifest.read_bytes()
+    world.manifest.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    read = []
+
+    def write_the_row(count):
+        read.append(count)
+        world.manifest.write_bytes(whole)
+
+    assert verify(world.archive, progress=write_the_row).problems == ()
+    assert len(read) == 3
+
+
+def test_a_session_that_is_pruned_meanwhile_is_no_problem(world, monkeypatch):
+    summaries = world.archive.sessions()
+    world.archive.prune(session_ids=["s1"], dry_run=False)
+    monkeypatch.setattr(world.archive, "sessions", lambda: summaries)
+    assert verify(world.archive).ok
+
+
 def test_a_link_is_no_stray_and_is_not_followed(world, tmp_path):
     (tmp_path / "other").write_text("")
     (tmp_path / "other").chmod(0o644)

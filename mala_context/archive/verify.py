@@ -108,9 +108,9 @@ def verify(
             from mala_context.errors import SessionNotFoundError
 
             raise SessionNotFoundError(session_id, location)
-        with archive.store(create=False).view(session_id) as files:
-            check = _Check(files, progress)
-            check.run()
+        check = _check(archive, session_id, progress)
+        if check.problems:
+            check = _check(archive, session_id, None)  # somebody may have been in the middle of writing
         found = check.problems
         if repair and found:
             with archive.store(create=True).lock(session_id, archive.timeout) as locked:
@@ -119,6 +119,13 @@ def verify(
         count += check.pieces
         size += check.bytes
     return VerifyReport(location=location, sessions=len(wanted), pieces=count, bytes=size, problems=tuple(problems))
+
+
+def _check(archive: TranscriptArchive, session_id: str, progress: Progress | None) -> _Check:
+    with archive.store(create=False).view(session_id) as files:
+        check = _Check(files, progress)
+        check.run()
+    return check
 
 
 class _Check:
@@ -146,7 +153,7 @@ class _Check:
             self._say("manifest", manifest_name, f"line {number}: {line[:60]!r}")
         for name in manifests.gone(pieces, manifest):
             self._say("gone", name)
-        if not pieces and not manifest.of_kind("session"):
+        if listed and not pieces and not manifest.of_kind("session"):
             self._say("empty", manifest_name)
         self._places(pieces)
         for piece in pieces:
