@@ -121,35 +121,43 @@ def restore(
         cut = cut_before(history.rows(), at, moment)
         if cut is None:
             raise _no_such(history, at)
-        scan = _scan(history, cut)
-        if scan.last_uuid is None:
-            from mala_context.errors import PartNotFoundError
+        return _make(history, cut, cwd, projects)
 
-            raise PartNotFoundError(session_id, "conversation to resume there", "no row before that point is a message")
-        transcript = history.beside or history.known.transcript
-        root = projects_dir(transcript, projects)
-        where, directory = _folder(history, scan, root, cwd)
-        path = _fork(history, scan, directory)
-        through = "archive" if path is None else "fork_session"
-        if path is None:
-            path = _write(history, cut, scan, directory)
-        os.utime(path)
-        side = look_after(history, scan.results, scan.agents, root)
-        new_id = os.path.basename(path)[: -len(".jsonl")]
-        log.info("Restored session %s as %s (%d rows) in %s", session_id, new_id, scan.conversation, path)
-        return RestoreResult(
-            session_id=new_id,
-            source=session_id,
-            path=path,
-            cwd=where,
-            rows=scan.conversation,
-            compaction=cut.compaction,
-            compactions=cut.compactions,
-            through=through,
-            read_from="archive" if history.transcript is None else "transcript",
-            put_back=side.put_back,
-            missing=side.missing,
+
+def _make(
+    history: History, cut: Cut, cwd: str | os.PathLike[str] | None, projects: str | os.PathLike[str] | None
+) -> RestoreResult:
+    scan = _scan(history, cut)
+    if scan.last_uuid is None:
+        from mala_context.errors import PartNotFoundError
+
+        raise PartNotFoundError(
+            history.session_id, "conversation to resume there", "no row before that point is a message"
         )
+    transcript = history.beside or history.known.transcript
+    root = projects_dir(transcript, projects)
+    where, directory = _folder(history, scan, root, cwd)
+    path = _fork(history, scan, directory)
+    through = "archive" if path is None else "fork_session"
+    if path is None:
+        path = _write(history, cut, scan, directory)
+    os.utime(path)
+    side = look_after(history, scan.results, scan.agents, root)
+    new_id = os.path.basename(path)[: -len(".jsonl")]
+    log.info("Restored session %s as %s (%d rows) in %s", history.session_id, new_id, scan.conversation, path)
+    return RestoreResult(
+        session_id=new_id,
+        source=history.session_id,
+        path=path,
+        cwd=where,
+        rows=scan.conversation,
+        compaction=cut.compaction,
+        compactions=cut.compactions,
+        through=through,
+        read_from="archive" if history.transcript is None else "transcript",
+        put_back=side.put_back,
+        missing=side.missing,
+    )
 
 
 def restore_options(archive: TranscriptArchive, session_id: str, **where: Any) -> dict[str, Any]:
