@@ -135,8 +135,14 @@ def blocks(
     could not be read, between two blocks; nothing is raised. A line that is too long is replaced by an empty one, so
     that lines can be counted.
     """
-    buffer = bytearray(BLOCK) if buffer is None else buffer
     reader = _Parts(recording.parts, problem)
+    try:
+        yield from _blocks(reader, problem, bytearray(BLOCK) if buffer is None else buffer)
+    finally:
+        reader.close()
+
+
+def _blocks(reader: _Parts, problem: Callable[[str], object], buffer: bytearray) -> Iterator[memoryview]:
     held = searched = 0
     while True:
         if held == len(buffer):
@@ -190,8 +196,13 @@ class _Parts:
                 count = 0
             if count:
                 return int(count)
+            self.close()
+
+    def close(self) -> None:
+        """Close the file that is open, but never standard input."""
+        if self._open is not None and self._open is not getattr(sys.stdin, "buffer", None):
             self._open.close()
-            self._open = None
+        self._open = None
 
     def rest_after_line(self) -> bytes:
         """Read up to the end of a line and return what was read behind it."""

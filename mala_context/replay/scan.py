@@ -37,6 +37,7 @@ _ROOT: Final = -1
 _NEWLINE: Final = 10
 _UNKNOWN: Final = object()
 _LINKS: Final = frozenset({"system", "progress"})
+_READ: Final = frozenset({"assistant", "user", "attachment", *_LINKS})
 
 
 class Scanner:
@@ -79,6 +80,8 @@ class Scanner:
         self.compactions: list[CompactionRecord] = []
         self.wants_summary = False
         self.after_boundary = False
+        self.silent = False
+        """Whether a response behind the boundary came without counts; the tracker then leaves its text out."""
 
     def run(self, buffer: bytearray | None = None) -> list[Stretch]:
         """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
@@ -165,10 +168,8 @@ class Scanner:
     # -- rows that are rare, or need a look ---------------------------------------------------------------------------
 
     def _without_id(self, row: Row) -> None:
-        if row.session_id is not None or row.type in ("assistant", "user", "attachment"):
+        if row.session_id is not None or row.type in _READ:
             raise Unusual("a row without an id, or stream-json")
-        if row.subtype == "compact_boundary" or row.subtype == "local_command":
-            raise Unusual("a row without an id")
         if self.named is None:
             self.named = row.sessionId
 
@@ -285,10 +286,13 @@ class Scanner:
         usage = message.usage
         if usage is not None:
             self._usage(identity, usage)
+        else:
+            self.silent = self.after_boundary
 
     def _usage(self, identity: str, usage: RowUsage) -> None:
         tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
         if not tokens:
+            self.silent = self.after_boundary
             return
         best = self.best.get(identity)
         if best is None or usage.output_tokens >= best.output_tokens:
@@ -296,6 +300,8 @@ class Scanner:
         if usage.iterations:
             tokens = _last_call(usage, tokens)
         if self.based != identity:
+            if self.silent:
+                raise Unusual("a response without counts behind a compaction")
             self.based = identity
             self.since = self.begun
             self.context += 1
@@ -355,8 +361,8 @@ class Scanner:
                 raise Unusual("more rows than the tracker may remember")
         event = boundary(meta, None, None, uuid=row.uuid, parent=parent)
         line = numbers[index]
-        if self.after_boundary:
-            raise Unusual("two compactions with no response between")
+        if self.after_boundary or (index and numbers[index - 1] == line):
+            raise Unusual("two compactions with no response between, or on a line behind another row")
         if self.owner is None:
             cli_estimate = projected = None
             if self.since is not None:

@@ -45,6 +45,7 @@ class Session:
         self.model = random_.choice(MODELS)
         self.base = self.tokens = random_.randrange(14_000, 25_000)
         self.growth = 0
+        self.threshold = THRESHOLD
         self.bytes = 0
 
     def id(self):
@@ -140,7 +141,7 @@ class Session:
             self.prompt()
             for _ in range(self.random.randrange(1, 12)):
                 self.response(self.random.choice((0, 1, 1, 1, 2, 3)))
-                if self.tokens + self.growth > THRESHOLD:
+                if self.tokens + self.growth > self.threshold:
                     self.compact()
             self.response(0)
             self.others()
@@ -199,4 +200,6 @@ if __name__ == "__main__":
     arguments = sys.argv[1:]
     if not arguments:
         sys.exit(__doc__)
-    print(f"{write(arguments[0], *(float(each) for each in arguments[1:2] or ['500']), *map(int, arguments[2:3])):,} bytes")
+    print(
+        f"{write(arguments[0], *(float(each) for each in arguments[1:2] or ['500']), *map(int, arguments[2:3])):,} bytes"
+    )

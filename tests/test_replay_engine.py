@@ -1,0 +1,84 @@
+"""Many recordings on any number of processes."""
+
+import gc
+import os
+import threading
+
+import pytest
+from benchmarks import corpus
+from recordings import OTHER, plain
+
+from mala_context.replay import engine, replay
+from mala_context.replay.files import find
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus")
+    corpus.write(str(path), 3, seed=5)
+    return str(path)
+
+
+def records(*paths, **options):
+    return [each.as_dict() for each in replay(paths, **options)]
+
+
+def test_any_number_of_jobs_gives_the_same(folder):
+    alone = records(folder, jobs=1)
+    assert len(alone) > 1
+    assert alone == records(folder, jobs=2) == records(folder, jobs=50)
+
+
+def test_any_order_of_paths_gives_the_same(folder):
+    paths = [each.path for each in find([folder])]
+    assert records(*paths, jobs=1) == records(*reversed(paths), jobs=1)
+
+
+def test_without_the_extra_the_result_is_the_same(folder, monkeypatch):
+    with_extra = records(folder, jobs=1)
+    monkeypatch.setattr(engine, "_scan", lambda recording: None)
+    assert records(folder, jobs=1) == with_extra
+
+
+def test_progress_is_told_every_byte(folder):
+    told = []
+    replay([folder], jobs=2, progress=told.append)
+    assert sum(told) == sum(each.size for each in find([folder]))
+
+
+def test_a_process_that_dies_costs_nothing_but_time(tmp_path, monkeypatch):
+    plain().write(tmp_path / "a.jsonl")
+    plain(OTHER).write(tmp_path / "b.jsonl")
+    parent, read = os.getpid(), engine.read
+
+    def dies(recording):
+        if os.getpid() != parent:
+            os._exit(9)
+        return read(recording)
+
+    monkeypatch.setattr(engine, "read", dies)
+    assert len(records(str(tmp_path), jobs=2)) == 2
+
+
+def test_with_other_threads_nothing_is_forked(folder, monkeypatch):
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        assert records(folder, jobs=2)
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_the_collector_is_as_it_was(folder):
+    assert gc.isenabled()
+    replay([folder], jobs=1)
+    assert gc.isenabled()
+
+
+def test_a_large_total_uses_every_core_by_default(folder, monkeypatch):
+    monkeypatch.setattr(engine, "SMALL", 1)
+    monkeypatch.setattr(engine, "_cpus", lambda: 2)
+    assert records(folder) == records(folder, jobs=1)

@@ -1,0 +1,202 @@
+"""The fast way gives what the careful way gives, or gives up."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recordings import Rows, dump, generated, plain
+
+from mala_context.replay.fast_rows import Unusual
+from mala_context.replay.files import Recording
+from mala_context.replay.follow import Follower
+from mala_context.replay.scan import Scanner
+
+
+def recording(path):
+    return Recording(str(path), (str(path),), 0)
+
+
+def scan(path):
+    try:
+        return Scanner(recording(path)).run()
+    except Unusual:
+        return None
+
+
+def follow(path):
+    return Follower(recording(path)).run()
+
+
+def both(path, data):
+    path.write_bytes(data)
+    return scan(path), follow(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_sessions_are_scanned_and_the_same(tmp_path, seed):
+    lines = generated(seed, 150_000, agent=None if seed else "a1")
+    fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert fast[0].compactions or fast[0].agents[0].compactions
+
+
+def one(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {}
+
+
+def change(kind, lines, place, other):
+    """Make one oddity that real files have."""
+    row, place_other = one(lines[place]), one(lines[other])
+    message = row.get("message") if isinstance(row.get("message"), dict) else {}
+    if kind == "drop":
+        lines.pop(place)
+    elif kind == "twice":
+        lines.insert(other, lines[place])
+    elif kind == "move":
+        lines.insert(other, lines.pop(place))
+    elif kind == "join":
+        lines[place : place + 2] = ["".join(lines[place : place + 2])]
+    elif kind == "cut":
+        lines[place] = lines[place][: len(lines[place]) // 2]
+    elif kind == "garbage":
+        lines.insert(place, "no JSON")
+    elif kind == "empty":
+        lines.insert(place, "")
+    else:
+        if kind == "rewind":
+            row["parentUuid"] = place_other.get("uuid")
+        elif kind == "root":
+            row["parentUuid"] = None
+        elif kind == "unknown parent":
+            row["parentUuid"] = "not in this file"
+        elif kind == "no id":
+            row.pop("uuid", None)
+        elif kind == "zero" and "usage" in message:
+            message["usage"] = {"input_tokens": 0, "output_tokens": 1, "iterations": [{"type": "message"}]}
+        elif kind == "no usage":
+            message.pop("usage", None)
+        elif kind == "iterations" and message.get("usage"):
+            calls = [{"type": "message", "input_tokens": 7_000, "output_tokens": 9}, {"type": "advisor"}]
+            message["usage"]["iterations"] = calls
+        elif kind == "odd usage" and message.get("usage"):
+            message["usage"]["cache_read_input_tokens"] = None
+        elif kind == "less" and message.get("usage"):
+            message["usage"]["cache_read_input_tokens"] = 100
+        elif kind == "error":
+            row |= {"isApiErrorMessage": True, "errorDetails": "15093 tokens > 14000 maximum"}
+        elif kind == "session":
+            row["sessionId"] = "another"
+        elif kind == "stream":
+            row["session_id"] = row.pop("sessionId", None)
+        elif kind == "sidechain":
+            row["isSidechain"] = True
+        elif kind == "agent":
+            row["agentId"] = "a9"
+        elif kind == "summary":
+            row |= {"type": "user", "isCompactSummary": True}
+        elif kind == "clear":
+            data = {"hookName": "SessionStart:clear"}
+            row |= {"type": "progress", "parentUuid": None, "data": data}
+        elif kind == "context":
+            content = "<local-command-stdout>## Context Usage\n**Tokens:** 27k/300k tokens (14%)"
+            row |= {"type": "system", "subtype": "local_command", "content": content}
+        elif kind == "boundary":
+            meta = {"trigger": "manual", "preTokens": 1_234, "postTokens": 12}
+            row |= {"type": "system", "subtype": "compact_boundary", "compactMetadata": meta, "parentUuid": None}
+        elif kind == "model":
+            message["model"] = "claude-opus-4-8"
+        elif kind == "time":
+            row["timestamp"] = "2020-01-01T00:00:00Z"
+        elif kind == "fork":
+            row["forkedFrom"] = {"sessionId": "x"}
+        lines[place] = json.dumps(row)
+
+
+KINDS = (
+    "drop twice move join cut garbage empty rewind root|unknown parent|no id|zero|no usage|iterations|odd usage|less|error|"
+    "session|stream|sidechain|agent|summary|clear|context|boundary|model|time"
+)
+KINDS = [
+    each
+    for part in KINDS.split("|")
+    for each in ([part] if part in ("unknown parent", "no id", "no usage", "odd usage") else part.split())
+]
+LINES = {seed: generated(seed, 25_000) for seed in range(3)}
+OUTCOMES = {"same": 0, "gave up": 0}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(LINES)), st.data())
+def test_whatever_is_odd_the_scan_is_right_or_gives_up(tmp_path_factory, seed, data):
+    lines = list(LINES[seed])
+    for kind in data.draw(st.lists(st.sampled_from(KINDS), max_size=3)):
+        place = data.draw(st.integers(0, len(lines) - 1))
+        other = data.draw(st.integers(0, len(lines) - 1))
+        change(kind, lines, place, other)
+    ended = data.draw(st.booleans())
+    path = tmp_path_factory.getbasetemp() / "odd.jsonl"
+    fast, slow = both(path, "\n".join(lines).encode() + b"\n" * ended)
+    if fast is not None:
+        assert fast == slow
+
+
+@pytest.mark.parametrize("kind", ["cut", "garbage", "empty", "time", "model", "iterations", "context", "no usage"])
+def test_these_oddities_do_not_make_it_give_up(tmp_path, kind):
+    lines = list(LINES[1])
+    place = next(place for place, line in enumerate(lines) if '"type":"assistant"' in line)
+    if kind == "cut":
+        lines.append(lines[-1][:50])
+    else:
+        change(kind, lines, place if kind not in ("context",) else place - 1, 0)
+    fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert [each.problem for each in fast[0].problems] == (
+        ["no whole JSON object"] if kind in ("cut", "garbage") else []
+    )
+
+
+def test_bad_lines_are_counted_with_their_rows(tmp_path):
+    rows = plain().rows
+    data = dump([*rows[:3], b"bad", b"worse", *rows[3:], b'{"type":'])
+    fast, slow = both(tmp_path / "a.jsonl", data)
+    assert fast == slow
+    assert [(each.row, each.rows) for each in fast[0].problems] == [(4, 2), (11, 1)]
+    assert fast[0].compactions[0].row == 8
+
+
+def test_the_text_before_a_boundary_is_counted_over_blocks(tmp_path, monkeypatch):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000)
+    for _ in range(40):
+        rows.prompt("z" * 2_000)
+    rows.boundary(60_000)
+    rows.summary()
+    rows.response("b", 22_000)
+    (tmp_path / "a.jsonl").write_bytes(dump(rows.rows))
+    slow = follow(tmp_path / "a.jsonl")
+    monkeypatch.setattr("mala_context.replay.files.BLOCK", 10_000)
+    fast = Scanner(recording(tmp_path / "a.jsonl")).run(bytearray(10_000))
+    assert fast == slow
+    assert fast[0].compactions[0].cli_estimate > 39_000
+
+
+@pytest.mark.parametrize("count", [3_000, 9_000])
+def test_more_rows_than_are_remembered_change_nothing(tmp_path, count):
+    rows = plain()
+    for number in range(count):
+        rows.row("progress", data={"n": number})
+    rows.prompt("go on")
+    rows.response("d", 21_000)
+    fast, slow = both(tmp_path / "a.jsonl", dump(rows.rows))
+    assert fast == slow
+
+
+def test_an_empty_file_gives_nothing_that_is_known(tmp_path):
+    fast, slow = both(tmp_path / "a.jsonl", b"")
+    assert fast is None
+    assert slow[0].session_id is None
