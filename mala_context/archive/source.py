@@ -164,10 +164,11 @@ def find_transcript(
     `InvalidSessionIdError`.
     """
     from mala_context.archive.layout import check_session_id
+    from mala_context.archive.projects import folder_name
 
     name = f"{check_session_id(session_id)}.jsonl"
     found: list[tuple[bool, int, str]] = []
-    own = None if cwd is None else project_folder(cwd)
+    own = None if cwd is None else folder_name(cwd)
     for projects in default_projects_dirs() if projects_dirs is None else projects_dirs:
         try:
             folders = os.listdir(projects)
@@ -182,11 +183,6 @@ def find_transcript(
             if stat.S_ISREG(status.st_mode):
                 found.append((folder == own, status.st_mtime_ns, path))
     return max(found)[2] if found else None
-
-
-def project_folder(cwd: str) -> str:
-    """Return the name of the CLI's project folder for a working directory: all but letters and digits become `-`."""
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in cwd)
 
 
 def default_projects_dirs() -> list[str]:
