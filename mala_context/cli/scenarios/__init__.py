@@ -13,5 +13,17 @@ SCENARIOS: Final[dict[str, tuple[str, str]]] = {
         "mala_context.cli.scenarios.compaction",
         "the context fills until the CLI compacts by itself",
     ),
+    "overflow": (
+        "mala_context.cli.scenarios.overflow",
+        "many turns die of a full window, and with compact_at they do not",
+    ),
+    "restart": (
+        "mala_context.cli.scenarios.restart",
+        "one long turn goes on in a fresh session, from a checkpoint",
+    ),
+    "final": (
+        "mala_context.cli.scenarios.final",
+        "near the end of the window an agent saves its work and finishes",
+    ),
 }
 """Scenario → its module, and what happens in it."""

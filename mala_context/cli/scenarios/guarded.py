@@ -1,0 +1,174 @@
+"""What the guard's scenarios share: an agent that needs more room than there is, and a run of it.
+
+The CLI's own compaction is switched off, so that a run without the guard ends as it does where compaction fails: the
+API refuses the prompt, and the session is dead. Tool calls and transcripts are real.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.cli.scenarios.report import Check, Stage
+
+if TYPE_CHECKING:
+    from mala_context.runtime import AgentRuntime
+    from mala_context.testing.replies import Reply
+    from mala_context.testing.requests import Request
+
+WINDOW: Final = 60_000
+"""Tokens of the API's window: a small one fills quickly."""
+CHARS_PER_TOKEN: Final = 3.0
+LARGEST_RESULT: Final = 24_000
+"""Characters of one tool result; the CLI replaces much larger ones by a preview."""
+DEAD: Final = "prompt_too_long"
+"""`terminal_reason` of a session whose prompt was refused."""
+
+
+@dataclass
+class Looking:
+    """Tool calls that look at a log; `times` of them are 1.4 times the room that the first request leaves."""
+
+    times: int
+    _characters: int = 0
+
+    def next(self, request: Request) -> Reply:
+        """Return the next look, as many parallel calls as it takes."""
+        from mala_context.testing.replies import tool
+
+        if not self._characters:
+            room = max(1, WINDOW - request.received_tokens)
+            self._characters = max(1, int(room * CHARS_PER_TOKEN * 1.4 / self.times))
+        sizes = [LARGEST_RESULT] * (self._characters // LARGEST_RESULT)
+        sizes += [self._characters % LARGEST_RESULT] if self._characters % LARGEST_RESULT else []
+        calls = [tool("Bash", command=f"head -c {size} service.log", description="Look at the log") for size in sizes]
+        look = calls[0]
+        for call in calls[1:]:
+            look += call
+        return look
+
+
+@dataclass
+class Run:
+    """One run of an agent, and what came of it."""
+
+    runtime: AgentRuntime
+    requests: Sequence[Request]
+    results: list[Any] = field(default_factory=list)
+    """Results that reached the caller, in order."""
+    markers: list[Any] = field(default_factory=list)
+    """Each `SessionRestarted` in the stream."""
+    texts: list[str] = field(default_factory=list)
+    """What the agent said."""
+    cli_version: str | None = None
+
+    def message(self, message: Any) -> None:
+        """Look at a message that the session yielded."""
+        kind = type(message).__name__
+        if kind == "ResultMessage":
+            self.results.append(message)
+        elif kind == "SessionRestarted":
+            self.markers.append(message)
+        elif kind == "AssistantMessage":
+            self.texts += [block.text for block in message.content if type(block).__name__ == "TextBlock"]
+        elif kind == "SystemMessage" and message.subtype == "init":
+            self.cli_version = message.data.get("claude_code_version")
+
+    @property
+    def died(self) -> bool:
+        """Whether it ended since the API refused the prompt."""
+        return bool(self.results) and self.results[-1].terminal_reason == DEAD
+
+    @property
+    def refused(self) -> int:
+        """Requests that the API refused."""
+        return sum(request.status == 400 for request in self.requests)
+
+    @property
+    def largest(self) -> int:
+        """Tokens of the largest request of the main thread that the API took."""
+        return max((request.tokens for request in self.requests if request.status == 200), default=0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        last = self.results[-1] if self.results else None
+        return {
+            "requests": len(self.requests),
+            "refused": self.refused,
+            "largest_request_tokens": self.largest,
+            "results": len(self.results),
+            "terminal_reason": getattr(last, "terminal_reason", None),
+            "is_error": getattr(last, "is_error", None),
+            "restarts": len(self.markers),
+        }
+
+    def row(self, name: str) -> tuple[Any, ...]:
+        """Return it as a row under `COLUMNS`."""
+        last = self.results[-1] if self.results else None
+        return (
+            f"<{name}",
+            len(self.requests),
+            self.refused,
+            self.largest,
+            f"<{getattr(last, 'terminal_reason', None)}",
+        )
+
+
+COLUMNS: Final = ("<run", "requests", "refused", "largest", "<ended")
+
+
+async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts: Sequence[str], **keys: Any) -> Run:
+    """Play one run with these keys of `context:`; stops at the first turn that the API refused."""
+    from mala_context.config import ArchiveConfig, ContextConfig
+    from mala_context.runtime import instrument
+    from mala_context.testing.api import ScriptedMessagesAPI
+
+    project = stage.place(f"project-{name}")
+    furnish(project)
+    archive = ArchiveConfig(directory=os.path.join(stage.directory, "archives"))
+    config = ContextConfig(window=WINDOW, archive=archive, **keys)
+    with ScriptedMessagesAPI(script, window=WINDOW, chars_per_token=CHARS_PER_TOKEN, strict=False) as api:
+        env = {"DISABLE_AUTO_COMPACT": "1"}
+        runtime = instrument(api.options(cwd=project, home=stage.place(f"home-{name}"), env=env), config=config)
+        runtime.processor.snapshot_observers.append(
+            lambda snapshot: stage.on_snapshot(snapshot) if snapshot.tool_use_id is None else None
+        )
+        played = Run(runtime, api.main_requests)
+        async with runtime.session() as session:
+            for number, prompt in enumerate(prompts, 1):
+                stage.on_turn(number)
+                async for message in session.send(prompt):
+                    played.message(message)
+                if played.died:
+                    break
+        played.requests = api.main_requests
+    return played
+
+
+def furnish(project: str) -> None:
+    """Put a log into a project."""
+    line = "2026-01-01T00:00:{:02d}Z service[{:04d}]: request {:06d} answered in {:03d} ms\n"
+    with open(os.path.join(project, "service.log"), "w", encoding="utf-8") as file:
+        file.writelines(line.format(n % 60, n % 977, n, n * 7 % 331) for n in range(LARGEST_RESULT // 50))
+
+
+def died_check(without: Run) -> Check:
+    """Check that the run without the guard died."""
+    ended = without.results[-1].terminal_reason if without.results else "no result"
+    return Check("dies_without", without.died, f"without the guard: ended with {ended}")
+
+
+def finished_check(guarded: Run, answers: int, words: str) -> Check:
+    """Check that the guarded run gave this many answers, the last with these words, none of them an error."""
+    fine = len(guarded.results) >= answers and not any(result.is_error for result in guarded.results)
+    done = fine and bool(guarded.texts) and words in guarded.texts[-1]
+    said = "finished" if done else f"did NOT finish: {guarded.texts[-1:]}"
+    return Check("finishes_with", done, f"with the guard: the work is {said} (results: {len(guarded.results)})")
+
+
+def accepted_check(guarded: Run) -> Check:
+    """Check that the API refused nothing in the guarded run."""
+    words = f"with the guard: {guarded.refused} requests refused, the largest held {guarded.largest:,} of {WINDOW:,}"
+    return Check("nothing_refused", guarded.refused == 0, words)

@@ -1,0 +1,60 @@
+"""The scenario `overflow`: a session of many turns dies of its full window, and with `compact_at` it does not.
+
+The keys of the result: `window`, `cli_version`; `without` and `with_guard`, each `requests`, `refused`,
+`largest_request_tokens`, `results`, `terminal_reason`, `is_error`, `restarts`; `compactions`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mala_context.cli.scenarios import guarded
+from mala_context.cli.scenarios.report import Check, Report, Stage, Table
+
+if TYPE_CHECKING:
+    from mala_context.testing.requests import Request
+
+COMPACT_AT = 0.7
+
+
+async def play(stage: Stage) -> Report:
+    """Play both runs and check them. Raises what the SDK raises where the CLI cannot be run."""
+    prompts = [f"Look at part {number} of the log." for number in range(1, stage.turns + 1)]
+    without = await guarded.run(stage, "without", _script(stage.turns), prompts)
+    kept = await guarded.run(
+        stage,
+        "with",
+        _script(stage.turns),
+        prompts,
+        warn_at=0.6,
+        compact_at=COMPACT_AT,
+        compact_focus="what the log says",
+    )
+    compactions = kept.runtime.tracker.snapshot().compactions
+    answers = len(prompts) + compactions
+    data = {
+        "window": guarded.WINDOW,
+        "cli_version": kept.cli_version,
+        "without": without.as_dict(),
+        "with_guard": kept.as_dict(),
+        "compactions": compactions,
+    }
+    rows = [without.row("without"), kept.row("with compact_at")]
+    checks = [
+        guarded.died_check(without),
+        guarded.finished_check(kept, answers, "Looked at a part."),
+        guarded.accepted_check(kept),
+        Check("compacted", compactions > 0, f"with the guard: compactions that were asked for: {compactions}"),
+    ]
+    return Report(data, [Table("The same agent, twice", guarded.COLUMNS, rows)], checks)
+
+
+def _script(turns: int) -> Any:
+    looking = guarded.Looking(turns)
+
+    def script(request: Request) -> Any:
+        content = request.body["messages"][-1]["content"]
+        looked = isinstance(content, list) and any(block.get("type") == "tool_result" for block in content)
+        return "Looked at a part." if looked else looking.next(request)
+
+    return script
