@@ -2,10 +2,24 @@
 
 from mala_context.replay.record import MOST_PROBLEMS, AgentRecord, CompactionRecord, Problems, SessionRecord, Totals
 
-KEYS = (
-    "session_id path model window window_source responses tokens peak_tokens peak_ratio compactions resets overflows "
-    "subagents started_at ended_at problems"
-).split()
+KEYS = [
+    "session_id",
+    "path",
+    "model",
+    "window",
+    "window_source",
+    "responses",
+    "tokens",
+    "peak_tokens",
+    "peak_ratio",
+    "compactions",
+    "resets",
+    "overflows",
+    "subagents",
+    "started_at",
+    "ended_at",
+    "problems",
+]
 
 
 def test_the_keys_of_a_session_are_the_documented_ones_in_order():

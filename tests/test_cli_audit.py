@@ -1,0 +1,48 @@
+"""`mala-context audit`: what it prints."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from recordings import plain
+
+from mala_context.cli.audit import audit
+
+
+@pytest.fixture
+def path(tmp_path):
+    return plain().write(tmp_path / "a.jsonl")
+
+
+def run(*arguments):
+    result = CliRunner().invoke(audit, [str(each) for each in arguments])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_json_has_fractions(path):
+    report = json.loads(run(path, "--json"))
+    assert report["truths"]["pre_tokens"]["estimators"]["cli_estimate"]["median"] == 0
+    assert report["truths"]["pre_tokens"]["n"] == 1
+
+
+def test_tables_name_truths_and_worst_cases_in_percent(path):
+    text = run(path)
+    assert "preTokens" in text
+    assert "parent in file" in text
+    assert f"{path}:6: +0.00% of 21,290" in text
+    assert "/context" not in text
+
+
+@pytest.mark.parametrize(("key", "words"), [("model", "claude-sonnet-4-5"), ("version", "2.1.222")])
+def test_figures_by_a_key(path, key, words):
+    assert words in run(path, "--by", key)
+
+
+def test_no_worst_cases_where_none_are_wanted(path):
+    assert "Worst" not in run(path, "--worst", "0")
+
+
+def test_problems_are_listed_with_file_and_row(tmp_path):
+    (tmp_path / "b.jsonl").write_bytes(b"bad\n")
+    assert f"{tmp_path / 'b.jsonl'}:1: no whole JSON object" in run(tmp_path)
