@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks, rows
@@ -21,6 +21,10 @@ from mala_context.loss import Loss, measure
 if TYPE_CHECKING:
     from mala_context.archive.records import Piece
     from mala_context.archive.store import TranscriptArchive
+
+
+_BETWEEN: Final = {"type": "system", "subtype": "compact_boundary"}
+"""Stands behind the piece of the compaction before: old CLIs wrote no boundary."""
 
 
 def read_loss(
@@ -44,7 +48,12 @@ def read_loss(
         chosen = dropped(manifests.pieces_of(files.list(), manifest), manifest, piece)
         if not chosen:
             return None
-        found = list(_objects(row.data for each in chosen for row in rows(chunks(files, [each], strict=False))))
+        found: list[dict[str, Any]] = []
+        ended = chosen[0].plain in _compacted(manifest) and not _written_late(chosen[0])
+        for place, each in enumerate(chosen):
+            if place == 1 and ended:
+                found.append(_BETWEEN)
+            found += _objects(row.data for row in rows(chunks(files, [each], strict=False)))
     late = _written_late(chosen[-1])
     if not late and piece is None and transcript is not None:
         behind = list(_objects(_behind(transcript, chosen[-1].end)))
@@ -62,11 +71,15 @@ def dropped(pieces: Iterable[Piece], manifest: manifests.Manifest, name: str | N
         chain = chain[: next((place + 1 for place, each in enumerate(chain) if each.plain == name), 0)]
     if not chain or chain[-1].mode == "full":
         return chain[-1:]
-    done = {
-        row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") in {"compacted", "hook_skipped"}
-    }
+    done = _compacted(manifest)
     start = max((place for place, each in enumerate(chain[:-1]) if each.plain in done), default=0)
     return chain[start:]
+
+
+def _compacted(manifest: manifests.Manifest) -> set[Any]:
+    """Return the names of the pieces behind which the conversation was compacted."""
+    took_place = {"compacted", "hook_skipped"}
+    return {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") in took_place}
 
 
 def lost_words(lost: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from mala_context.pin import AUTO, Pin
 from mala_context.policy import Policy, thresholds_from
 from mala_context.pressure import PLACE, ContextPressureHandler
 from mala_context.sdk_hooks import HOOK_SECONDS, HOOKS, is_ours
+from mala_context.search_tool import FULL_NAME, SERVER, HistorySearch
 from mala_context.session import AgentSession, open_session
 from mala_context.stewardship import Steward
 from mala_context.stream import MessageStreamProcessor
@@ -305,7 +306,28 @@ def _wire(
             if callback is not None:
                 hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
     template = _template(repo, config.continuation_template)
-    return AgentRuntime(copy(options, hooks=hooks), processor, archivist, config, actions, template=template, copy=copy)
+    wired = {"hooks": hooks, **_search_tool(options, config, archivist.archive, tracker)}
+
+    def copy_wired(given: Any, **changes: Any) -> Any:
+        return copy(given, **{**wired, **changes})
+
+    return AgentRuntime(copy_wired(options), processor, archivist, config, actions, template=template, copy=copy_wired)
+
+
+def _search_tool(
+    options: Any, config: ContextConfig, archive: TranscriptArchive | None, tracker: ContextTracker
+) -> dict[str, Any]:
+    """Return the options that offer the agent a search of its own history; none where that is off or impossible."""
+    if not config.search_tool:
+        return {}
+    servers = getattr(options, "mcp_servers", None) or {}
+    if archive is None or not isinstance(servers, Mapping):
+        reason = "the archive is off" if archive is None else "the MCP servers are in a file"
+        log.warning("mala.yaml: search_tool is without effect, since %s", reason)
+        return {}
+    tool = HistorySearch(archive, lambda: tracker.session_id)
+    allowed = [name for name in getattr(options, "allowed_tools", None) or () if name != FULL_NAME]
+    return {"mcp_servers": {**servers, SERVER: tool.server()}, "allowed_tools": [*allowed, FULL_NAME]}
 
 
 def _template(repo: str, name: str | None) -> str | None:

@@ -84,6 +84,22 @@ def test_rows_that_came_between_hook_and_boundary(bench):
     assert len(bench.missing("x", transcript=str(bench.path))) == 2
 
 
+def test_an_old_cli_that_wrote_no_boundary(bench):
+    bench.write(said("never touch the lexer"))
+    bench.keep(outcome="compacted")
+    bench.write(summarised("x"), said("always test the parser"))
+    bench.keep()
+    assert bench.missing("x") == ["always test the parser"]
+
+
+def test_behind_a_piece_that_was_written_late(bench):
+    bench.write(said("never touch the lexer"), BOUNDARY, summarised("x"), said("always test the parser"))
+    bench.keep("boundary", outcome="hook_skipped")
+    bench.write(said("third instruction stands here"))
+    bench.keep()
+    assert bench.missing("x") == ["always test the parser", "third instruction stands here"]
+
+
 def test_a_piece_written_after_the_boundary_holds_the_summary(bench):
     bench.write(
         said("never touch the lexer"), BOUNDARY, summarised("nothing of it"), said("a later prompt stands here")

@@ -152,7 +152,6 @@ THRESHOLDS: Final = ("context.warn_at", "context.compact_at", "context.restart_a
 
 NO_CODE_YET: Final = frozenset(
     {
-        "context.search_tool",
         "context.archive.compress",
         "context.archive.keep.days",
         "context.archive.keep.bytes",

@@ -8,6 +8,7 @@ from mala_context.cli.archives.changing import catch_up, export, import_, pack, 
 from mala_context.cli.archives.common import Group
 from mala_context.cli.archives.lost import lost
 from mala_context.cli.archives.reading import cat, list_, show, verify
+from mala_context.cli.archives.search import search
 
 
 @click.group(cls=Group)
@@ -21,5 +22,5 @@ def archives() -> None:
     """
 
 
-for command in (list_, show, cat, lost, verify, restore, prune, catch_up, pack, export, import_):
+for command in (list_, show, cat, lost, search, verify, restore, prune, catch_up, pack, export, import_):
     archives.add_command(command)

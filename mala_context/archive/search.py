@@ -1,0 +1,219 @@
+"""Finding words in what is archived of a session.
+
+The text of a session's pieces goes into a full-text index (SQLite's FTS5), made when somebody searches and brought up
+to date by the next search. It lies beside the archives, 0600 in a directory of 0700, and can be thrown away at any
+time: what is damaged, of another version, or of pieces that are no more is made again. `prune` removes it with its
+session.
+
+A query is words, not a language: every word must be found, in any order, `"words in a row"` only so, and a `*` at the
+end of a word stands for any ending. Whatever else stands in it is text like any other, so no query can be wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+
+from mala_context.archive import manifest as manifests
+from mala_context.archive.directory import open_archives
+from mala_context.archive.layout import check_session_id
+from mala_context.archive.reading import chunks, objects, rows
+from mala_context.archive.records import record
+from mala_context.archive.spills import SEARCH, derived_dir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+
+VERSION = 1
+LIMIT = 20
+_MOST_WORDS = 32
+_MOST_TEXT = 200_000
+_SNIPPET_WORDS = 40
+_CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_SCHEMA = (
+    "CREATE TABLE piece (name TEXT PRIMARY KEY)",
+    "CREATE TABLE seen (uuid TEXT PRIMARY KEY) WITHOUT ROWID",
+    "CREATE VIRTUAL TABLE text USING fts5(body, agent UNINDEXED, role UNINDEXED, time UNINDEXED, piece UNINDEXED)",
+    f"PRAGMA user_version = {VERSION}",
+)
+_FIND = (
+    "SELECT agent, role, time, piece, snippet(text, 0, '', '', ' … ', ?), bm25(text) "
+    "FROM text WHERE text MATCH ? ORDER BY bm25(text), rowid DESC LIMIT ?"
+)
+
+
+@record
+class Hit:
+    """One place that was found."""
+
+    session_id: str
+    agent: str
+    """`main`, or a subagent's id."""
+    role: str
+    """`user`, `assistant`, `tool` (a tool's result), or another type of row."""
+    time: str | None
+    """When it was said, as the row has it."""
+    piece: str
+    """Name of the piece that it stands in."""
+    text: str
+    """The words around it, on one line."""
+    score: float
+    """The smaller, the better."""
+
+
+def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: int = LIMIT) -> list[Hit]:
+    """Return the best places in a session's archive, none where a query has no words. Never raises for a query.
+
+    Raises `InvalidSessionIdError`, `ArchiveUnavailableError`, and `OSError` where the index cannot be written.
+    """
+    expression = as_expression(query)
+    check_session_id(session_id)
+    if not expression:
+        return []
+    with closing(_up_to_date(archive, session_id)) as index:
+        try:
+            found = index.execute(_FIND, (_SNIPPET_WORDS, expression, max(0, limit))).fetchall()
+        except sqlite3.OperationalError:  # a query of nothing but separators
+            return []
+    return [
+        Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=_line(text), score=score)
+        for agent, role, time, piece, text, score in found
+    ]
+
+
+def as_expression(query: str) -> str:
+    """Return a query in the index's own language: quoted words, so that nothing in them means anything."""
+    parts = _clean(query).replace("\0", " ").split('"')
+    phrases: list[str] = []
+    for place, part in enumerate(parts):
+        quoted = place % 2 == 1 and place < len(parts) - 1
+        phrases += [part] if quoted else part.split()
+    kept = [phrase for phrase in phrases if any(c.isalnum() for c in phrase)][:_MOST_WORDS]
+    return " ".join(f'"{phrase.rstrip("*")}"*' if phrase.endswith("*") else f'"{phrase}"' for phrase in kept)
+
+
+def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connection:
+    """Return the session's index, with all that is archived now; the caller closes it."""
+    directory = derived_dir(archive, SEARCH)
+    path = os.path.join(directory, f"{session_id}.sqlite")
+    with archive.store(create=False).view(session_id) as files:
+        pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+        if not pieces:
+            return _make(sqlite3.connect(":memory:"))
+        os.close(open_archives(os.path.dirname(directory), create=True))
+        os.close(open_archives(directory, create=True))
+        for attempt in (1, 2):
+            _make_private(path)
+            index = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+            try:
+                _bring_up(index, pieces, files)
+            except sqlite3.DatabaseError as error:
+                index.close()
+                if attempt == 2 or "locked" in str(error):
+                    raise OSError(f"the index {path} cannot be used: {error}") from error
+                os.unlink(path)
+            except BaseException:
+                index.close()
+                raise
+            else:
+                return index
+    raise AssertionError("unreachable")
+
+
+def _make_private(path: str) -> None:
+    fd = os.open(path, _CREATE, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+def _make(index: sqlite3.Connection) -> sqlite3.Connection:
+    for statement in _SCHEMA:
+        index.execute(statement)
+    return index
+
+
+def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) -> None:
+    index.execute("PRAGMA journal_mode = MEMORY")  # no second file; what a crash leaves is made again
+    index.execute("PRAGMA synchronous = OFF")
+    index.execute("BEGIN IMMEDIATE")
+    there = {piece.plain: piece for piece in pieces if piece.mode != "full"}
+    newest = {(piece.subagent, piece.chain): piece for piece in pieces if piece.mode == "full"}
+    there |= {piece.plain: piece for piece in newest.values()}  # which holds all that the earlier copies hold
+    (version,) = index.execute("PRAGMA user_version").fetchone()
+    known = {name for (name,) in index.execute("SELECT name FROM piece")} if version == VERSION else set()
+    if version != VERSION or known - there.keys():
+        for table in ("piece", "seen", "text"):
+            index.execute(f"DROP TABLE IF EXISTS {table}")
+        _make(index)
+        known = set()
+    for name, piece in there.items():
+        if name not in known:
+            index.executemany("INSERT INTO text VALUES (?, ?, ?, ?, ?)", _new_texts(index, files, piece))
+            index.execute("INSERT INTO piece VALUES (?)", (name,))
+    index.execute("COMMIT")
+
+
+def _new_texts(index: sqlite3.Connection, files: Any, piece: Piece) -> list[tuple[str, str, str, str | None, str]]:
+    found = []
+    agent = piece.subagent or "main"
+    for row in rows(chunks(files, [piece], strict=False)):
+        for value in objects(row.data):
+            uuid = value.get("uuid")
+            if isinstance(uuid, str):
+                new = index.execute("INSERT OR IGNORE INTO seen VALUES (?)", (_clean(f"{agent} {uuid}"),)).rowcount
+                if not new:
+                    continue  # a chain that began anew repeats what is known
+            time = value.get("timestamp")
+            for role, text in texts(value):
+                when = _clean(time) if isinstance(time, str) else None
+                found.append((_clean(text[:_MOST_TEXT]), agent, role, when, piece.plain))
+    return found
+
+
+def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield role and text of all that a row says: what was said, tools' inputs and results, a summary."""
+    kind = row.get("type")
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, dict) else row.get("content")
+    if kind not in {"user", "assistant", "system"}:
+        return
+    role = "summary" if row.get("isCompactSummary") is True else str(kind)
+    if isinstance(content, str) and content.strip():
+        yield role, content
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        block_kind = block.get("type")
+        if block_kind == "text" and isinstance(block.get("text"), str):
+            yield role, block["text"]
+        elif block_kind == "tool_use":
+            yield role, f"{block.get('name')} {json.dumps(block.get('input'), ensure_ascii=False)}"
+        elif block_kind == "tool_result" and (text := _result(block.get("content"))):
+            yield "tool", text
+
+
+def _result(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(
+        block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
+    )
+
+
+def _clean(text: str) -> str:
+    """Return text that SQLite takes: lone surrogates, which JSON may hold, are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

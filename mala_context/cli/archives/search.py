@@ -1,0 +1,55 @@
+"""`search`: find words in what is archived."""
+
+from __future__ import annotations
+
+import click
+
+from mala_context.archive.search import LIMIT, Hit
+from mala_context.archive.search import search as find
+from mala_context.cli.archives.common import (
+    fields_of,
+    find_session,
+    json_option,
+    open_archive,
+    place_options,
+    printable,
+    say_json,
+)
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option("--session", help="Only in this session; the first letters of its id are enough.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=LIMIT, show_default=True, help="Places at most.")
+@place_options
+@json_option
+def search(
+    words: tuple[str, ...], session: str | None, limit: int, repo: str | None, directory: str | None, as_json: bool
+) -> None:
+    """Find words in archived sessions, the best places first.
+
+    All words must stand in one message. Put `"words in a row"` into double quotes of their own, and end a word with *
+    for any ending. The first search of a session makes its index, beside the archive and as private.
+    """
+    query = " ".join(words)
+    if session is None:
+        archive = open_archive(repo, directory)
+        sessions = [each.session_id for each in archive.sessions()]
+    else:
+        archive, session_id = find_session(repo, directory, session)
+        sessions = [session_id]
+    hits = [hit for each in sessions for hit in find(archive, each, query, limit=limit)]
+    hits = sorted(hits, key=lambda hit: hit.score)[:limit]
+    if as_json:
+        say_json([fields_of(hit) for hit in hits])
+        return
+    for hit in hits:
+        _show(hit)
+    if not hits:
+        click.echo("nothing found")
+
+
+def _show(hit: Hit) -> None:
+    agent = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
+    click.echo(f"{hit.session_id}  {printable(hit.time or '')}  {printable(hit.role)}{agent}")
+    click.echo(f"    {printable(hit.text)}")

@@ -1,0 +1,246 @@
+"""Finding words in what is archived."""
+
+import json
+import os
+import sqlite3
+import stat
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mala_context.archive import search as search_module
+from mala_context.archive.search import as_expression, search, texts
+from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import InvalidSessionIdError
+
+
+def said(words, number=0, **more):
+    message = {"role": "user", "content": words}
+    return {
+        "type": "user",
+        "uuid": f"u{number}-{words[:40]}",
+        "timestamp": f"2026-01-0{number}",
+        "message": message,
+        **more,
+    }
+
+
+class Bench:
+    def __init__(self, folder, **archive):
+        self.folder = folder
+        self.archive = TranscriptArchive(folder / "archives", **archive)
+
+    def keep(self, *rows, session="s1", **fields):
+        path = self.folder / f"{session}{fields.get('subagent', '')}.jsonl"
+        with path.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        self.archive.archive(str(path), session, **fields)
+
+    def find(self, query, session="s1", **more):
+        return [hit.text for hit in search(self.archive, session, query, **more)]
+
+    @property
+    def index(self):
+        return self.folder / "search" / "s1.sqlite"
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_words_in_any_order_phrases_and_endings(bench):
+    bench.keep(said("the parser fails on nested lists", 1), said("lists of files to parse", 2))
+    assert bench.find("lists parser") == ["the parser fails on nested lists"]
+    assert bench.find('"nested lists"') == ["the parser fails on nested lists"]
+    assert bench.find('"lists nested"') == []
+    assert len(bench.find("pars*")) == 2
+    assert len(bench.find("LISTS")) == 2
+    assert len(bench.find("lists", limit=1)) == 1
+    assert bench.find("absent") == bench.find("") == bench.find('" " * -') == []
+
+
+def test_a_hit_says_where_it_is(bench):
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "needle in a result"}]}
+    bench.keep(said("x", 1, message={"role": "user", "content": [result]}), agent="main")
+    (hit,) = search(bench.archive, "s1", "needle")
+    (piece,) = bench.archive.pieces("s1")
+    assert (hit.session_id, hit.agent, hit.role, hit.time, hit.piece) == (
+        "s1",
+        "main",
+        "tool",
+        "2026-01-01",
+        piece.plain,
+    )
+
+
+def test_the_next_search_sees_what_was_archived_since(bench):
+    bench.keep(said("first needle", 1))
+    assert bench.find("needle") == ["first needle"]
+    bench.keep(said("second needle", 2))
+    assert sorted(bench.find("needle")) == ["first needle", "second needle"]
+    assert sorted(bench.find("needle")) == ["first needle", "second needle"]
+
+
+def test_a_session_sees_only_itself_and_its_subagents(bench):
+    bench.keep(said("my needle", 1))
+    bench.keep(said("needle of a subagent", 2), subagent="a1")
+    bench.keep(said("needle of another", 3), session="s2")
+    assert sorted(bench.find("needle")) == ["my needle", "needle of a subagent"]
+    assert bench.find("needle", session="s3") == []
+    assert not os.path.exists(bench.folder / "search" / "s3.sqlite")
+    with pytest.raises(InvalidSessionIdError):
+        search(bench.archive, "../s1", "needle")
+
+
+def test_whole_copies_and_new_chains_are_found_once(tmp_path):
+    bench = Bench(tmp_path, mode="full")
+    bench.keep(said("one needle", 1))
+    assert bench.find("needle") == ["one needle"]
+    bench.keep(said("two needle", 2))
+    assert sorted(bench.find("needle")) == ["one needle", "two needle"]
+    rewritten = Bench(tmp_path / "other")
+    rewritten.folder.mkdir()
+    rewritten.keep(said("one needle", 1), said("two needle", 2))
+    path = rewritten.folder / "s1.jsonl"
+    path.write_text(json.dumps(said("one needle", 1)) + "\n")
+    rewritten.archive.archive(str(path), "s1")
+    assert len(rewritten.archive.pieces("s1")) == 2
+    assert sorted(rewritten.find("needle")) == ["one needle", "two needle"]
+
+
+def test_the_index_is_private(bench):
+    bench.keep(said("needle", 1))
+    bench.find("needle")
+    assert stat.S_IMODE(bench.index.stat().st_mode) == 0o600
+    assert stat.S_IMODE(bench.index.parent.stat().st_mode) == 0o700
+    assert [path.name for path in bench.index.parent.iterdir()] == ["s1.sqlite"]
+    bench.index.chmod(0o644)
+    bench.find("needle")
+    assert stat.S_IMODE(bench.index.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("damage", ["garbage", "empty", "version", "table"])
+def test_an_index_of_no_use_is_made_again(bench, damage):
+    bench.keep(said("needle", 1))
+    bench.find("needle")
+    if damage in {"garbage", "empty"}:
+        bench.index.write_bytes(b"garbage" * 1_000 if damage == "garbage" else b"")
+    else:
+        with sqlite3.connect(bench.index) as index:
+            index.execute("PRAGMA user_version = 99" if damage == "version" else "DROP TABLE seen")
+        index.close()
+        bench.keep(said("another needle", 2))
+    assert "needle" in bench.find("needle")
+
+
+def test_an_index_of_pieces_that_are_gone_is_made_again(bench):
+    bench.keep(said("old needle", 1))
+    bench.find("needle")
+    os.unlink(os.path.join(bench.archive.location, bench.archive.pieces("s1")[0].name))
+    (bench.folder / "s1.jsonl").write_text("")
+    bench.keep(said("new needle", 2))
+    assert bench.find("needle") == ["new needle"]
+
+
+def test_an_index_that_cannot_be_written(bench, monkeypatch):
+    def broken(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    bench.keep(said("needle", 1))
+    monkeypatch.setattr(search_module, "_bring_up", broken)
+    with pytest.raises(OSError, match="cannot be used: disk I/O error"):
+        bench.find("needle")
+
+
+def test_another_process_at_work_keeps_its_index(bench, monkeypatch):
+    def locked(*_):
+        raise sqlite3.OperationalError("database is locked")
+
+    bench.keep(said("needle", 1))
+    bench.find("needle")
+    monkeypatch.setattr(search_module, "_bring_up", locked)
+    with pytest.raises(OSError, match="locked"):
+        bench.find("needle")
+    assert bench.index.exists()
+
+
+def test_a_link_in_its_place_is_not_followed(bench):
+    bench.keep(said("needle", 1))
+    bench.index.parent.mkdir(mode=0o700)
+    target = bench.folder / "target"
+    target.write_text("mine")
+    bench.index.symlink_to(target)
+    with pytest.raises(OSError, match="symbolic link"):
+        bench.find("needle")
+    assert target.read_text() == "mine"
+
+
+def test_many_searches_at_once(bench):
+    bench.keep(*(said(f"needle {number}", 1) for number in range(200)))
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(len(bench.find("needle", limit=500)))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [200] * 6
+
+
+def test_hostile_text_in_rows(bench):
+    odd = ["\ud800 needle", "needle \0 nul", "needle \u202e turned", "needle\u2028line"]
+    bench.keep(*(said(words, number) for number, words in enumerate(odd)))
+    assert len(bench.find("needle")) == 4
+    assert all("\n" not in text for text in bench.find("needle"))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    bench = Bench(tmp_path_factory.mktemp("filled"))
+    bench.keep(said("some words and a needle", 1))
+    return bench
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text() | st.text(alphabet='"*-:^(){}+ANDORTNE needle\0\ud800', max_size=40))
+def test_no_query_raises(filled, query):
+    assert isinstance(filled.find(query), list)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["NEAR(a b)", "body:needle", "needle AND", "NOT needle", "^needle", "-needle", '"', '""', '"*"', "needle^2", "'"],
+)
+def test_the_indexs_own_language_means_nothing(filled, query):
+    assert isinstance(filled.find(query), list)
+
+
+@pytest.mark.parametrize(
+    ("query", "expression"),
+    [
+        ("two words", '"two" "words"'),
+        ('"in a row" and', '"in a row" "and"'),
+        ("pars*", '"pars"*'),
+        ('half "open quote', '"half" "open" "quote"'),
+        ("* - ( )", ""),
+        ("a" * 3 + " b" * 40, '"aaa" ' + " ".join(['"b"'] * 31)),
+    ],
+)
+def test_a_query_in_the_indexs_language(query, expression):
+    assert as_expression(query) == expression
+
+
+def test_what_rows_say():
+    call = {"type": "tool_use", "name": "Bash", "input": {"command": "make"}}
+    content = [{"type": "text", "text": "words"}, call, {"type": "thinking", "thinking": "no"}, "odd", {"type": "text"}]
+    assert list(texts({"type": "assistant", "message": {"content": content}})) == [
+        ("assistant", "words"),
+        ("assistant", 'Bash {"command": "make"}'),
+    ]
+    assert list(texts({"type": "user", "isCompactSummary": True, "message": {"content": "s"}})) == [("summary", "s")]
+    assert list(texts({"type": "system", "content": "a note"})) == [("system", "a note")]
+    result = {"type": "tool_result", "content": "out"}
+    assert list(texts({"type": "user", "message": {"content": [result, {"type": "tool_result"}]}})) == [("tool", "out")]
+    assert list(texts({"type": "attachment", "content": "x"})) == list(texts({"type": "user", "message": 3})) == []

@@ -1,0 +1,79 @@
+"""`mala-context archives lost`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from mala_context.archive.store import TranscriptArchive
+from mala_context.cli.archives import archives
+
+SID = "5a2b7c9e-0000-4000-8000-000000000001"
+
+
+def said(words):
+    return json.dumps({"type": "user", "uuid": words, "message": {"content": words}}) + "\n"
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    archive = TranscriptArchive(tmp_path / "archives")
+    path = tmp_path / f"{SID}.jsonl"
+
+    def compact(words, **outcome):
+        with path.open("a") as file:
+            file.write(said(words))
+        archive.archive(str(path), SID, trigger="auto", agent="main")
+        archive.record_outcome(SID, "compacted", trigger="auto", **outcome)
+
+    def run(*arguments, status=0):
+        result = CliRunner().invoke(archives, ["lost", SID[:8], "--dir", str(tmp_path / "archives"), *arguments])
+        assert result.exit_code == status, (result.output, result.exception)
+        return result.stdout
+
+    return archive, compact, run
+
+
+def test_what_was_measured_then_and_what_is_measured_now(world):
+    _, compact, run = world
+    entry = {"total": 3, "named": 1, "missing": ["/p/a.py", "/p/\x1b[31mb.py"]}
+    compact("never touch the lexer", tokens_before=183_021, tokens_after=24_310, lost={"read": entry})
+    compact("always test the parser", summary="nothing of it")
+    compact("third instruction stands here")
+    first, *rest = run().split("\n2. ")
+    assert "183,021 → 24,310 tokens (trigger=auto); summary names 1 of 3 files, 0 of 0 instructions" in first
+    assert "   Files read:\n   - /p/a.py\n   - /p/\\x1b[31mb.py" in first
+    second, third = rest[0].split("\n3. ")
+    assert "unknown → unknown tokens (trigger=auto); summary names 0 of 0 files, 0 of 1 instructions" in second
+    assert "   Instructions of the user:\n   - always test the parser" in second
+    assert third.strip().endswith("what it lost is not known")
+
+
+def test_json(world):
+    _, compact, run = world
+    compact("never touch the lexer", summary="x", tokens_before=5)
+    found = json.loads(run("--json"))
+    assert found["session"] == SID
+    (each,) = found["compactions"]
+    assert each["tokens_before"] == 5
+    assert each["lost"]["instruction"] == {"total": 1, "named": 0, "missing": ["never touch the lexer"]}
+
+
+def test_failed_ones_and_subagents_are_not_shown(world):
+    archive, compact, run = world
+    compact("never touch the lexer", agent="a1")
+    archive.record_outcome(SID, "failed", trigger="auto")
+    assert run() == f"{SID}: no compaction is archived\n"
+    assert json.loads(run("--json"))["compactions"] == []
+
+
+def test_a_session_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    assert CliRunner().invoke(archives, ["lost", "absent", "--dir", str(tmp_path)]).exit_code == 3
+
+
+def test_odd_rows(world):
+    _, compact, run = world
+    compact("never touch the lexer", lost={"read": {"total": "3", "named": None, "missing": "x"}, "todo": 3})
+    assert "summary names 0 of 3 files" in run()
