@@ -1,0 +1,145 @@
+"""The scenario `lost`: a compaction's summary leaves things out; they are named, and put back before the agent.
+
+The same session twice, once with `pin: auto`. The keys of the result: `cli_version`, `line` (the INFO line), `lost`
+(what the manifest has), `pinned_without` and `pinned_with` (whether the agent was shown the missing items in its first
+request after the compaction), `next_request_tokens` of both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage
+
+if TYPE_CHECKING:
+    from mala_context.testing.requests import Request
+
+INSTRUCTION: Final = "Never change vendor.lock, whatever the tests say. Read the parser, the lexer and the tables."
+FILES: Final = ("parser.py", "lexer.py", "tables.py")
+COMMAND: Final = "make release"
+SUMMARY: Final = "parser.py and lexer.py were read. Work goes on with the parser."
+LINES: Final = 20
+"""Of each file; the CLI puts files that were read back by itself, so that large ones would drop nothing."""
+LOOKS: Final = 3
+"""Long outputs, so that there is something to drop."""
+EXPECTED: Final = "summary names 2 of 3 files, 0 of 1 instructions"
+
+
+@dataclass
+class _Run:
+    """One session, and what came of it."""
+
+    session_id: str | None = None
+    cli_version: str | None = None
+    rows: list[Any] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    after: Request | None = None
+    errors: list[str] = field(default_factory=list)
+
+
+async def play(stage: Stage) -> Report:
+    """Play both sessions and check them. Raises what the SDK raises where the CLI cannot be run."""
+    plain, pinned = await _run(stage, "without", None), await _run(stage, "with", "auto")
+    lost = pinned.rows[0].get("lost") if len(pinned.rows) == 1 else None
+    missing = [item for entry in (lost or {}).values() for item in entry["missing"]]
+    wanted = {INSTRUCTION, COMMAND, os.path.join(stage.place("project-with"), "tables.py")}
+    line = pinned.lines[0] if pinned.lines else None
+    shown_with = bool(missing) and all(_shown(pinned.after, item) for item in missing)
+    shown_without = any(_shown(plain.after, item) for item in (INSTRUCTION, COMMAND))
+    data = {
+        "cli_version": pinned.cli_version,
+        "line": line,
+        "lost": lost,
+        "pinned_without": shown_without,
+        "pinned_with": shown_with,
+        "next_request_tokens": {
+            name: run.after and run.after.tokens for name, run in (("without", plain), ("with", pinned))
+        },
+    }
+    parts = [Lines("The line", [line or "-"]), Lines("Missing in the summary", missing or ["nothing"])]
+    errors = [*plain.errors, *pinned.errors]
+    one_line = len(plain.lines) == len(pinned.lines) == 1
+    checks = [
+        Check("turns_ended_well", not errors, "; ".join(errors) or "every turn ended without an error"),
+        Check("one_line", one_line, f"{len(pinned.lines)} line for one compaction"),
+        Check("counted", line is not None and line.endswith(EXPECTED), f"the line ends with: {EXPECTED}"),
+        Check(
+            "found", set(missing) == wanted, f"{len(set(missing) & wanted)} of {len(wanted)} missing things were found"
+        ),
+        Check("gone_without", not shown_without, "without pin the agent is not shown them"),
+        Check("put_back", shown_with, "with pin: auto they stand in the first request after the compaction"),
+    ]
+    return Report(data, parts, checks)
+
+
+def _shown(request: Request | None, words: str) -> bool:
+    return request is not None and request.contains(words)
+
+
+async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
+    from mala_context.config import ArchiveConfig, ContextConfig
+    from mala_context.runtime import instrument
+    from mala_context.testing.api import ScriptedMessagesAPI
+    from mala_context.testing.replies import summary, tool
+
+    project = stage.place(f"project-{name}")
+    _furnish(project)
+    reads = [tool("Read", file_path=os.path.join(project, file)) for file in FILES]
+    looks = [tool("Bash", command="seq 1 6000", description="Look")] * LOOKS
+    release = tool("Bash", command=COMMAND, description="Release")
+    script = [*reads, *looks, release, "All of it is read.", "Going on."]
+    archive = ArchiveConfig(directory=os.path.join(stage.directory, "archives"))
+    run = _Run()
+    with ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api, _lines(run.lines):
+        options = api.options(cwd=project, home=stage.place(f"home-{name}"))
+        runtime = instrument(options, config=ContextConfig(pin=pin, archive=archive))
+        async with runtime.session() as session:
+            for number, prompt in enumerate((INSTRUCTION, "/compact", "Go on."), 1):
+                stage.on_turn(number)
+                async for message in session.send(prompt):
+                    _see(run, message)
+            run.session_id = session.context.session_id
+        if runtime.archive is not None and run.session_id is not None:
+            run.rows = runtime.archive.manifest(run.session_id).of_kind("outcome")
+        run.after = api.main_requests[-1]
+        run.errors += api.problems
+    return run
+
+
+def _furnish(project: str) -> None:
+    for file in FILES:
+        with open(os.path.join(project, file), "w", encoding="utf-8") as out:
+            out.writelines(f"def {file[:-3]}_{number}(text): return text[{number}:]\n" for number in range(LINES))
+
+
+def _see(run: _Run, message: Any) -> None:
+    kind = type(message).__name__
+    if kind == "SystemMessage" and message.subtype == "init":
+        run.cli_version = message.data.get("claude_code_version")
+    elif kind == "ResultMessage" and message.is_error:
+        run.errors.append(str(message.result or message.terminal_reason))
+
+
+@contextmanager
+def _lines(found: list[str]) -> Iterator[Sequence[str]]:
+    """Collect the lines about compactions that are logged meanwhile."""
+
+    class _Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("Compaction: "):
+                found.append(record.getMessage())
+
+    logger, collector = logging.getLogger("mala_context"), _Collector(logging.INFO)
+    before = logger.level
+    logger.addHandler(collector)
+    logger.setLevel(min(before or logging.INFO, logging.INFO))
+    try:
+        yield found
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(collector)
