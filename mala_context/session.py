@@ -102,6 +102,8 @@ class AgentSession:
         self._reader: object = None
         self._pressure: ContextPressureError | None = None
         self._awaited: str | None = None
+        self._own_prompt = False
+        self._own_results: list[Any] = []
         if steward is not None:
             steward.serve(self)
         tasks.start_soon(self._pump, client, self._reading)
@@ -147,6 +149,14 @@ class AgentSession:
         prompt = await self._steward.behind(result)
         return None if prompt is None else await self.put(prompt)
 
+    def ends(self, message: Any, prompt_uuid: str) -> bool:
+        """Tell whether a message is the result of the caller's own prompt; each is asked about once."""
+        for place, own in enumerate(self._own_results):
+            if own is message:
+                del self._own_results[place]
+                return False
+        return answers(message, prompt_uuid)
+
     async def take(self, reader: object) -> tuple[bool, Any]:
         """Return whether there is a message for this reader, and the message."""
         while self._reader is reader:
@@ -176,12 +186,12 @@ class AgentSession:
 
     # For the steward
 
-    async def put(self, prompt: Prompt) -> str:
-        """Send a prompt and return its uuid."""
+    async def put(self, prompt: Prompt, *, own: bool = False) -> str:
+        """Send a prompt and return its uuid; `own` says that it is not the caller's, so its result ends no `send`."""
         uuid = str(uuid4())
         content = {"role": "user", "content": prompt}
         message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
-        self._awaited = uuid
+        self._awaited, self._own_prompt = uuid, own
         await self.client.query(_once(message))
         return uuid
 
@@ -221,6 +231,8 @@ class AgentSession:
                     self.outstanding.see(message)
                     if self._awaited is not None and answers(message, self._awaited):
                         self._awaited = None
+                        if self._own_prompt:
+                            self._own_results.append(message)
                     self._unread.append((message, self._processor.take_pressure()))
                     self._wake()
         except Exception as failure:  # noqa: BLE001 - handed to whoever reads
@@ -262,7 +274,7 @@ class _Messages:
             session.take_over(self)
             self._over = False
         there, message = await session.take(self)
-        if there and self._uuid is not None and answers(message, self._uuid):
+        if there and self._uuid is not None and session.ends(message, self._uuid):
             self._uuid = await session.goes_on(message)
             if self._uuid is not None:
                 there, message = await session.take(self)

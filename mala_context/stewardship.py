@@ -102,7 +102,7 @@ class Steward:
     async def _compact(self, session: AgentSession, step: Compact) -> None:
         before = session.context.compactions
         log.info("Context: asking for /compact (%s)", step.cause)
-        await session.put(f"/compact {step.focus or ''}".rstrip())
+        await session.put(f"/compact {step.focus or ''}".rstrip(), own=True)
         await session.answered()
         if session.context.compactions == before:
             self._actions.failed()
