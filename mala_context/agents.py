@@ -19,6 +19,8 @@ from mala_context.usage import Usage
 
 _KEEP_NAMES = 1_024
 _BACKLOG = 64
+_UNTOLD = 256
+_NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
 
@@ -27,15 +29,23 @@ class Context:
 
     __slots__ = ("accuracy", "cut", "interval", "message_id", "model", "output", "root", "source", "tokens", "usage")
 
-    def __init__(self, interval: Interval) -> None:
+    def __init__(
+        self,
+        interval: Interval,
+        message_id: object = None,
+        model: str | None = None,
+        source: str | None = None,
+        usage: Usage | None = None,
+        tokens: int | None = None,
+    ) -> None:
         self.interval = interval
-        self.tokens: int | None = None
-        self.output: int | None = None
-        self.accuracy = "unknown"
-        self.source: str | None = None
-        self.message_id: object = None
-        self.model: str | None = None
-        self.usage: Usage | None = None
+        self.message_id = message_id
+        self.model = model
+        self.source = source
+        self.usage = usage
+        self.tokens = tokens
+        self.output = None if usage is None else usage.output_tokens
+        self.accuracy = "unknown" if usage is None else "exact"
         self.cut = False
         """Whether the answer was cut by max_tokens, and so never entered the context."""
         self.root = False
@@ -77,16 +87,16 @@ class AgentState:
     """All that is known of one agent."""
 
     __slots__ = (
+        "_estimators",
+        "_untold",
         "agent_id",
         "backlog",
         "before",
         "begun",
         "compactions",
         "context",
-        "counters",
         "counts_text",
         "current",
-        "estimators",
         "first_input",
         "helped",
         "left",
@@ -115,8 +125,8 @@ class AgentState:
         self.names: Names = {}
         self.backlog: deque[tuple[Context, int | None, int]] = deque()
         self.ratios = Ratios()
-        self.estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
-        self.counters = tuple(self.estimators[name] for name in _COUNTERS)
+        self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
+        self._untold: list[tuple[Usage | None, Usage]] = []
         self.counts_text = False
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
@@ -129,13 +139,20 @@ class AgentState:
         """The context that the last response was a request of, and how many of its parts were in the request."""
         self.context = self.fresh()
 
+    @property
+    def estimators(self) -> dict[str, Estimator]:
+        """The formulas, by name; all of them know of every response so far."""
+        if self._untold:
+            self._tell()
+        return self._estimators
+
     def fresh(self) -> Context:
         """Return a context of which nothing is known."""
         return Context(Interval(self.names, self.ratios, self.model, self.settle))
 
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
-        self.leave(None)
+        self._leave(self.context, None, len(self.context.interval))
         self.context = self.fresh()
         self.current, self.begun = None, 0
 
@@ -146,14 +163,14 @@ class AgentState:
         self.first_input, self.pre, self.rooted = None, None, True
         self.opening = Opening()
 
-    def leave(self, growth: int | None, parts: int | None = None) -> None:
-        """Note that the interval, or its first parts, is over, and how much the request grew where that is known."""
-        context, interval = self.context, self.context.interval
+    def _leave(self, context: Context, growth: int | None, parts: int) -> None:
+        """Note that an interval's first parts are over, and how much the request grew where that is known."""
+        interval, backlog = context.interval, self.backlog
         if interval.left:
             return
         interval.left = True
-        self.backlog.append((context, growth, len(interval) if parts is None else parts))
-        if len(self.backlog) > _BACKLOG:
+        backlog.append((context, growth, parts))
+        if len(backlog) > _BACKLOG:
             self._drop_oldest()
 
     def settle(self) -> None:
@@ -163,7 +180,8 @@ class AgentState:
 
     def _close_oldest(self) -> None:
         context, growth, parts = self.backlog.popleft()
-        self._closed(context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts))
+        chars = context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
+        self._estimators["characters"].text(chars)
 
     def _drop_oldest(self) -> None:
         """Let the oldest interval go: what nobody asked for in all this time is not worth counting by kind."""
@@ -172,14 +190,11 @@ class AgentState:
             self._close_oldest()
         else:
             self.backlog.popleft()
-            self._closed(context.interval.length(parts) if self.counts_text else None)
-
-    def _closed(self, chars: int | None) -> None:
-        self.estimators["characters"].text(chars)
+            self._estimators["characters"].text(context.interval.length(parts) if self.counts_text else None)
 
     def go_to(self, context: Context, parts: int) -> None:
         """Go back to an earlier context, as it was when it had so many parts."""
-        self.leave(None)
+        self._leave(self.context, None, len(self.context.interval))
         self.context = context.prefix(parts)
         self.current, self.begun = context.message_id, parts
 
@@ -195,26 +210,28 @@ class AgentState:
     def begin(self, identity: object) -> None:
         """Start a response; its parts follow."""
         self.current = identity
-        self.begun = len(self.context.interval)
+        self.begun = len(self.context.interval.parts)
         self.responses += 1
 
     def add(self, kind: str, content: object) -> None:
         """Hold a part; a part of the base's own response counts as its answer, of a later one as text."""
-        if kind == "response" and self.context.message_id != self.current:
+        context = self.context
+        if kind == "response" and context.message_id != self.current:
             kind = "answer"
-        self.context.interval.add(kind, content)
+        context.interval.parts.append((kind, content))
 
     def count(self, usage: Usage, source: str) -> bool:
         """Take the current response's counts; return whether they changed anything."""
         context = self.context
         if context.message_id is None or context.message_id != self.current:
-            return self._rebase(usage, source)
+            self._rebase(usage, source)
+            return True
         known = context.usage
-        if known is not None and usage[:3] == known[:3] and usage[3] <= known[3]:
+        if usage == known or (known is not None and usage[:3] == known[:3] and usage[3] <= known[3]):
             return False
         output = max(context.output or 0, usage.output_tokens)
         now = Usage(usage.input_tokens, usage.cache_creation_tokens, usage.cache_read_tokens, output)
-        self._feed(known, now)
+        self._counted(known, now)
         context.tokens, context.output, context.usage = usage.context_tokens, output, now
         context.accuracy, context.source = "exact", source
         return True
@@ -226,34 +243,40 @@ class AgentState:
         if known is None or context.message_id != self.current or tokens <= known.output_tokens:
             return False
         now = Usage(known.input_tokens, known.cache_creation_tokens, known.cache_read_tokens, tokens)
-        self._feed(known, now)
+        self._counted(known, now)
         context.output, context.usage = tokens, now
         return True
 
-    def _rebase(self, usage: Usage, source: str) -> bool:
-        old, tokens = self.context, usage.context_tokens
+    def _rebase(self, usage: Usage, source: str) -> None:
+        """Go on from the current response's counts: a new base, and an interval of what came with it or after."""
+        old, begun, model = self.context, self.begun, self.model
         if len(self.names) > _KEEP_NAMES:
             for key in list(self.names)[: _KEEP_NAMES // 2]:
                 del self.names[key]
-        interval = old.interval.split(self.begun, self.model)
-        same = old.accuracy == "exact" and old.tokens is not None and old.model == self.model
-        self.leave(tokens - old.tokens if same and old.tokens is not None else None, self.begun)
-        self.left = (old, self.begun)
-        self.context = context = Context(interval)
-        context.message_id, context.model = self.current, self.model
-        context.tokens, context.output, context.usage = tokens, usage.output_tokens, usage
-        context.accuracy, context.source = "exact", source
-        self._feed(None, usage)
+        tokens = usage.context_tokens
+        self.context = Context(old.interval.split(begun, model), self.current, model, source, usage, tokens)
+        same = old.accuracy == "exact" and old.tokens is not None and old.model == model
+        self._leave(old, tokens - old.tokens if same and old.tokens is not None else None, begun)
+        self.left = (old, begun)
+        self._counted(None, usage)
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
         if self.pre is not None:
             self.helped, self.pre = tokens < 0.9 * self.pre, None
-        self.preserved, self.before = frozenset(), None
-        return True
+        self.preserved, self.before = _NO_ROWS, None
 
-    def _feed(self, before: Usage | None, now: Usage) -> None:
-        for estimator in self.counters:
-            estimator.counted(before, now)
+    def _counted(self, before: Usage | None, now: Usage) -> None:
+        """Keep counts for the formulas, most of which nobody asks for: they are told when somebody does."""
+        self._untold.append((before, now))
+        if len(self._untold) >= _UNTOLD:
+            self._tell()
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for name in _COUNTERS:
+            counted = self._estimators[name].counted
+            for before, now in untold:
+                counted(before, now)
 
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.

@@ -143,14 +143,15 @@ class Interval:
     without counts), `user` or `attachment`.
     """
 
-    __slots__ = ("_family", "_measured", "_names", "_parts", "_ratios", "_settle", "_tokens", "left", "pinned")
+    __slots__ = ("_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "left", "parts", "pinned")
 
     def __init__(self, names: Names, ratios: Ratios, model: str | None, settle: Callable[[], None]) -> None:
         self._names = names
         self._ratios = ratios
         self._settle = settle
-        self._family = FAMILIES[family(model)]
-        self._parts: list[tuple[str, Any]] = []
+        self._model = model
+        self.parts: list[tuple[str, Any]] = []
+        """What came, in order, each with its kind; of a part that was measured the content is gone."""
         self._measured: list[list[Piece]] = []
         self._tokens: list[float] = []
         self.left = False
@@ -159,19 +160,18 @@ class Interval:
         """Whether a later row may go back to here."""
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self.parts)
 
     def add(self, kind: str, content: Any) -> None:
         """Hold a part; nothing is counted yet."""
-        self._parts.append((kind, content))
+        self.parts.append((kind, content))
 
     def prefix(self, parts: int) -> Interval:
         """Return a new interval of the first so many parts, for a conversation that went back to there."""
         self._measure(parts)
-        new = Interval(self._names, self._ratios, None, self._settle)
-        new._family = self._family
+        new = Interval(self._names, self._ratios, self._model, self._settle)
         new._measured = self._measured[:parts]
-        new._parts = self._parts[:parts]
+        new.parts = self.parts[:parts]
         return new
 
     def split(self, start: int, model: str | None) -> Interval:
@@ -180,8 +180,9 @@ class Interval:
         This one keeps them for those who look back; close it up to `start`.
         """
         new = Interval(self._names, self._ratios, model, self._settle)
-        new._parts = [("response" if kind == "answer" else kind, content) for kind, content in self._parts[start:]]
-        new._measured = self._measured[start:]
+        if start < len(self.parts):
+            new.parts = [("response" if kind == "answer" else kind, content) for kind, content in self.parts[start:]]
+            new._measured = self._measured[start:]
         return new
 
     def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
@@ -194,9 +195,10 @@ class Interval:
     def by_table(self, base: int, output: int, *, cut: bool, parts: int) -> int:
         """Return what `projected` would say had the session taught nothing: the interval alone decides."""
         self._measure(parts)
+        table = self._table()
         response = appended = 0.0
-        for (kind, _), found in zip(self._parts, self._measured[:parts], strict=False):
-            tokens = sum(text_tokens(piece, self._family) + unit_tokens(piece.unit) for piece in found)
+        for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
+            tokens = sum(text_tokens(piece, table) + unit_tokens(piece.unit) for piece in found)
             if kind == "response":
                 response += tokens
             else:
@@ -212,7 +214,7 @@ class Interval:
         """
         self._measure(parts)
         answer = appended = later = 0.0
-        for (kind, _), found in zip(self._parts, self._measured[:parts], strict=False):
+        for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
             size = sum(piece.counts.chars / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
             if kind != "response":
                 appended += size
@@ -221,6 +223,11 @@ class Interval:
             else:
                 answer = size
         return round(base + max(output + later, answer + later) + appended + CLI_CONSTANT)
+
+    def measured(self, parts: int) -> list[tuple[str, list[Piece]]]:
+        """Return the countable things in the first so many parts, each part with its kind."""
+        self._measure(parts)
+        return [(kind, found) for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False)]
 
     def chars(self, parts: int) -> int:
         """Count the characters of the first so many parts."""
@@ -232,7 +239,7 @@ class Interval:
         """Count the characters of the first so many parts without a look at their kinds, and keep them."""
         measured = self._measured
         known = sum(piece.counts.chars for found in measured[:parts] for piece in found)
-        return known + sum(text_length(content) for _, content in self._parts[len(measured) : parts])
+        return known + sum(text_length(content) for _, content in self.parts[len(measured) : parts])
 
     def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> int:
         """Let the text go; with the growth of the request known, learn from its first parts what their text costs.
@@ -241,12 +248,13 @@ class Interval:
         asked of this interval before, or will be for fewer parts, keeps its value. Returns the characters of those
         parts.
         """
-        self._sums(len(self._parts))
+        self._sums(len(self.parts))
         placeholder = output <= PLACEHOLDER and not cut
         fixed = UNITS["request"] + (0 if placeholder or cut else output)
         chars, counted, thought = 0, 0, False
+        table = self._table()
         expected: dict[str, float] = {}
-        for (kind, _), found in zip(self._parts[:parts], self._measured, strict=False):
+        for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False):
             answer = kind == "response" and not placeholder
             for piece in found:
                 length = piece.counts[0]
@@ -256,30 +264,33 @@ class Interval:
                 thought = thought or piece.unit == "thinking"
                 counted += length
                 fixed += unit_tokens(piece.unit)
-                expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, self._family)
+                expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, table)
         if growth is not None and not thought:  # how much of its thinking the API counts, only an output says
             self._ratios.learn(expected, growth - fixed, counted)
         return chars
 
+    def _table(self) -> Family:
+        return FAMILIES[family(self._model)]
+
     def _measure(self, parts: int) -> None:
         measured = self._measured
         for index in range(len(measured), parts):
-            kind, content = self._parts[index]
+            kind, content = self.parts[index]
             measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
-            self._parts[index] = (kind, None)
+            self.parts[index] = (kind, None)
 
     def _sums(self, parts: int) -> tuple[float, float]:
         """Sum (answer, appended) over the first so many parts; once counted, a part keeps its number."""
         self._measure(parts)
         sums = self._tokens
-        table, ratio = self._family, self._ratios.get
+        table, ratio = self._table(), self._ratios.get
         for index in range(len(sums), parts):
             tokens = 0.0
             for piece in self._measured[index]:
                 tokens += text_tokens(piece, table) * ratio(piece.key) + unit_tokens(piece.unit)
             sums.append(tokens)
         response = appended = 0.0
-        for (kind, _), tokens in zip(self._parts, sums[:parts], strict=False):
+        for (kind, _), tokens in zip(self.parts, sums[:parts], strict=False):
             if kind == "response":
                 response += tokens
             else:

@@ -115,7 +115,7 @@ class Roster:
         if parent is not None:
             self.place(uuid, agent)
         elif uuid is not None:
-            self.rows.put(uuid, None)
+            self.rows[uuid] = None
 
     def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:
         """Go to the place that a row goes on from; return whether that changed the agent's context.

@@ -72,6 +72,7 @@ class MessageStreamProcessor:
         """How many messages went through; 0 tells that nobody feeds this processor."""
         self.snapshot_observers = list(on_snapshot)
         self.event_observers = list(on_event)
+        self._observers: dict[type, list[EventObserver]] = {}
         self.overflow_observers = list(on_overflow)
         self.agent_name = agent_name
         self.enabled = enabled
@@ -119,15 +120,34 @@ class MessageStreamProcessor:
 
     def take(self, event: Event) -> None:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
-        snapshot = self.tracker.apply(event)
-        if snapshot is not None:
+        kind = event.__class__
+        changed = self.tracker.advance(event)
+        snapshot = None
+        if changed is not None and (kind is not Response or self._watches_responses()):
+            snapshot = self.tracker.snapshot_of(changed, kind.__name__)
             for observer in self.snapshot_observers:
                 self._notify(observer, snapshot)
         for event_observer in self.event_observers:
             self._notify(event_observer, event, snapshot)
-        line = _LINES.get(event.__class__)
+        for event_observer in self._observers.get(kind, ()):
+            self._notify(event_observer, event, snapshot)
+        line = _LINES.get(kind)
         if line is not None:
             line(self, event, snapshot)
+
+    def observe(self, observer: EventObserver, *kinds: type) -> None:
+        """Have an observer called with the events of these classes alone; the others cost it nothing."""
+        for kind in kinds:
+            self._observers.setdefault(kind, []).append(observer)
+
+    def _watches_responses(self) -> bool:
+        """Tell whether anybody looks at the snapshot of a response, which costs more than all the rest of it."""
+        return bool(
+            self.snapshot_observers
+            or self.event_observers
+            or Response in self._observers
+            or _level.isEnabledFor(logging.DEBUG)
+        )
 
     def overflowed(self, overflow: ContextOverflow) -> None:
         """Take note that the main agent's window is full: said once, however many messages report it."""

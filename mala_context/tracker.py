@@ -43,6 +43,7 @@ from mala_context.measure import field, pieces
 from mala_context.recent import Recent
 from mala_context.roster import Roster
 from mala_context.snapshot import ContextSnapshot
+from mala_context.usage import Usage
 from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_threshold, plain_name
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
@@ -93,7 +94,7 @@ class ContextTracker:
         What was appended moves only `projected` and `cli_estimate`: ask `snapshot()` for them.
         """
         agent = self.advance(event)
-        return None if agent is None else self._snapshot(agent, event.__class__.__name__)
+        return None if agent is None else self.snapshot_of(agent, event.__class__.__name__)
 
     def advance(self, event: Event) -> AgentState | None:
         """Take one event like `apply`, but return the changed agent's state itself, for those who read many rows.
@@ -135,13 +136,11 @@ class ContextTracker:
         An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
         subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
         """
-        return self._snapshot((self._roster.find(agent_id) or AgentState(agent_id)), "snapshot")
+        return self.snapshot_of(self._roster.find(agent_id) or AgentState(agent_id))
 
     def agents(self) -> Mapping[str, ContextSnapshot]:
         """Return a snapshot of every subagent, by the id of its Task call where known, else by its own id."""
-        return MappingProxyType(
-            {key: self._snapshot(agent, "snapshot") for key, agent in self._roster.subagents.items()}
-        )
+        return MappingProxyType({key: self.snapshot_of(agent) for key, agent in self._roster.subagents.items()})
 
     def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
         """Return what every formula says of an agent, by name.
@@ -190,7 +189,8 @@ class ContextTracker:
         interval = context.interval
         return agent.estimators[name].estimate(context.tokens, lambda: interval.chars(len(interval)))
 
-    def _snapshot(self, agent: AgentState, event: str) -> ContextSnapshot:
+    def snapshot_of(self, agent: AgentState, event: str = "snapshot") -> ContextSnapshot:
+        """Return what is known now of an agent whose state `advance` returned; `event` names what changed it."""
         context, model = agent.context, agent.model
         window, source, doubtful = self._windows.of(model)
         name = self.estimator
@@ -277,30 +277,34 @@ class ContextTracker:
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def _response(self, event: Response) -> AgentState | None:
-        session_id = event.session_id
-        if session_id is not None and session_id != self.session_id and not self._same_session(event):
+        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _ = event
+        if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
-        roster, uuid, parent = self._roster, event.uuid, event.parent
-        agent = roster.main if event.agent is None else roster.owner(event)
+        roster = self._roster
+        agent = roster.main if key is None else roster.owner(event)
         again = uuid in roster.rows
-        identity = event.message_id or event.usage or uuid
+        identity = message_id or usage or uuid
         if identity != agent.current and not self._begin(event, agent, identity, again=again):
             return None
-        model = event.model
-        if model and model != agent.model and _is_other(model, agent.model):
+        if model != agent.model and model and _is_other(model, agent.model):
             agent.model = model
-        changed = event.usage is not None and self._count(agent, event.usage, event.source)
-        if event.content and not again and (event.usage is not None or not agent.kept(uuid)):
-            agent.add("response", event.content)
-        if event.stop_reason is not None:
-            agent.stop(event.stop_reason)
-        roster.note(uuid, parent, agent)
+        changed = usage is not None and agent.count(usage, source)
+        if changed:
+            self._check_window(agent)
+        if content and not again and (usage is not None or not agent.kept(uuid)):
+            agent.add("response", content)
+        if stop_reason is not None:
+            agent.stop(stop_reason)
+        if parent is not None:
+            roster.place(uuid, agent)
+        elif uuid is not None:
+            roster.rows[uuid] = None
         return agent if changed else None
 
     def _begin(self, event: Response, agent: AgentState, identity: object, *, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        roster, parent = self._roster, event.parent
-        counted = self._counted(event)
+        roster, message_id, parent = self._roster, event.message_id, event.parent
+        counted = message_id is not None and self._was_counted(message_id, event.request_id or "")
         if parent is not None and not again:
             roster.follow(agent, parent, begins=True)
         if counted:
@@ -308,6 +312,7 @@ class ContextTracker:
                 roster.note(event.uuid, parent, agent)
             return False
         agent.begin(identity)
+        roster.rows.trim()
         if agent is roster.main:
             self._turn_responses += 1
         return True
@@ -319,23 +324,25 @@ class ContextTracker:
         self._enter(event.session_id, keep=bool(event.parent) and event.parent in self._roster.rows)
         return True
 
-    def _counted(self, event: Response) -> bool:
+    def _was_counted(self, message_id: str, request_id: str) -> bool:
         """Tell whether a response that is not the current one was counted before: an old row, or a copy."""
-        identity = event.message_id
-        if identity is None:
+        known = self._seen.get(message_id)
+        if known is None:
+            self._seen.put(message_id, request_id)
             return False
-        known = self._seen.get(identity)
-        if known is not None:
-            return not known or event.request_id is None or known == event.request_id
-        self._seen.put(identity, event.request_id or "")
-        return False
+        return not known or not request_id or known == request_id
 
-    def _count(self, agent: AgentState, usage: Any, source: str) -> bool:
-        if not agent.count(usage, source):
-            return False
-        if usage.context_tokens > self._windows.of(agent.model).tokens:
-            self._windows.accepted(agent.model, usage.context_tokens)
-        return True
+    def _count(self, agent: AgentState, usage: Usage, source: str) -> bool:
+        changed = agent.count(usage, source)
+        if changed:
+            self._check_window(agent)
+        return changed
+
+    def _check_window(self, agent: AgentState) -> None:
+        """See whether the request that was just counted is one that the known window does not allow."""
+        tokens = agent.context.tokens
+        if tokens is not None and tokens > self._windows.of(agent.model).tokens:
+            self._windows.accepted(agent.model, tokens)
 
     def _delta(self, event: UsageDelta) -> AgentState | None:
         agent = self._roster.agent(event.agent)
@@ -367,7 +374,10 @@ class ContextTracker:
             self._open(agent, event, agent.opening)
         if event.kind != "attachment" or agent.context.source != "boundary":
             agent.add(event.kind, event.content)
-        roster.note(uuid, parent, agent)
+        if parent is not None:
+            roster.place(uuid, agent)
+        elif uuid is not None:
+            roster.rows[uuid] = None
         return agent if moved else None
 
     def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:
@@ -397,7 +407,7 @@ class ContextTracker:
         return window, window if self.auto_compact_window is None else self.auto_compact_window
 
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
-        agent.before = self._snapshot(agent, "snapshot") if agent.context.tokens is not None else None
+        agent.before = self.snapshot_of(agent) if agent.context.tokens is not None else None
         before = pre_tokens if pre_tokens is not None else agent.context.tokens
         agent.settle()
         agent.forget()
@@ -433,7 +443,7 @@ class ContextTracker:
         self._enter(event.session_id, keep=False)
         self._windows.reported(event.windows)
         main, responses, self._turn_responses = self._roster.main, self._turn_responses, 0
-        for estimator in main.counters:
+        for estimator in main.estimators.values():
             estimator.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
             main.overflows += 1

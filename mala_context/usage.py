@@ -42,7 +42,8 @@ class Usage(NamedTuple):
     @property
     def context_tokens(self) -> int:
         """Size of the request: input + cache creation + cache read (what `/context` prints)."""
-        return self.input_tokens + self.cache_creation_tokens + self.cache_read_tokens
+        fresh, written, read, _ = self
+        return fresh + written + read
 
     @classmethod
     def parse(cls, raw: Any) -> Usage | None:
@@ -52,7 +53,7 @@ class Usage(NamedTuple):
         """
         if raw.__class__ is dict:  # what every live message has; the general way costs five times as much
             get = raw.get
-            counts = (
+            counts: tuple[Any, Any, Any, Any] = (
                 get("input_tokens"),
                 get("cache_creation_input_tokens"),
                 get("cache_read_input_tokens"),

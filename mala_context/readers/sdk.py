@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mala_context.events import Appended, Events, Reset, Response, UsageDelta
-from mala_context.readers.parts import known, refusal, system, text, turn_end
+from mala_context.readers.parts import known, new, refusal, system, text, turn_end
 from mala_context.usage import Usage
 
 _SYNTHETIC = "<synthetic>"
@@ -29,15 +29,21 @@ def _assistant(message: Any) -> Events:
     if model == _SYNTHETIC:
         return _error(message, agent)
     return (
-        Response(
-            agent,
-            message.session_id,
-            message.message_id,
-            model,
-            known(message.usage),
-            message.content,
-            message.stop_reason,
-            message.uuid,
+        new(
+            Response,
+            (
+                agent,
+                message.session_id,
+                message.message_id,
+                model,
+                known(message.usage),
+                message.content,
+                message.stop_reason,
+                message.uuid,
+                None,
+                "message",
+                None,
+            ),
         ),
     )
 
@@ -51,7 +57,7 @@ def _error(message: Any, agent: str | None) -> Events:
 
 
 def _user(message: Any) -> Events:
-    return (Appended(message.parent_tool_use_id, None, "user", message.content, message.uuid),)
+    return (new(Appended, (message.parent_tool_use_id, None, "user", message.content, message.uuid, None)),)
 
 
 def _system(message: Any) -> Events:

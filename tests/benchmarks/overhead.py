@@ -5,6 +5,7 @@ spread (minimum and maximum) behind it; compare the ratios and differences, sinc
 """
 
 import asyncio
+import itertools
 import json
 import platform
 import statistics
@@ -18,6 +19,7 @@ from claude_agent_sdk._internal.message_parser import parse_message
 from mala_context import MessageStreamProcessor
 
 RUNS = 15
+ROWS = itertools.count()
 
 
 def spread(values):
@@ -26,7 +28,7 @@ def spread(values):
 
 def row(kind, number, content, **fields):
     message = {"role": kind, "content": content, **fields}
-    ids = {"session_id": "s1", "uuid": f"u{number}", "parent_tool_use_id": None}
+    ids = {"session_id": "s1", "uuid": f"{next(ROWS):032x}", "parent_tool_use_id": None}
     return json.dumps({"type": kind, "message": message, **ids})
 
 
