@@ -44,6 +44,9 @@ def test_limit_json_and_nothing(run):
     assert run("needle", "--limit", "1").count("2026-01-01") == 1
     found = json.loads(run("the", "needle", "--json"))
     assert [(hit["session_id"], hit["text"], hit["role"]) for hit in found] == [("one", "the needle", "user")]
+    assert run("the needle").count("2026-01-01") == 1
+    assert run("needle the") == "nothing found\n"
+    assert run("needle", "the").count("2026-01-01") == 1
     assert run("absent") == "nothing found\n"
     assert run('"', "*") == "nothing found\n"
     run("needle", "--limit", "0", status=2)

@@ -28,10 +28,10 @@ def search(
 ) -> None:
     """Find words in archived sessions, the best places first.
 
-    All words must stand in one message. Put `"words in a row"` into double quotes of their own, and end a word with *
-    for any ending. The first search of a session makes its index, beside the archive and as private.
+    All of it must stand in one message; words in one argument ("in a row") must stand in a row. End a word with * for
+    any ending. The first search of a session makes its index, beside the archive and as private.
     """
-    query = " ".join(words)
+    query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     if session is None:
         archive = open_archive(repo, directory)
         sessions = [each.session_id for each in archive.sessions()]
