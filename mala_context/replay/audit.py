@@ -117,7 +117,7 @@ class Auditor(Follower):
             if event.tokens:
                 main = self.tracker.main
                 context = main.context
-                self._note("context_command", event.tokens, context, len(context.interval), main, None)
+                self.note("context_command", event.tokens, context, len(context.interval), main, None)
         elif isinstance(event, Response) and state is not None and state.left is not self._last.get(state):
             left = self._last[state] = state.left
             if left is not None:
@@ -137,15 +137,16 @@ class Auditor(Follower):
             return
         identity = event.message_id
         if left.source == "boundary":
-            self._note("after_compaction", tokens, left, parts, state, identity)
+            self.note("after_compaction", tokens, left, parts, state, identity)
         elif tokens < DROP * left.tokens:
             self.left_out += 1
         else:
-            self._note("next_prompt", tokens, left, parts, state, identity)
+            self.note("next_prompt", tokens, left, parts, state, identity)
 
-    def _note(
+    def note(
         self, truth: str, tokens: int, context: Context, parts: int, state: AgentState, identity: str | None
     ) -> None:
+        """Write down what is known of a context, and the truth of it."""
         base, output, interval = context.tokens, context.output or 0, context.interval
         if base is None:
             self.problem(self.number, "a /context output before which no size was known")

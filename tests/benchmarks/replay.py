@@ -1,0 +1,127 @@
+"""Replay against other readers of the same transcripts: ccusage's native binary, jq, and plain `json`.
+
+    python tests/benchmarks/replay.py [--corpus FOLDER | --megabytes N] [--ccusage BINARY] [--rounds N]
+
+Whole processes, warm page cache, one round after the other so that a busy machine hurts all alike; medians of wall
+clock and of CPU time with their spread, and the ratio of the medians. Without `--corpus` one is generated in a
+temporary folder. ccusage: `npm install ccusage@20.0.24`, then name its `bin/ccusage` in the platform's package.
+It ends with status 1 where the totals of all tokens differ from ccusage's.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import corpus
+
+PLAIN = """
+import glob, json, sys
+best = {}
+for path in glob.glob(sys.argv[1] + '/**/*.jsonl', recursive=True):
+    for line in open(path, 'rb'):
+        row = json.loads(line)
+        message = row.get('message')
+        if isinstance(message, dict) and 'usage' in message:
+            best[message['id']] = message['usage']
+print(len(best))
+"""
+JQ = "select(.message.usage?) | .message.usage.output_tokens"
+
+
+def commands(folder, ccusage):
+    """Name → (arguments, environment, cores)."""
+    one = ["taskset", "-c", "0"] if shutil.which("taskset") else []
+    ours = [sys.executable, "-m", "mala_context.cli", "replay", "--format", "json", folder]
+    found = {
+        "replay --jobs 1": ([*one, *ours, "--jobs", "1"], {}, 1),
+        "replay --jobs 2": ([*ours, "--jobs", "2"], {}, 2),
+        "plain json": ([*one, sys.executable, "-c", PLAIN, folder], {}, 1),
+    }
+    if ccusage:
+        theirs = [ccusage, "session", "--json", "--offline"]
+        found["ccusage, one core"] = ([*one, *theirs], {"CLAUDE_CONFIG_DIR": folder}, 1)
+        found["ccusage"] = (theirs, {"CLAUDE_CONFIG_DIR": folder}, 2)
+    if shutil.which("jq"):
+        files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+        found["jq"] = ([*one, "jq", "-c", JQ, *files], {}, 1)
+    return found
+
+
+def measure(arguments, environment):
+    """Wall clock, CPU seconds and peak memory in MB of one run."""
+    start = time.perf_counter()
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, env=os.environ | environment)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{arguments[:3]} failed with {status}")
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def agree(folder, ccusage):
+    """Compare the totals; returns whether they agree."""
+    ours = json.loads(subprocess.check_output([sys.executable, "-m", "mala_context.cli", "replay", "--totals", folder]))
+    environment = os.environ | {"CLAUDE_CONFIG_DIR": folder}
+    theirs = json.loads(subprocess.check_output([ccusage, "session", "--json", "--offline"], env=environment))["totals"]
+    names = {
+        "input_tokens": "inputTokens",
+        "cache_creation_tokens": "cacheCreationTokens",
+        "cache_read_tokens": "cacheReadTokens",
+        "output_tokens": "outputTokens",
+    }
+    for ours_name, their_name in names.items():
+        print(f"{ours_name:24}{ours[ours_name]:>16,}{theirs[their_name]:>16,}")
+    return all(ours[one] == theirs[other] for one, other in names.items())
+
+
+def show(results):
+    """Print medians and spreads, and ratios to ccusage."""
+    print(f"\n{'':20}{'wall s':>8}{'min–max':>14}{'CPU s':>8}{'MB':>6}")
+    middle = {}
+    for name, runs in results.items():
+        walls, cpus, memory = zip(*runs, strict=True)
+        middle[name] = (statistics.median(walls), statistics.median(cpus), max(memory))
+        spread = f"{min(walls):.2f}–{max(walls):.2f}"
+        print(f"{name:20}{middle[name][0]:8.2f}{spread:>14}{middle[name][1]:8.2f}{middle[name][2]:6.0f}")
+    print()
+    for ours, other in (
+        ("replay --jobs 1", "ccusage, one core"),
+        ("replay --jobs 2", "ccusage"),
+        ("replay --jobs 1", "jq"),
+        ("replay --jobs 1", "plain json"),
+    ):
+        if other in middle:
+            wall, cpu, memory = (b / a for a, b in zip(middle[ours], middle[other], strict=True))
+            print(f"{other} / {ours}: wall {wall:.2f}, CPU {cpu:.2f}, memory {memory:.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus")
+    parser.add_argument("--megabytes", type=float, default=500)
+    parser.add_argument("--ccusage")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.corpus or temporary
+        if not options.corpus:
+            print(f"{corpus.write(folder, options.megabytes):,} bytes generated")
+        runs = commands(folder, options.ccusage)
+        results = {name: [] for name in runs}
+        for name, (arguments, environment, _) in runs.items():
+            measure(arguments, environment)  # warms the page cache
+        for _ in range(options.rounds):
+            for name, (arguments, environment, _) in runs.items():
+                results[name].append(measure(arguments, environment))
+        show(results)
+        if options.ccusage and not agree(folder, options.ccusage):
+            sys.exit("the totals differ")
+
+
+if __name__ == "__main__":
+    main()
