@@ -10,11 +10,14 @@ import time
 from types import SimpleNamespace
 
 import anyio
+from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, SystemMessage, TextBlock
 
 from mala_context.archive.spills import Spills
-from mala_context.config import GuardConfig
+from mala_context.config import ArchiveConfig, ContextConfig, GuardConfig
+from mala_context.events import Appended
 from mala_context.guard import ContextGuard, FinalGate, TargetContextConfig
 from mala_context.policy import Policy, Thresholds
+from mala_context.runtime import instrument
 from mala_context.tool_budget import ToolBudget
 from mala_context.tool_cap import ToolCap
 from mala_context.tracker import ContextTracker
@@ -82,6 +85,39 @@ def hooks():
     return figures
 
 
+def acting():
+    """Return what the other callbacks cost while tool results pile up, a new one of 6,000 characters each time.
+
+    They are called as the SDK calls them; the gauge reads nothing, since the processor is fed.
+    """
+    config = ContextConfig(final_at=0.95, restart_at=0.9, archive=ArchiveConfig(enabled=False))
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "2026-01-01 request 17 answered in 3 ms " * 150}]
+    inputs = {
+        "UserPromptSubmit": {"prompt": "Go on."},
+        "PreToolUse": {"tool_name": "Bash", "tool_input": GIT},
+        "PostToolBatch": {},
+    }
+
+    async def one(event):
+        runtime = instrument(ClaudeAgentOptions(), config=config)
+        processor = runtime.processor
+        processor.process(SystemMessage("init", {"session_id": "s", "model": "claude-sonnet-4-5"}))
+        usage = {"input_tokens": 50_000, "output_tokens": 1}
+        processor.process(AssistantMessage([TextBlock("x")], "m", usage=usage, message_id="m1", session_id="s"))
+        callbacks = [callback for matcher in runtime.options.hooks[event] for callback in matcher.hooks]
+        given = {"hook_event_name": event, "session_id": "s", "transcript_path": "/nowhere", **inputs[event]}
+        times = []
+        for _ in range(40):
+            processor.take(Appended(None, "s", "user", result))
+            started = time.perf_counter()
+            for callback in callbacks:
+                await callback(given, None, {})
+            times.append(time.perf_counter() - started)
+        return statistics.median(times) * 1e6
+
+    return {f"hook {event}": anyio.run(one, event) for event in inputs}
+
+
 def decide():
     policy = Policy(Thresholds(compact_at=0.8, restart_at=0.9, final_at=0.95))
     snapshot = SimpleNamespace(
@@ -108,6 +144,7 @@ def main():
         "budget.reserve, with its lock": reserve(),
         "policy.decide": decide(),
         **hooks(),
+        **acting(),
     }
     if "--json" in sys.argv:
         print(json.dumps(figures))
