@@ -81,7 +81,7 @@ class Actions:
         self._asked = self._new_prompt = True
         self._final: _Final | None = None
         self._compacted_from: int | None = None
-        processor.event_observers.append(self.on_event)
+        processor.observe(self.on_event, *_EVENTS)
         processor.overflow_observers.append(self.on_overflow)
 
     # -- events ------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mala_context.events import Event
     from mala_context.loss import Loss
+    from mala_context.stream import MessageStreamProcessor
     from mala_context.tracker import ContextSnapshot
 
 ANSWER_SECONDS: Final = 9.5
@@ -163,6 +164,10 @@ class Archivist:
     def announces(self, event: Compaction, snapshot: ContextSnapshot | None) -> bool:
         """Tell whether the line about this compaction comes from here, once it is known what was lost."""
         return self.archive is not None and event.agent is None and _session_of(event, snapshot) is not None
+
+    def listen(self, processor: MessageStreamProcessor) -> None:
+        """Hear of the events of a processor that say something about archives."""
+        processor.observe(self.on_event, *_EVENTS)
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Write down how a compaction of the main agent ended; for `MessageStreamProcessor(on_event=…)`."""

@@ -66,7 +66,7 @@ class TranscriptGauge:
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
         self._refused = False
-        processor.event_observers.append(self._on_event)
+        processor.observe(self._on_event, Response, UsageDelta, TurnEnd)
 
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
         """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.
@@ -129,7 +129,8 @@ class TranscriptGauge:
         del snapshot
         if isinstance(event, Response) and event.agent is None and event.message_id is not None:
             if event.usage is not None:
-                self._uncounted.pop(event.message_id, None)
+                if self._uncounted:
+                    self._uncounted.pop(event.message_id, None)
             else:
                 self._uncounted[event.message_id] = None
                 if len(self._uncounted) > _MOST_UNCOUNTED:

@@ -283,11 +283,12 @@ def _wire(
     processor = MessageStreamProcessor(
         tracker,
         restart_at=config.restart_at,
-        on_event=[archivist.on_event] if config.archive.enabled else [],
         agent_name=agent_id or "main",
         enabled=config.enabled,
     )
     processor.announces = archivist.announces if config.archive.enabled else None
+    if config.archive.enabled:
+        archivist.listen(processor)
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools)
     resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
     gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))

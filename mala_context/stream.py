@@ -127,9 +127,9 @@ class MessageStreamProcessor:
             snapshot = self.tracker.snapshot_of(changed, kind.__name__)
             for observer in self.snapshot_observers:
                 self._notify(observer, snapshot)
-        for event_observer in self.event_observers:
-            self._notify(event_observer, event, snapshot)
         for event_observer in self._observers.get(kind, ()):
+            self._notify(event_observer, event, snapshot)
+        for event_observer in self.event_observers:
             self._notify(event_observer, event, snapshot)
         line = _LINES.get(kind)
         if line is not None:

@@ -64,6 +64,8 @@ class Policy:
 
     def __init__(self, thresholds: Thresholds) -> None:
         self.thresholds = thresholds
+        actions = (thresholds.final_at, thresholds.compact_at, thresholds.restart_at)
+        self._looks_ahead = any(at is not None for at in actions)  # to project a request, its text has to be counted
         self.breaker_open = False
         self.restarts = 0
         self._session: str | None = None
@@ -113,7 +115,7 @@ class Policy:
         if self._asked_since is not None and now - self._asked_since > ANSWER_SECONDS:
             self.action_failed()
         size = snapshot.ratio
-        ahead = _ahead(snapshot)
+        ahead = _ahead(snapshot) if self._looks_ahead else size
         self._last = ahead
         if self._of_no_use and ahead is not None and getattr(snapshot, "exact", True):
             # growth counts from here: a compaction may even add to the context
