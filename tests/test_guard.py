@@ -303,6 +303,14 @@ class TestGate:
         assert "Bash(git *)" in answers[2].reason
         assert "ends here" in answers[5].reason
 
+    def test_calls_beside_a_denied_one_are_denied_and_do_not_count(self):
+        gate = FinalGate(self.TOOLS, max_denials=1)
+        assert [gate.ask("Read").action, gate.ask("Read", again=True).action] == ["deny", "deny"]
+        assert gate.denials == 1
+        assert gate.ask("Read").action == "stop"
+        assert gate.ask("Read", again=True).action == "deny"
+        assert gate.ask("Write", again=True).action == "allow"
+
     @given(st.lists(st.sampled_from(["Bash", "Read", "WebFetch"]), min_size=4), st.lists(st.just("Write"), max_size=3))
     def test_who_asks_only_for_denied_tools_is_stopped(self, denied, allowed):
         gate = FinalGate(self.TOOLS)

@@ -188,6 +188,17 @@ class TestCompact:
         assert policy.decide(at(0.85), 20, safe=True) == ()
         assert kinds(policy.decide(at(0.87), 30, safe=True)) == ["Compact"]
 
+    def test_growth_counts_from_behind_a_compaction_that_added_to_the_context(self):
+        policy = policy_of(compact_at=0.5)
+        policy.decide(at(0.51), 0, safe=True)
+        policy.compacted(102_000, 150_000, 10)
+        guess, measured = at(0.56), at(0.75)
+        guess.exact = False
+        assert policy.decide(guess, 20, safe=False) == ()
+        assert policy.decide(measured, 30, safe=True) == ()
+        assert policy.decide(at(0.79), 40, safe=True) == ()
+        assert kinds(policy.decide(at(0.81), 50, safe=True)) == ["Compact"]
+
     def test_an_answer_that_never_comes_is_a_failure_in_the_end(self):
         policy = policy_of(compact_at=0.8)
         policy.decide(at(0.82), 0, safe=True)
@@ -248,6 +259,20 @@ class TestRestart:
         assert policy.restarted(3) == ()
         assert policy.decide(at(0.1, session_id="t"), 4, safe=True) == ()
         assert policy.restarts == 1
+
+    def test_whether_one_is_due_is_known_before_a_safe_point(self):
+        policy = policy_of(restart_at=0.9, max_restarts=1)
+        assert not policy.restart_due
+        policy.decide(at(0.89), 0)
+        assert not policy.restart_due
+        policy.decide(at(0.91), 1)
+        assert policy.restart_due
+        policy.decide(at(0.91), 2, safe=True)
+        assert not policy.restart_due  # it is under way
+        policy.restarted(3)
+        policy.decide(at(0.95), 4)
+        assert not policy.restart_due  # none is left
+        assert not policy_of().restart_due
 
     def test_at_most_max_restarts_said_once(self):
         policy = policy_of(restart_at=0.9, max_restarts=1)

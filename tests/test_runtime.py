@@ -143,6 +143,49 @@ def test_switched_off_it_looks_at_nothing_and_still_archives(repo):
     assert len(ours(runtime.options, "PreCompact")) == 1
 
 
+def test_the_gate_comes_with_final_at(repo):
+    plain = instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig())
+    gated = instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(final_at=0.95))
+    assert "PreToolUse" not in plain.options.hooks
+    assert len(ours(gated.options, "PreToolUse")) == 1
+    off = instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(final_at=0.95, enabled=False))
+    assert "PreToolUse" not in off.options.hooks
+
+
+@pytest.mark.parametrize("text", [None, "no place for it", b"\xff\xfe{checkpoint}"])
+def test_a_template_of_no_use_stops_the_wiring(repo, text):
+    if text is not None:
+        (repo / "again.md").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=r"context\.continuation_template: .*again\.md"):
+        instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(continuation_template="again.md"))
+
+
+async def test_a_pressure_handler_knows_template_restarts_and_archive(repo, tmp_path):
+    (repo / "again.md").write_text("Again: {checkpoint}")
+    config = ContextConfig(restart_at=0.9, max_restarts=5, continuation_template="again.md")
+    runtime = instrument(ClaudeAgentOptions(cwd=repo, resume="older"), config=config)
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text('{"a":1}\n')
+    (stop,) = ours(runtime.options, "Stop")
+    await stop.hooks[0]({"session_id": "s1", "transcript_path": str(transcript)}, None, {})
+    handler = runtime.pressure_handler(timeout_seconds=60)
+    assert handler.max_restarts == 5
+    assert handler.seconds_left <= 60
+    assert handler.build_continuation_prompt("x") == "Again: x"
+    (path,) = await runtime._keep("s1")
+    (piece,) = runtime.archive.pieces("s1")
+    assert path.endswith(piece.name)
+    assert await runtime._keep("unknown") == []
+
+
+async def test_without_an_archive_the_transcript_itself_is_named(repo):
+    config = ContextConfig(archive=ArchiveConfig(enabled=False))
+    runtime = instrument(ClaudeAgentOptions(cwd=repo), config=config)
+    (submit,) = ours(runtime.options, "UserPromptSubmit")
+    await submit.hooks[0]({"session_id": "s1", "transcript_path": "/gone/s1.jsonl", "prompt": "go"}, None, {})
+    assert await runtime._keep("s1") == ["/gone/s1.jsonl"]
+
+
 def test_what_has_no_effect_yet_is_said_in_one_line(repo, caplog):
     caplog.set_level(logging.INFO)
     instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig())

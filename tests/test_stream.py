@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
+from mala_context.events import Refusal
 
 
 def init(session_id="s1", model="claude-sonnet-4-5"):
@@ -283,6 +284,46 @@ async def test_an_overflow_that_looks_like_success_is_a_warning(caplog):
     assert processor.tracker.snapshot().tokens == 199_000
     assert processor.tracker.snapshot().overflows == 1
     assert [record.levelname for record in caplog.records if "window is full" in record.getMessage()] == ["WARNING"]
+
+
+OVERFLOWS = [
+    {"terminal_reason": "prompt_too_long", "is_error": True},
+    {"terminal_reason": "rapid_refill_breaker", "is_error": True},
+    {"result": "prompt is too long: 210000 tokens > 200000 maximum", "is_error": True},
+]
+
+
+@pytest.mark.parametrize("fields", OVERFLOWS)
+async def test_every_way_in_which_a_full_window_is_reported_is_one_record(fields, caplog):
+    seen = []
+    processor = MessageStreamProcessor(on_overflow=[seen.append], restart_at=0.99)
+    await drain(processor, [init(), assistant(1_000)])
+    processor.process(result(usage(), **fields))
+    processor.process(result(usage(), **fields))
+    assert len(seen) == 1
+    assert processor.overflow is seen[0]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert processor.take_pressure().pressure_ratio == 1.0
+    processor.process(assistant(900, "m2"))
+    assert processor.overflow is None
+
+
+async def test_a_subagents_overflow_is_a_warning_and_no_record(caplog):
+    seen = []
+    processor = MessageStreamProcessor(on_overflow=[seen.append])
+    await drain(processor, [init(), assistant(1_000), assistant(500, "m2", parent="toolu_1")])
+    processor.take(Refusal("toolu_1", "s1", 210_000, 200_000))
+    assert seen == []
+    assert "in a subagent" in caplog.text
+    processor.take(Refusal(None, "s1", 210_000, 200_000))
+    assert (seen[0].tokens, seen[0].maximum) == (210_000, 200_000)
+
+
+async def test_a_reset_forgets_an_overflow():
+    processor = MessageStreamProcessor()
+    processor.process(result(usage(), **OVERFLOWS[0]))
+    processor.reset()
+    assert processor.overflow is None
 
 
 async def test_a_compaction_is_one_info_line(caplog):
