@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive import manifest as manifests
@@ -19,6 +20,7 @@ from mala_context.archive.reading import chunks, rows
 from mala_context.loss import Loss, measure
 
 if TYPE_CHECKING:
+    from mala_context.archive.interface import SessionView
     from mala_context.archive.records import Piece
     from mala_context.archive.store import TranscriptArchive
 
@@ -38,37 +40,56 @@ def read_loss(
 ) -> Loss | None:
     """Compare what the main agent's last compaction dropped with its summary; `None` where either is not known.
 
-    `piece` names the piece of another compaction. Without `summary` it is looked for in the piece, where that was
-    written after the boundary. `preserved` are ids of rows that stayed in the context. `transcript` is the path of the
+    `piece` names the piece of another compaction. Without `summary` it is looked for behind the
+    boundary. `preserved` are ids of rows that stayed in the context. `transcript` is the path of the
     transcript where it may hold rows of the last compaction that are not archived yet. Raises like
     `TranscriptArchive.pieces`.
     """
     with archive.store(create=False).view(session_id) as files:
         manifest = manifests.parse(files.manifest())
-        chosen = dropped(manifests.pieces_of(files.list(), manifest), manifest, piece)
+        pieces = manifests.pieces_of(files.list(), manifest)
+        chosen = dropped(pieces, manifest, piece)
         if not chosen:
             return None
+        read = partial(_rows, files)
         found: list[dict[str, Any]] = []
         ended = chosen[0].plain in _compacted(manifest) and not _written_late(chosen[0])
         for place, each in enumerate(chosen):
             if place == 1 and ended:
                 found.append(_BETWEEN)
-            found += _objects(row.data for row in rows(chunks(files, [each], strict=False)))
-    late = _written_late(chosen[-1])
-    if not late and piece is None and transcript is not None:
-        behind = list(_objects(_behind(transcript, chosen[-1].end)))
-        found += _cut(behind, first=True)[0]
-    elif late:
-        found, told = _cut(found)
-        summary = told if summary is None else summary
-    return None if summary is None else measure(found, summary, preserved=preserved)
+            found += read(each)
+        told: str | None = None
+        if _written_late(chosen[-1]):
+            found, told = _cut(found)
+        elif piece is None:
+            behind, told = _cut(_behind(transcript, chosen[-1].end), first=True)
+            found += behind
+        elif summary is None:
+            told = next(
+                (words for each in _later(pieces, chosen[-1]) if (words := _cut(read(each), first=True)[1])), None
+            )
+    words = told if summary is None else summary
+    return None if words is None else measure(found, words, preserved=preserved)
+
+
+def _rows(files: SessionView, piece: Piece) -> list[dict[str, Any]]:
+    return list(_objects(row.data for row in rows(chunks(files, [piece], strict=False))))
+
+
+def _later(pieces: Iterable[Piece], piece: Piece) -> list[Piece]:
+    """Return the pieces behind one of its chain; in the next one stands the summary."""
+    same = [each for each in pieces if (each.subagent, each.chain) == (piece.subagent, piece.chain)]
+    return [each for each in same if each.stamp > piece.stamp]
 
 
 def dropped(pieces: Iterable[Piece], manifest: manifests.Manifest, name: str | None = None) -> list[Piece]:
     """Return the pieces that hold what a compaction dropped, by default the last one."""
-    chain = next(iter(manifests.chains_of(list(pieces), None)[-1:]), [])
-    if name is not None:
-        chain = chain[: next((place + 1 for place, each in enumerate(chain) if each.plain == name), 0)]
+    chains = manifests.chains_of(list(pieces), None)
+    if name is None:
+        chain = chains[-1] if chains else []
+    else:
+        places = ((chain, place) for chain in chains for place, each in enumerate(chain) if each.plain == name)
+        chain = next((chain[: place + 1] for chain, place in places), [])
     if not chain or chain[-1].mode == "full":
         return chain[-1:]
     done = _compacted(manifest)
@@ -113,16 +134,16 @@ def _objects(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
             yield row
 
 
-def _behind(transcript: str, offset: int | None) -> Iterable[bytes]:
-    """Yield the whole rows of a transcript from an offset on; none where that cannot be read."""
-    if offset is None:
-        return
+def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
+    """Return the whole rows of a transcript from an offset on; none where that cannot be read."""
+    if transcript is None or offset is None:
+        return []
     try:
         with open(transcript, "rb") as file:
             file.seek(offset)
-            yield from (line for line in file if line.endswith(b"\n"))
+            return list(_objects(line for line in file if line.endswith(b"\n")))
     except OSError:
-        return
+        return []
 
 
 def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict[str, Any]], str | None]:

@@ -120,6 +120,29 @@ def test_an_earlier_compaction_by_its_piece(bench):
     assert read_loss(bench.archive, "s1", "x", piece="other") is None
 
 
+def test_a_summary_that_nobody_told_stands_behind_the_boundary(bench):
+    bench.write(said("never touch the lexer"))
+    bench.keep(outcome="compacted")
+    first = bench.archive.pieces("s1")[0].plain
+    assert read_loss(bench.archive, "s1", None, transcript=str(bench.path)) is None
+    bench.write(BOUNDARY, summarised("nothing of it"), said("always test the parser"))
+    assert bench.missing(None, transcript=str(bench.path)) == ["never touch the lexer"]
+    assert read_loss(bench.archive, "s1", None, piece=first) is None
+    bench.keep("session_end")
+    assert bench.missing(None, piece=first) == ["never touch the lexer"]
+
+
+def test_a_compaction_of_an_older_chain(bench):
+    bench.write(said("never touch the lexer"))
+    bench.keep(outcome="compacted")
+    first = bench.archive.pieces("s1")[0].plain
+    bench.path.write_text("")
+    bench.write(said("always test the parser"))
+    bench.keep()
+    assert bench.missing("x", piece=first) == ["never touch the lexer"]
+    assert bench.missing("x") == ["always test the parser"]
+
+
 def test_what_stayed_in_the_context_is_not_lost(bench):
     bench.write(said("never touch the lexer"), said("always test the parser"))
     bench.keep()
