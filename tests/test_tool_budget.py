@@ -174,3 +174,26 @@ class TestInterleavings:
         anyio.run(main, backend=backend)
         assert len(kept) == 200
         assert 40_000 < guard.new <= 50_000
+
+
+async def test_a_text_may_have_a_cap_and_a_count_of_its_own():
+    budget = ToolBudget(guard_with(10_000), tool_output_tokens=1_000)
+    reservation, seen = await budget.fit(tokens(5_000), "/full", most=200)
+    assert reservation.tokens == estimate_tokens(seen) <= 200
+    reservation, seen = await budget.fit(tokens(5_000), "/full", most=2_000)
+    assert 990 <= reservation.tokens <= 1_000
+    reservation, seen = await budget.fit(tokens(900), "/full", count=lambda text: 2 * estimate_tokens(text))
+    assert reservation.tokens == 2 * estimate_tokens(seen) <= 1_000
+    assert (await ToolBudget(guard_with(10_000)).fit(tokens(500), "/full", most=100))[0].tokens <= 100
+
+
+async def test_what_cannot_even_be_named_is_refused_where_that_is_asked_for():
+    where = "/a/long/path" * 10
+    for named in (False, True):
+        guard = guard_with(40)
+        budget = ToolBudget(guard, tool_output_tokens="auto")
+        reservation, seen = await budget.fit(tokens(500), where, named=named)
+        assert reservation.ok is not named
+        assert (guard.new == 0) is named
+        assert (seen == "") is named
+    assert (await ToolBudget(guard_with(40)).fit(tokens(30), where, named=True))[0].ok
