@@ -97,7 +97,7 @@ def _show(report: Mapping[str, Any], by: str | None) -> None:
 
 def _row(name: str, figures: Mapping[str, Any]) -> tuple[Any, ...]:
     numbers = (figures[key] for key in ("median", "p90", "p99", "max", "bias"))
-    return (f"<{name}", figures["n"], *(None if number is None else f"{100 * number:.2f}" for number in numbers))
+    return (name, figures["n"], *(None if number is None else f"{100 * number:.2f}" for number in numbers))
 
 
 def _case(case: Mapping[str, Any]) -> str:

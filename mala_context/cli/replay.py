@@ -175,8 +175,8 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
     main, ratio = session.main, session.peak_ratio
     name = session.session_id or session.path
     return (
-        "<" + (name if len(name) <= 9 else name[:8] + "…"),
-        "<" + (main.model or "?").removeprefix("claude-")[:10],
+        (name if len(name) <= 9 else name[:8] + "…"),
+        (main.model or "?").removeprefix("claude-")[:10],
         main.responses,
         main.tokens,
         main.peak_tokens,

@@ -1,0 +1,106 @@
+"""`mala-context simulate`: what another policy would have done on recorded sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mala_context.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from mala_context.replay.simulate import Outcome
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--policy", "policies", multiple=True, required=True, metavar="FILE", help="A mala.yaml; repeat it to compare."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one object a recording and policy, as an array.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
+def simulate(paths: tuple[str, ...], policies: tuple[str, ...], as_json: bool, jobs: int | None) -> None:
+    """Say what the policy of a mala.yaml would have done on recorded sessions.
+
+    When it would have warned, compacted, restarted or forced a final turn, which tool results it would have capped, and
+    what that would have saved. The work is taken as it was recorded.
+    """
+    from mala_context.config import load_config
+    from mala_context.replay.simulate import simulate as run
+
+    configs = {_name(path, policies): load_config(path) for path in policies}
+    with waiting("simulating") as progress:
+        outcomes = run(paths, configs, jobs=jobs, progress=progress)
+    if as_json:
+        sys.stdout.write(json.dumps([each.as_dict() for each in outcomes], indent=1) + "\n")
+        return
+    _show(outcomes, list(configs))
+
+
+def _name(path: str, policies: Sequence[str]) -> str:
+    """Return a policy's short name, the whole path where the short one would name two."""
+    short = os.path.splitext(os.path.basename(path))[0]
+    return path if sum(os.path.splitext(os.path.basename(each))[0] == short for each in policies) > 1 else short
+
+
+def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
+    from mala_context.cli.scenarios.report import Lines, Table
+    from mala_context.cli.tables import console, show
+
+    out = console()
+    groups = {name: [each for each in outcomes if each.policy == name] for name in names}
+    count = len(groups[names[0]])
+    rows = [(words, *(value(groups[name]) for name in names)) for words, value in _LINES]
+    show(out, Table(f"{count} sessions", ("<", *names), rows))
+    for name in names:
+        lines = [line for each in groups[name] for line in _events(each)]
+        if lines:
+            show(out, Lines(f"{name}: what it would have done, and where", lines[:40]))
+
+
+def _events(outcome: Outcome) -> list[str]:
+    found = [(row, "warn") for row in outcome.warnings]
+    found += [(row, "compact") for row in outcome.compactions_asked]
+    found += [(row, "restart") for row in outcome.restarts]
+    found += [(row, "final turn") for row in outcome.final_turns]
+    lines = [f"{outcome.path}:{row}: {words}" for row, words in sorted(found)]
+    for tool, (results, tokens) in sorted(outcome.capped.items()):
+        lines.append(f"{outcome.path}: {results} results of {tool} capped, {tokens:,} tokens less")
+    return lines
+
+
+def _sum(name: str) -> Any:
+    return lambda group: sum(getattr(each, name) for each in group)
+
+
+def _count(name: str) -> Any:
+    return lambda group: sum(len(getattr(each, name)) for each in group)
+
+
+def _first(name: str) -> Any:
+    def median(group: Sequence[Outcome]) -> Any:
+        turns = sorted(value for each in group if (value := getattr(each, name)) is not None)
+        return turns[len(turns) // 2] if turns else None
+
+    return median
+
+
+_LINES: Sequence[tuple[str, Any]] = (
+    ("prompt tokens as recorded", _sum("recorded_tokens")),
+    ("prompt tokens simulated", _sum("simulated_tokens")),
+    ("tokens saved", lambda group: sum(each.recorded_tokens - each.simulated_tokens for each in group)),
+    ("compactions as recorded", _sum("recorded_compactions")),
+    ("compactions by the CLI, simulated", _sum("simulated_compactions")),
+    ("compactions asked for", _count("compactions_asked")),
+    ("turns until the first, recorded", _first("recorded_first")),
+    ("turns until the first, simulated", _first("simulated_first")),
+    ("warnings", _count("warnings")),
+    ("restarts", _count("restarts")),
+    ("final turns", _count("final_turns")),
+    ("tool results capped", lambda group: sum(counts[0] for each in group for counts in each.capped.values())),
+)
+"""Words and value of each line of the table."""
