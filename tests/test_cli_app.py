@@ -10,7 +10,7 @@ import pytest
 
 from mala_context.cli import app as app_module
 from mala_context.cli.app import COMMANDS, app, run
-from mala_context.errors import MalaContextError
+from mala_context.errors import ArchiveBusyError, MalaContextError
 
 MAIN = (sys.executable, "-m", "mala_context.cli")
 
@@ -111,6 +111,9 @@ def test_version():
         (raising(MalaContextError("no such thing")), 3, "mala-context: no such thing\n"),
         (raising(click.UsageError("not like this")), 2, "not like this"),
         (raising(KeyboardInterrupt()), 130, "mala-context: interrupted\n"),
+        (raising(OSError(28, "No space left on device")), 3, "mala-context: No space left on device\n"),
+        (raising(PermissionError(13, "Permission denied", "/x")), 3, "mala-context: /x: Permission denied\n"),
+        (raising(ArchiveBusyError("s", 1.0)), 3, "mala-context: the archive of session s is held"),
     ],
 )
 def test_how_a_command_ends(fake, capsys, body, status, words):
@@ -128,3 +131,24 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout == "0\n"
     assert done.stderr == ""
+
+
+def test_no_command_at_all_is_wrong_usage_and_shows_the_help():
+    done = call()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Commands:" in done.stderr
+
+
+@pytest.mark.parametrize("args", ["--help", "--version", "demo --help"])
+def test_output_that_cannot_be_written_is_said_in_a_line(args, tmp_path):
+    script = f"trap '' XFSZ; ulimit -f 0; exec {sys.executable} -m mala_context.cli {args} > {tmp_path / 'out'}"
+    done = subprocess.run(["bash", "-c", script], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr == "mala-context: File too large\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed):
+    script = f"exec {sys.executable} -m mala_context.cli demo --help {closed}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,6 @@ shell completion start quickly.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +14,11 @@ from typing import Any, Final
 
 import click
 
+from mala_context.cli import streams
 from mala_context.errors import MalaContextError
 
+WRONG_USAGE: Final = 2
+"""Exit status of a command line that says nothing to do."""
 UNUSABLE_INPUT: Final = 3
 """Exit status where an input was not found, cannot be read or cannot be used."""
 INTERRUPTED: Final = 130
@@ -90,19 +92,25 @@ class _Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mala-context")
-def app() -> None:
+@click.pass_context
+def app(context: click.Context) -> None:
     """Know how full your agent's context window is, and keep what compaction throws away.
 
     Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(WRONG_USAGE)
 
 
 def run() -> None:
     """Run the command line and exit; errors that we know become one line on standard error."""
+    streams.prepare()
     try:
         code = app.main(prog_name="mala-context", standalone_mode=False)
+        sys.stdout.flush()  # here, where it can be said what is wrong
     except click.exceptions.Abort:
         _end("interrupted", INTERRUPTED)
     except click.ClickException as error:
@@ -110,11 +118,15 @@ def run() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
-    except _ReaderGone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (_ReaderGone, BrokenPipeError):
+        streams.end_output()
         sys.exit(0)
     except MalaContextError as error:
         _end(str(error), UNUSABLE_INPUT)
+    except OSError as error:
+        streams.end_output()
+        where = f"{error.filename}: " if error.filename else ""
+        _end(f"{where}{error.strerror or error}", UNUSABLE_INPUT)
     sys.exit(code if isinstance(code, int) else 0)
 
 
