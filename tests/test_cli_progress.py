@@ -101,6 +101,16 @@ class TestOnATerminal:
             "━" * 30 + " 150.0% (300,000 of 200,000)",
         ]
 
+    def test_a_terminal_that_has_no_bars(self, monkeypatch, terminal):
+        raw = io.BytesIO()
+        plain_terminal = io.TextIOWrapper(raw, encoding="ascii")
+        plain_terminal.isatty = lambda: True
+        monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=plain_terminal))
+        with gauge_lines() as draw:
+            draw(snapshot(20_000))
+        plain_terminal.flush()
+        assert b"###" + b"." * 27 + b" 10.0%" in raw.getvalue()
+
     @pytest.mark.parametrize(("tokens", "colour"), [(139_000, "32"), (140_000, "33"), (180_000, "31")])
     def test_colours(self, terminal, tokens, colour):
         with gauge_lines() as draw:

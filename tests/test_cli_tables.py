@@ -1,6 +1,7 @@
 """How parts of a report look in text."""
 
 import io
+import re
 
 import pytest
 
@@ -61,3 +62,22 @@ def test_a_closed_pipe_is_left_to_the_command_line():
 
     with pytest.raises(BrokenPipeError):
         show(console(Closed()), Lines("Words", ["w"]))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("columns", ["0", "1", "10", "40", "200"])
+def test_no_figure_is_cut_whatever_the_terminal(monkeypatch, columns, encoding):
+    monkeypatch.setenv("COLUMNS", columns)
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding)
+    out.isatty = lambda: True
+    show(console(out), Table("T", ("turn", "tokens"), [[1, 1234567], ["compacted"], [10, 7654321]]))
+    out.flush()
+    text = re.sub(r"\x1b\[[0-9;]*m", "", raw.getvalue().decode(encoding))
+    assert [line for line in text.splitlines() if "," in line] == ["   1  1,234,567", "  10  7,654,321"]
+
+
+def test_a_long_heading_is_broken_into_words():
+    assert (
+        shown(Table("T", ("turn", "tracked tokens"), [[1, 22]])) == "\nT\n      tracked\nturn   tokens\n   1       22\n"
+    )

@@ -51,9 +51,10 @@ def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
         with logging_to(logging.StreamHandler(sys.stderr)):
             yield _Silent().snapshot
         return
-    from mala_context.cli.tables import console
+    from mala_context.cli.tables import can_encode, console
 
     err = console(sys.stderr)
+    full, empty = "━╌" if can_encode(err, "━╌") else "#."
     drawn: list[int] = []
 
     def draw(snapshot: ContextSnapshot) -> None:
@@ -61,7 +62,9 @@ def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
             return
         drawn[:] = [snapshot.tokens]
         filled = min(BAR, round(BAR * snapshot.tokens / snapshot.window))
-        err.print(f"{'━' * filled}{'╌' * (BAR - filled)} {_words(snapshot)}", style=_colour(snapshot), soft_wrap=True)
+        err.print(
+            f"{full * filled}{empty * (BAR - filled)} {_words(snapshot)}", style=_colour(snapshot), soft_wrap=True
+        )
 
     with logging_to(_Above(err)):
         yield draw

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any
+from textwrap import wrap
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from mala_context.cli.scenarios.report import Check, Lines, Table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 PIPE_WIDTH = 80
 """Columns of a table that goes into a file or a pipe; every table fits into them."""
@@ -35,7 +33,10 @@ def console(stream: IO[str] | None = None) -> Console:
     """Return a console on a stream, standard output by default."""
     stream = sys.stdout if stream is None else stream
     width = None if stream.isatty() else PIPE_WIDTH
-    return _Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+    made = _Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+    if made.width < 1:  # a terminal that does not know its size
+        made.width = PIPE_WIDTH
+    return made
 
 
 def show(out: Console, part: Table | Lines) -> None:
@@ -52,7 +53,7 @@ def show(out: Console, part: Table | Lines) -> None:
 def show_checks(out: Console, checks: Sequence[Check]) -> None:
     """Print a line for each check, ✓ or ✗ before its words."""
     out.print()
-    marks = ("✓", "✗") if _can_encode(out, "✓✗") else ("ok", "FAILED")
+    marks = ("✓", "✗") if can_encode(out, "✓✗") else ("ok", "FAILED")
     for check in checks:
         mark = Text(marks[not check.ok], style="green" if check.ok else "bold red")
         if not out.is_terminal:  # a line a check, for grep
@@ -65,7 +66,8 @@ def show_checks(out: Console, checks: Sequence[Check]) -> None:
         out.print(grid)
 
 
-def _can_encode(out: Console, text: str) -> bool:
+def can_encode(out: Console, text: str) -> bool:
+    """Tell whether the console's stream has these characters."""
     try:
         text.encode(out.encoding)
     except (UnicodeEncodeError, LookupError):
@@ -74,34 +76,39 @@ def _can_encode(out: Console, text: str) -> bool:
 
 
 def _show_table(out: Console, part: Table) -> None:
-    """Print a table in runs: a row of one cell stands between two runs of the same widths."""
+    """Print a table in runs: a row of one cell stands between two runs of the same widths.
+
+    The widths are those of the cells, whatever the terminal's is: a figure that is cut is another figure.
+    """
     cells = [[_cell(value) for value in row] for row in part.rows]
     widths = [
         max(_widest_word(heading), *(len(row[place]) for row in cells if len(row) > 1), 1)
         for place, heading in enumerate(part.columns)
     ]
-    out.print(_grid(part.columns, widths, [part.columns], style="dim"))
-    run: list[list[str]] = []
+    left = [heading.startswith("<") for heading in part.columns]
+    for line in _heading_lines(part.columns, widths):
+        out.print(Text(_line(line, widths, left), style="dim"), soft_wrap=True)
+    rule = "──" if can_encode(out, "──") else "--"
     for row in cells:
-        if len(row) > 1:
-            run.append(row)
-            continue
-        out.print(_grid(part.columns, widths, run))
-        out.print(Text(f"── {row[0]}", style="yellow"), soft_wrap=True)
-        run = []
-    out.print(_grid(part.columns, widths, run))
+        text = Text(_line(row, widths, left)) if len(row) > 1 else Text(f"{rule} {row[0]}", style="yellow")
+        out.print(text, soft_wrap=True)
 
 
-def _grid(
-    columns: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]], style: str = ""
-) -> RenderableType:
+def _heading_lines(columns: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    """Break headings into words where they are wider than their cells; the last words stand at the bottom."""
+    broken = [wrap(heading.removeprefix("<"), width) for heading, width in zip(columns, widths, strict=True)]
+    height = max(map(len, broken), default=1)
+    padded = [[""] * (height - len(words)) + words for words in broken]
+    return [list(line) for line in zip(*padded, strict=True)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
     roomy = sum(widths) + 2 * (len(widths) - 1) <= PIPE_WIDTH
-    grid = RichTable.grid(padding=(0, 2 if roomy else 1, 0, 0))
-    for heading, width in zip(columns, widths, strict=True):
-        grid.add_column(justify="left" if heading.startswith("<") else "right", width=width, vertical="bottom")
-    for row in rows:
-        grid.add_row(*(Text(cell.removeprefix("<"), style=style) for cell in row))
-    return grid
+    placed = (
+        cell.ljust(width) if on_the_left else cell.rjust(width)
+        for cell, width, on_the_left in zip(cells, widths, left, strict=True)
+    )
+    return (" " * (2 if roomy else 1)).join(placed).rstrip()
 
 
 def _widest_word(heading: str) -> int:
