@@ -95,6 +95,16 @@ def test_the_main_job_for_people(env, temporary):
     assert os.listdir(temporary) == []
 
 
+def test_plain_surroundings(env):
+    """No home, no PATH, no characters but ASCII, and nobody who reads the gauge."""
+    bare = {name: env[name] for name in ("TMPDIR", "MALA_RUNS_DIR")} | {"PYTHONIOENCODING": "ascii"}
+    script = f"exec {' '.join(DEMO)} --turns 2 2>&-"
+    done = subprocess.run(["/bin/bash", "-c", script], env=bare, capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stdout
+    assert re.search(rb"\n-- [0-9,]+ refused, compacted", done.stdout)
+    assert b"\nok archive: " in done.stdout
+
+
 def test_keep_and_estimators(env, tmp_path):
     kept = tmp_path / "new" / "kept"
     done = play(env, "--keep", os.fspath(kept), "--estimators", "--turns", "2", "--json")
@@ -202,6 +212,15 @@ class TestUsage:
         assert words in done.stderr
         assert done.stdout == ""
 
+    @pytest.mark.parametrize("name", ["", " "])
+    def test_keep_names_nothing(self, env, tmp_path, name):
+        """As `--keep "$UNSET"` does: the working directory is not what was meant."""
+        done = subprocess.run(
+            [*DEMO, "--keep", name], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2
+        assert "--keep" in done.stderr
+
     def test_keep_names_a_file(self, env, tmp_path):
         file = tmp_path / "file"
         file.write_text("mine")
@@ -275,4 +294,5 @@ class TestVerdict:
 
     def test_the_table_of_scenarios_is_in_the_help(self, capsys):
         assert self.run("--help") == 0
-        assert all(name in capsys.readouterr().out for name in demo_module.SCENARIOS)
+        words = capsys.readouterr().out
+        assert all(name in words for name in demo_module.SCENARIOS)

@@ -26,3 +26,10 @@ def test_variables_of_another_account_are_emptied():
 
 def test_all_values_are_text():
     assert {type(value) for value in claude_env("u", pathlib.Path("/h")).values()} == {str}
+
+
+def test_commands_are_found_where_this_process_has_no_path(monkeypatch):
+    monkeypatch.setenv("PATH", "/mine")
+    assert "PATH" not in claude_env("u", "/h")
+    monkeypatch.delenv("PATH")
+    assert claude_env("u", "/h")["PATH"]

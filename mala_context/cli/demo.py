@@ -74,6 +74,8 @@ def _play(scenario: str, directory: str, turns: int, *, estimators: bool) -> Rep
 @contextmanager
 def _directory(keep: str | None) -> Iterator[str]:
     """Yield the directory to work in: a temporary one, or `keep`, which is cleared again if the run is interrupted."""
+    if keep is not None and not keep.strip():
+        raise click.BadParameter("it is empty; name a new or an empty directory.", param_hint="'--keep'")
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="mala-context-demo-", ignore_cleanup_errors=True) as directory:
             yield directory

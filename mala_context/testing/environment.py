@@ -28,10 +28,11 @@ def claude_env(base_url: str, home: str | os.PathLike[str]) -> dict[str, str]:
     """Return the variables for `ClaudeAgentOptions(env=…)`.
 
     All that the CLI keeps, scratch files too, is below `home`; it makes the directories itself. Without background
-    traffic it asks for no titles either.
+    traffic it asks for no titles either. Where this process has no `PATH`, the CLI gets the system's default.
     """
     home = os.fspath(home)
     return {
+        **({} if os.environ.get("PATH") else {"PATH": os.defpath}),  # without one the agent's commands are not found
         **dict.fromkeys(ANOTHER_ACCOUNT, ""),
         "ANTHROPIC_API_KEY": "scripted",
         "ANTHROPIC_BASE_URL": base_url,
