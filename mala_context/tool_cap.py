@@ -35,6 +35,8 @@ PAGING: Final = "read it in parts: Read with offset and limit, or head -c and ta
 """What stands behind the path of a full text."""
 PREVIEW_TOKENS: Final = 550
 """What the model is shown at most of a result that the CLI has cut: about as much as the CLI would show."""
+MOST_BYTES: Final = 64_000_000
+"""A larger output that the CLI has cut is left to it: the model gets the CLI's preview and path."""
 LOST: Final = "the full text could not be kept"
 DISK_SECONDS: Final = 8.0
 """Longest that a result waits for the disk."""
@@ -55,13 +57,15 @@ def count_tokens(text: str) -> int:
     return -(-(plain + 3 * (len(text) - plain)) // 4)
 
 
-class _Prepared(NamedTuple):
-    """What the disk knows of a large result."""
+class _Full(NamedTuple):
+    """The full text of a result."""
 
     text: str
-    """All of it."""
-    ours: str | None
-    """The file of ours that it was read back from."""
+    data: bytes
+    path: str
+    """Where it is kept, or would be; empty where there is no place."""
+    ours: bool
+    """Whether it was read back from there."""
 
 
 class _Batch(NamedTuple):
@@ -100,7 +104,7 @@ class ToolCap:
         if found is None:
             return None
         seen = await self._fit(found, tool, session_id, hook_input)
-        if seen == found.text and found.persisted is None:
+        if seen is None or (seen == found.text and found.persisted is None):
             return None
         output = found.shape.write(response, seen)
         return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": output}}
@@ -109,16 +113,18 @@ class ToolCap:
         """Close the batch: the next result is counted against what is left then."""
         self._batches.pop(_agent(hook_input), None)
 
-    async def _fit(self, found: Found, tool: str, session_id: str, hook_input: Mapping[str, Any]) -> str:
+    async def _fit(self, found: Found, tool: str, session_id: str, hook_input: Mapping[str, Any]) -> str | None:
+        """Return what the model may see; `None` where that is the CLI's to say."""
         count = _counter(found)
         batch = self._batch(_agent(hook_input))
         cap = cap_tokens(self._config.tool_output_tokens, batch.budget.guard.remaining)
-        prepared = _Prepared(found.text, None)
         if found.persisted is not None or (cap is not None and count(found.text) > cap):
-            prepared = await self._prepare(found, hook_input)
-        text = prepared.text
-        data = text.encode("utf-8", "surrogatepass")
-        path = prepared.ours or self._place(session_id, data)
+            full = await self._look(found, session_id, hook_input)
+        else:
+            full = self._full(found.text, session_id, None)
+        if full is None:
+            return None
+        text, path = full.text, full.path
         where = path if not path or cap is None or cap < _TIGHT else f"{path}; {PAGING}"
         most = None if found.persisted is None else PREVIEW_TOKENS
         reservation, seen = await batch.budget.fit(text, where, most=most, count=count, named=True)
@@ -127,7 +133,7 @@ class ToolCap:
             seen = self._note(batch, text, path)
         if seen == text:
             return text
-        if prepared.ours is None and not await self._keep(session_id, data, hook_input):
+        if not full.ours and not await self._keep(session_id, full.data, hook_input):
             seen = seen.replace(f"full text: {where}", LOST).replace(f"full text: {path}", LOST)
         if not reservation.ok and first:
             log.warning("Tool output: no room for %s's %s tokens; full text: %s", tool, f"{count(text):,}", path)
@@ -168,14 +174,26 @@ class ToolCap:
         batch.noted[0] += count_tokens(shorter)
         return shorter
 
-    async def _prepare(self, found: Found, hook_input: Mapping[str, Any]) -> _Prepared:
-        def look() -> _Prepared:
-            return _Prepared(_full_text(found), self._ours(hook_input))
+    async def _look(self, found: Found, session_id: str, hook_input: Mapping[str, Any]) -> _Full | None:
+        """Return the full text of a large result, from the disk if need be; `None` where it is the CLI's to keep."""
+
+        def look() -> _Full | None:
+            text = _full_text(found)
+            return None if text is None else self._full(text, session_id, self._ours(hook_input))
 
         try:
             return await wait_for(self._worker.submit(look), seconds=DISK_SECONDS)
         except TimeoutError:
-            return _Prepared(found.text, None)
+            return self._full(found.text, session_id, None)
+
+    def _full(self, text: str, session_id: str, ours: str | None) -> _Full:
+        data = text.encode("utf-8", "surrogatepass")
+        if ours is not None:
+            return _Full(text, data, ours, ours=True)
+        try:
+            return _Full(text, data, self._spills.path(session_id, data), ours=False)
+        except ArchiveError:
+            return _Full(text, data, "", ours=False)
 
     def _ours(self, hook_input: Mapping[str, Any]) -> str | None:
         """Return the file of ours that the tool was asked to read, through whatever link."""
@@ -192,12 +210,6 @@ class ToolCap:
             return next((owner for owner in owners if owner is not None), None)
         except ArchiveError:
             return None
-
-    def _place(self, session_id: str, data: bytes) -> str:
-        try:
-            return self._spills.path(session_id, data)
-        except ArchiveError:
-            return ""
 
     async def _keep(self, session_id: str, data: bytes, hook_input: Mapping[str, Any]) -> bool:
         """Keep a full text; false, with a WARNING, where that is impossible."""
@@ -230,11 +242,16 @@ def _counter(found: Found) -> Callable[[str], int]:
     return lambda text: count_tokens(text) + -(-(width * (text.count("\n") + 1)) // 4)
 
 
-def _full_text(found: Found) -> str:
-    """Return all of a result that the CLI has cut; what there is of it where its file cannot be read."""
+def _full_text(found: Found) -> str | None:
+    """Return all of a result that the CLI has cut; what there is of it where its file cannot be read.
+
+    `None` where there is more of it than a copy is worth: the CLI has it on the disk.
+    """
     if found.persisted is None:
         return found.text
     try:
+        if os.stat(found.persisted).st_size > MOST_BYTES:
+            return None
         with open(found.persisted, encoding="utf-8", errors="replace", newline="") as file:
             return file.read()
     except OSError:

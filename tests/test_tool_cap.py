@@ -132,6 +132,15 @@ async def test_what_the_cli_has_cut_gets_as_much_as_it_would_show(spills, tmp_pa
     assert content(spills.path("s1", LINES.encode())) == LINES
 
 
+async def test_an_enormous_output_is_left_to_the_cli(spills, tmp_path, monkeypatch):
+    full = tmp_path / "full.txt"
+    full.write_text(LINES)
+    monkeypatch.setattr(tool_cap_module, "MOST_BYTES", len(LINES) - 1)
+    cap = ToolCap(GuardConfig(tool_output_tokens="auto"), spills, Gauge())
+    assert await cap.after_tool(bash(LINES[:30_000], persistedOutputPath=str(full))) is None
+    assert kept(spills) == []
+
+
 async def test_a_cut_result_whose_file_is_gone(spills):
     cap = ToolCap(GuardConfig(tool_output_tokens="auto"), spills, Gauge())
     hook_input = bash(LINES[:30_000], persistedOutputPath="/nowhere/full.txt")

@@ -9,6 +9,7 @@ AUTO_CAP_TOKENS: Final = 7_500
 """Cap of `auto` where there is room: the CLI itself replaces results of about 30,000 characters and more."""
 
 _HEAD_SHARE: Final = 2 / 3
+_FIRST: Final = 1_024
 
 
 def estimate_tokens(text: str) -> int:
@@ -40,7 +41,9 @@ def cap_text(text: str, cap: int, *, where: str = "", count: Callable[[str], int
         return text
     if count(_cut(text, 0, where)) > cap:
         return cap_text(text, cap, count=count) if where else ""
-    low, high = 0, len(text)
+    low, high = 0, min(len(text), _FIRST)
+    while high < len(text) and count(_cut(text, high, where)) <= cap:
+        low, high = high, min(len(text), 2 * high)  # so that no part much longer than the answer is ever made
     while low < high:
         middle = (low + high + 1) // 2
         if count(_cut(text, middle, where)) <= cap:
