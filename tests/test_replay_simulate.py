@@ -113,7 +113,9 @@ def test_the_documented_policies_on_the_recorded_sessions(jobs):
     assert [each.policy for each in outcomes] == ["a", "b"] * 3
     capped = [each for each in outcomes if each.policy == "a"]
     early = [each for each in outcomes if each.policy == "b"]
-    assert sum(each.as_dict()["tokens_saved"] for each in capped) > 0
+    assert sum(tokens for each in capped for _, tokens in each.capped.values()) > 5_000
+    assert sum(each.recorded_compactions - each.simulated_compactions for each in capped) == 1
+    assert sum(each.as_dict()["tokens_saved"] for each in early) > 0
     assert all(each.recorded_compactions == 1 for each in outcomes)
     assert all(each.simulated_compactions == 0 and each.compactions_asked for each in early)
 

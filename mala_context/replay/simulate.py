@@ -7,7 +7,8 @@ that session left, a restart to what the session began with and a checkpoint. Wh
 simulated context is smaller than what made the CLI compact, that compaction is avoided, for now: the simulated one is
 compacted when it grows to that size.
 
-So the figures say what would have been different in size; what the agent would have done differently, nobody can
+An avoided compaction keeps the context large, so a policy may save compactions and cost prompt tokens, or the other
+way round. The figures say what would have been different in size; what the agent would have done differently, nobody can
 tell from a recording. A final turn is counted and the recording goes on. Only main agents are simulated.
 """
 
