@@ -2,12 +2,17 @@
 
 The archivist hears of a session from two sides: hooks say where its transcript is and that a compaction is about to
 begin, events say how it ended. All work on the disk is done in order in a thread of its own, so that an outcome never
-overtakes its piece. A hook waits for its piece, for `ANSWER_SECONDS` at most; nobody waits for the rest.
+overtakes its piece. A hook waits for its piece, for `ANSWER_SECONDS` at most; nobody waits for the rest. What can take
+long and is nobody's piece (catching up, packing, `keep`) is `upkeep`'s, in threads of its own.
+
+A session is written down when it is first seen, so that the next start in this repository finds its transcript even
+if this process is killed before anything was archived.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +26,7 @@ from mala_context.log import get_logger
 from mala_context.losses import history_path, read_loss
 from mala_context.offload import Worker, wait_for
 from mala_context.stream import log_values
+from mala_context.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -45,10 +51,21 @@ class Archivist:
         archive: where to; `None` to archive nothing.
         projects_dirs: where the CLI keeps its transcripts, for sessions whose hooks do not run; `None` for the usual
             places of this process.
+        at_session_end: whether the rest of a session is archived, now or at the next start here.
     """
 
-    def __init__(self, archive: TranscriptArchive | None, projects_dirs: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        archive: TranscriptArchive | None,
+        projects_dirs: Sequence[str] | None = None,
+        *,
+        at_session_end: bool = True,
+    ) -> None:
         self.archive = archive
+        self._upkeep = None if archive is None else Upkeep(archive, projects_dirs)
+        self._at_session_end = at_session_end
+        self._noted: set[str] = set()
+        self._ended: list[str] = []
         self._projects_dirs = projects_dirs
         self._worker = Worker("mala-context archive")
         self._transcripts: dict[str, tuple[str | None, str | None]] = {}
@@ -77,14 +94,14 @@ class Archivist:
             keep=keep,
             warn_bytes=config.warn_bytes,
         )
-        return cls(archive, projects_dirs)
+        return cls(archive, projects_dirs, at_session_end=config.at_session_end)
 
     async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Archive before a compaction, waiting at most `ANSWER_SECONDS`. Never raises."""
         archive = self.archive
         if archive is None:
             return
-        self._remember(hook_input)
+        self._remember(hook_input, note=False)  # the piece itself says where its transcript is
         key = _key(hook_input)
         if key is not None:
             self._compacting[key] = {"trigger": hook_input.get("trigger")}
@@ -176,15 +193,22 @@ class Archivist:
             handler(self, event, snapshot)
 
     async def close(self) -> None:
-        """Archive the rest of every session seen, and wait for it. Never raises; may be called again."""
-        jobs = [self._finish(session_id) for session_id in list(self._transcripts)]
-        last = next((job for job in reversed(jobs) if job is not None), None)
-        if last is None:
+        """Archive the rest of every session seen, pack, hold `keep`, and wait for it.
+
+        Never raises; may be called again.
+        """
+        if self._upkeep is None:
             return
+        begun = time.monotonic()
+        for session_id in list(self._transcripts):
+            self._finish(session_id)
+        self._tidy()
         try:
-            await wait_for(last, seconds=_CLOSE_SECONDS)
+            await wait_for(self._worker.submit(lambda: None), seconds=_CLOSE_SECONDS)
         except TimeoutError:
             log.warning("Session end: the archive takes longer than %g s; the next start catches up", _CLOSE_SECONDS)
+            return
+        await self._upkeep.finish(_CLOSE_SECONDS - (time.monotonic() - begun))
 
     async def keep(self, session_id: str) -> list[str]:
         """Archive what a session that is left still holds, wait for it, and return the paths of its pieces.
@@ -212,6 +236,7 @@ class Archivist:
         """Take note of a session of which no hook may ever tell; its transcript is looked for when it is needed."""
         del snapshot
         self._transcripts.setdefault(event.session_id, (None, event.cwd))
+        self._catch_up()
 
     def _boundary(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         session_id, archive = _session_of(event, snapshot), self.archive
@@ -269,6 +294,8 @@ class Archivist:
         session_id = _session_of(event, snapshot)
         if session_id is not None:
             self._close_compaction(session_id, event.terminal_reason)
+            if session_id in self._transcripts:
+                self._note(session_id)  # one whose hooks do not run has its transcript by now
 
     def _close_compaction(self, session_id: str, error: str | None) -> None:
         """Write the outcome of a compaction that nothing was heard of again.
@@ -302,6 +329,8 @@ class Archivist:
         job = self._archive_rest(session_id)
         self._transcripts.pop(session_id, None)
         self._cleared.discard(session_id)
+        self._noted.discard(session_id)
+        self._ended.append(session_id)
         return job
 
     def _archive_rest(self, session_id: str) -> Future[Any] | None:
@@ -345,13 +374,44 @@ class Archivist:
             self._unavailable = True
         log.warning("Archive: %s", error)
 
-    def _remember(self, hook_input: Mapping[str, Any]) -> None:
+    def _tidy(self) -> None:
+        """Pack what has ended and hold `keep`, once all that was asked of the archive before is done."""
+        upkeep, ended, self._ended = self._upkeep, self._ended, []
+        if upkeep is not None:
+            self._submit(lambda: upkeep.ended(ended))
+
+    def _catch_up(self) -> None:
+        if self._upkeep is not None and self._at_session_end:
+            self._upkeep.begin(self._transcripts.keys())
+
+    def _note(self, session_id: str) -> None:
+        """Write down that this session runs here, once; nobody waits for it."""
+        archive = self.archive
+        if archive is None or not self._at_session_end or session_id in self._noted:
+            return
+        self._noted.add(session_id)
+        path, cwd = self._transcripts[session_id]
+
+        def note() -> None:
+            found = path or self._find(archive, session_id)
+            if found is None:
+                self._noted.discard(session_id)  # not there yet: the next turn's end looks again
+            else:
+                archive.note_session(session_id, found, cwd=cwd)
+
+        self._submit(note)
+
+    def _remember(self, hook_input: Mapping[str, Any], *, note: bool = True) -> None:
         session_id, path, cwd = (hook_input.get(name) for name in ("session_id", "transcript_path", "cwd"))
         if isinstance(session_id, str) and isinstance(path, str) and session_id and path:
             self._transcripts.pop(session_id, None)
             self._transcripts[session_id] = (path, cwd if isinstance(cwd, str) else None)
+            self._catch_up()
+            if note:
+                self._note(session_id)
             while len(self._transcripts) > _MOST_SESSIONS:
                 self._finish(next(iter(self._transcripts)))
+                self._tidy()
 
 
 def _announce(event: Compaction, snapshot: ContextSnapshot | None, loss: Loss | None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import threading
 
 import anyio
@@ -331,3 +332,112 @@ async def test_the_note_to_the_agent(bench):
     assert f"{bench.archive.location}/s1_*" in note
     assert await archivist_module.wait_for(bench.archivist.words_lost("s1", "never touch the lexer"), seconds=30) == ""
     assert await archivist_module.wait_for(Archivist(None).words_lost("s1", "x"), seconds=30) == ""
+
+
+def rows(archive, kind, session_id="s1"):
+    return [row for row in archive.manifest(session_id).rows if row.get("row") == kind]
+
+
+async def test_a_session_is_written_down_when_it_is_first_seen(bench):
+    for _ in range(3):
+        await bench.archivist.saw_session(bench.hook(cwd="/repo"))
+        bench.archivist.on_event(TurnEnd("s1", None), None)
+    await bench.settle()
+    (row,) = rows(bench.archive, "session")
+    assert (row["transcript"], row["cwd"]) == (str(bench.transcript), "/repo")
+    assert bench.pieces() == []
+
+
+async def test_a_compaction_that_comes_first_writes_its_piece_and_no_more(bench):
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook())
+    assert rows(bench.archive, "session") == []
+    assert len(bench.pieces()) == 1
+
+
+async def test_a_session_without_hooks_is_written_down_once_its_transcript_is_there(tmp_path):
+    folder = tmp_path / "projects" / "-repo"
+    folder.mkdir(parents=True)
+    archivist = Archivist(TranscriptArchive(tmp_path / "archives"), [str(tmp_path / "projects")])
+    archivist.on_event(SessionStart("s1", "init", cwd="/repo"), None)
+    for there in (False, True, True):
+        if there:
+            (folder / "s1.jsonl").write_text('{"type":"user"}\n')
+        archivist.on_event(TurnEnd("s1", None), None)
+        await archivist_module.wait_for(archivist._worker.submit(lambda: None), seconds=30)
+    assert [row["transcript"] for row in rows(archivist.archive, "session")] == [str(folder / "s1.jsonl")]
+
+
+async def test_what_a_killed_process_left_is_archived_by_the_next(bench, tmp_path):
+    bench.write(3)
+    await bench.archivist.saw_session(bench.hook())
+    await bench.settle()
+    following = Archivist(bench.archive)
+    await following.saw_session({"session_id": "s2", "transcript_path": str(tmp_path / "s2.jsonl")})
+    await following.close()
+    assert [(piece.length, piece.row["trigger"]) for piece in bench.pieces()] == [(48, "catch_up")]
+
+
+async def test_a_piece_never_waits_for_catching_up(bench, monkeypatch):
+    gate, begun = threading.Event(), threading.Event()
+
+    def catch_up(*_, **__):
+        begun.set()
+        gate.wait(30)
+
+    bench.write()
+    bench.archive.note_session("s0", str(bench.transcript))
+    monkeypatch.setattr(bench.archive, "catch_up", catch_up)
+    await bench.archivist.saw_session(bench.hook())
+    assert begun.wait(30)
+    with anyio.fail_after(5):
+        await bench.archivist.before_compaction(bench.hook())
+    assert len(bench.pieces()) == 1
+    gate.set()
+
+
+async def test_a_closed_session_is_packed_with_all_that_lies_beside_it(tmp_path):
+    transcript, beside = tmp_path / "s1.jsonl", tmp_path / "s1" / "subagents"
+    beside.mkdir(parents=True)
+    transcript.write_text('{"type":"user"}')
+    (beside / "agent-a1.jsonl").write_text('{"type":"user"}\n')
+    bench = Bench(tmp_path)
+    bench.archive.compress = "zstd"
+    await bench.archivist.saw_session(bench.hook())
+    await bench.archivist.close()
+    assert [(piece.subagent, piece.packed, piece.length) for piece in bench.pieces()] == [
+        (None, True, 15),
+        ("a1", True, 16),
+    ]
+
+
+async def test_what_a_restart_names_stays_as_it_is_named_until_the_close(bench):
+    bench.archive.compress = "zstd"
+    bench.write()
+    await bench.archivist.saw_session(bench.hook())
+    (path,) = await bench.archivist.keep("s1")
+    assert os.path.getsize(path) == 16
+    await bench.archivist.close()
+    assert bench.pieces()[0].packed
+
+
+async def test_where_a_sessions_end_is_not_archived_nothing_is_caught_up(bench, tmp_path):
+    bench.write()
+    bench.archive.note_session("s1", str(bench.transcript))
+    archivist = Archivist.for_repo(tmp_path, ArchiveConfig(directory=str(tmp_path / "archives"), at_session_end=False))
+    await archivist.saw_session({"session_id": "s2", "transcript_path": str(tmp_path / "s2.jsonl")})
+    await archivist.close()
+    assert [each.session_id for each in archivist.archive.sessions()] == ["s1"]
+    assert bench.pieces() == []
+
+
+async def test_sessions_let_go_are_packed_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(archivist_module, "_MOST_SESSIONS", 1)
+    bench = Bench(tmp_path)
+    bench.archive.compress = "zstd"
+    bench.write()
+    await bench.archivist.saw_session(bench.hook())
+    await bench.archivist.saw_session({"session_id": "s2", "transcript_path": str(tmp_path / "s2.jsonl")})
+    await bench.settle()
+    await bench.archivist._upkeep.finish(30)
+    assert bench.pieces()[0].packed
