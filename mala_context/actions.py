@@ -190,12 +190,11 @@ class Actions:
         """Take note that nothing came of the last step."""
         self.policy.action_failed()
 
-    def restarted(self) -> int:
-        """Take note that the run goes on in a fresh session; return how many restarts there were."""
+    def restarted(self) -> None:
+        """Take note that the run goes on in a fresh session."""
         self._notes.clear()
         self._final = None
         self._carry_out(self.policy.restarted(self.clock()))
-        return self.policy.restarts
 
     def _ask(self, snapshot: ContextSnapshot, *, safe: bool = False, new_prompt: bool = False) -> Step | None:
         step = self._carry_out(self.policy.decide(snapshot, self.clock(), safe=safe, new_prompt=new_prompt), snapshot)

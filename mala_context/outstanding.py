@@ -27,6 +27,7 @@ class Outstanding:
     def __init__(self) -> None:
         self.in_turn = False
         self.tasks: dict[str, str | None] = {}
+        self._in_front: set[str] = set()
 
     def see(self, message: Any) -> None:
         """Take in one message. Never raises."""
@@ -40,9 +41,12 @@ class Outstanding:
         return any(kind != _SHELL for kind in self.tasks.values())
 
     def _started(self, message: Any) -> None:
-        self.tasks[str(message.task_id)] = getattr(message, "task_type", None)
+        task = str(message.task_id)
+        self.tasks[task] = getattr(message, "task_type", None)
+        if getattr(message, "data", {}).get("is_backgrounded") is False:
+            self._in_front.add(task)
         if len(self.tasks) > _MOST:
-            del self.tasks[next(iter(self.tasks))]
+            self._over(next(iter(self.tasks)))
 
     def _changed(self, message: Any) -> None:
         status = getattr(message, "status", None)
@@ -50,7 +54,13 @@ class Outstanding:
         if status is None and isinstance(patch, dict):
             status = patch.get("status")
         if status in _ENDED:
-            self.tasks.pop(str(message.task_id), None)
+            self._over(str(message.task_id))
+        elif isinstance(patch, dict) and patch.get("is_backgrounded") is True:
+            self._in_front.discard(str(message.task_id))
+
+    def _over(self, task: str) -> None:
+        self.tasks.pop(task, None)
+        self._in_front.discard(task)
 
     def _answering(self, message: Any) -> None:
         if message.parent_tool_use_id is None and message.model != "<synthetic>":
@@ -59,6 +69,8 @@ class Outstanding:
     def _result(self, message: Any) -> None:
         del message
         self.in_turn = False
+        for task in list(self._in_front):  # the turn waited for it; after an interrupt nothing tells of its end
+            self._over(task)
 
 
 _SEEN: Final[dict[str, Callable[[Outstanding, Any], None]]] = {

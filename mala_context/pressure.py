@@ -26,7 +26,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
 import anyio
@@ -80,6 +80,17 @@ def extract_checkpoint(text: str) -> str | None:
     return (text if start is None else text[start:]).strip() or None
 
 
+class Limits(Protocol):
+    """Who counts restarts across sessions, and may forbid the next; the runtime's `Actions` does."""
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether one more is allowed."""
+
+    def restarted(self) -> object:
+        """Take note of one."""
+
+
 class ContextPressureHandler:
     """Takes a run from a full session to a fresh one; one handler a run, whatever the number of its sessions.
 
@@ -91,6 +102,7 @@ class ContextPressureHandler:
         timeout_seconds: time that the whole run has, restarts included; `None` where nothing but the caller's own
             cancel scope ends it.
         keep: archives a session and returns the paths of its archive, the oldest first.
+        limits: counts the restarts, and forbids those that follow one another too fast; `None` for no such limit.
         copy: `copy(options, **changes)` makes options with other fields; `dataclasses.replace` by default.
         connect: makes a client from options; the SDK's `ClaudeSDKClient` by default.
         clock: seconds from a clock that never goes back.
@@ -109,6 +121,7 @@ class ContextPressureHandler:
         max_restarts: int = 3,
         timeout_seconds: float | None = None,
         keep: Callable[[str], Awaitable[Sequence[str]]] | None = None,
+        limits: Limits | None = None,
         copy: Callable[..., Any] = replace,
         connect: Callable[[Any], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -121,6 +134,7 @@ class ContextPressureHandler:
         self._processor = processor
         self._template = template
         self._keep = keep
+        self._limits = limits
         self._copy = copy
         self._connect = _client if connect is None else connect
         self._clock = clock
@@ -144,14 +158,15 @@ class ContextPressureHandler:
         """Archive the session that is full, take its checkpoint, reset the counts; return the prompt to go on with.
 
         Send it in a fresh session, connected with `options`. `last_prompt` is what was asked last; it is used where
-        there is no checkpoint. Raises `error` itself once `max_restarts` are used up.
+        there is no checkpoint. Raises `error` itself once `max_restarts` are used up, and where restarts followed one
+        another too fast.
         """
-        if self.restarts >= self.max_restarts:
+        if self.restarts >= self.max_restarts or (self._limits is not None and not self._limits.can_restart):
             raise error
         return await self.restart(error.session_id, last_prompt)
 
     async def restart(self, session_id: str, last_prompt: str | None = None) -> str:
-        """Do the same without counting restarts against their maximum."""
+        """Do the same, whatever the limits say."""
         paths = await self._archived(session_id)
         checkpoint = await self.fetch_checkpoint(session_id)
         self.had_checkpoint = checkpoint is not None
@@ -160,6 +175,8 @@ class ContextPressureHandler:
             self._processor.reset()
             self._processor.tracker.reset()
         log.info("Session %s: resetting context usage for restart (continuation #%d)", session_id, self.restarts)
+        if self._limits is not None:
+            self._limits.restarted()
         self.options = self._fresh()
         return self.build_continuation_prompt(checkpoint, session_id=session_id, paths=paths, last_prompt=last_prompt)
 

@@ -133,6 +133,7 @@ class AgentRuntime:
             max_restarts=self.config.max_restarts,
             timeout_seconds=timeout_seconds,
             keep=self._keep,
+            limits=self.actions,
             copy=self._copy,
         )
 

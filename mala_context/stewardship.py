@@ -38,7 +38,8 @@ class Steward:
     Args:
         actions: knows what is to be done.
         processor: whose overflow counts.
-        handler: takes a run from one session to the next; `None` where `restart_at` is not set.
+        handler: takes a run from one session to the next, with `actions` for its limits; `None` where `restart_at` is
+            not set.
         connect: makes a client from options.
     """
 
@@ -116,7 +117,8 @@ class Steward:
         await session.leave()
         prompt = await handler.restart(old, asked)
         new = str(getattr(handler.options, "session_id", ""))
-        marker = SessionRestarted(old, new, step.cause, self._actions.restarted(), handler.had_checkpoint, result)
+        restarts = self._actions.policy.restarts
+        marker = SessionRestarted(old, new, step.cause, restarts, handler.had_checkpoint, result)
         await session.enter(self._connect(handler.options), marker)
         self._actions.happened(marker)
         return prompt

@@ -57,6 +57,15 @@ def test_what_is_no_end_ends_nothing(message):
     assert after(started(), message).subagents
 
 
+def test_what_the_turn_waits_for_ends_with_it():
+    front = started()
+    front.data["is_backgrounded"] = False
+    assert after(front).subagents
+    assert not after(front, result()).tasks
+    assert after(front, updated(patch={"is_backgrounded": True}), result()).subagents
+    assert after(started(), result()).subagents
+
+
 def test_a_shell_command_is_a_task_but_no_subagent():
     outstanding = after(started(task_type="local_bash"))
     assert list(outstanding.tasks) == ["t1"]

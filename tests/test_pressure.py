@@ -238,7 +238,10 @@ async def test_the_way_to_a_fresh_session(caplog):
     now = [10.0]
     made, _ = handler(
         *(said("<checkpoint>a</checkpoint>"), result()),
-        options=options, processor=processor, keep=keep, clock=lambda: now[0],
+        options=options,
+        processor=processor,
+        keep=keep,
+        clock=lambda: now[0],
     )
     now[0] = 70.0
     assert await made.handle_pressure_error(ERROR, last_prompt="p") == "Continue from checkpoint:\n\na"
@@ -263,6 +266,23 @@ async def test_after_max_restarts_the_error_itself_is_raised():
         await made.handle_pressure_error(ERROR)
     assert caught.value is ERROR
     assert len(clients) == 1
+
+
+async def test_restarts_that_follow_too_fast_raise_the_error_too():
+    class Limits:
+        can_restart = True
+        count = 0
+
+        def restarted(self):
+            self.count += 1
+            self.can_restart = False
+
+    limits = Limits()
+    made, _ = handler(said("a"), result(), limits=limits, max_restarts=9)
+    await made.handle_pressure_error(ERROR)
+    assert limits.count == 1
+    with pytest.raises(ContextPressureError):
+        await made.handle_pressure_error(ERROR)
 
 
 async def test_an_archive_in_trouble_does_not_end_the_run(caplog):

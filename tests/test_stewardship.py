@@ -35,9 +35,7 @@ class Agent:
         policy = Policy(Thresholds(**{"warn_at": None, **thresholds}))
         self.actions = Actions(policy, self.processor)
         options = ClaudeAgentOptions(session_id="s0")
-        self.handler = ContextPressureHandler(
-            options, self.processor, connect=self.connect, max_restarts=thresholds.get("max_restarts", 3)
-        )
+        self.handler = ContextPressureHandler(options, self.processor, connect=self.connect, limits=self.actions)
         handler = self.handler if thresholds.get("restart_at") is not None else None
         self.steward = Steward(self.actions, self.processor, handler, self.connect)
 
