@@ -1,3 +1,17 @@
 """What all tests share; the fixtures named `mala_…` come from the package's own pytest plugin."""
 
+import os
+
+from hypothesis import HealthCheck, settings
+
 pytest_plugins = ["pytester"]
+
+# A busy machine is no fault of the code: examples have no time limit of their own (each test has one, pytest's), and
+# health checks that measure time are off. In CI the same examples are tried each time; elsewhere new ones.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("patient")
