@@ -43,6 +43,8 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
 
     Results go to standard output, the gauge to standard error. Exit status 1 when a check fails.
     """
+    if estimators and scenario != "compaction":
+        raise click.UsageError("--estimators is for the scenario compaction")
     from mala_context.cli.running import load_sdk
 
     load_sdk()

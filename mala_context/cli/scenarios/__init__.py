@@ -25,5 +25,17 @@ SCENARIOS: Final[dict[str, tuple[str, str]]] = {
         "mala_context.cli.scenarios.final",
         "near the end of the window an agent saves its work and finishes",
     ),
+    "big-tool": (
+        "mala_context.cli.scenarios.big_tool",
+        "one tool result is larger than the room that is left",
+    ),
+    "lost": (
+        "mala_context.cli.scenarios.lost",
+        "a summary leaves things out; they are named and put back",
+    ),
+    "undo": (
+        "mala_context.cli.scenarios.undo",
+        "a compaction is undone, with the transcript there and with it deleted",
+    ),
 }
 """Scenario → its module, and what happens in it."""

@@ -1,0 +1,331 @@
+"""The scenario `undo`: a compaction throws a conversation away, and the archive brings it back.
+
+An agent works, `/compact` compacts, and one more prompt shows what the compaction left. Then the session is restored
+from before that compaction, once while its transcript is there and once with the transcript deleted, and the real CLI
+resumes what was restored. What each request held is read from the server's log: nothing that we or the CLI say of
+ourselves counts. The compaction is one that was asked for, since behind an automatic one the window is full, and the
+CLI would compact the restored session again at once.
+
+The keys of the result (sizes in tokens):
+
+* `model`, `session_id`, `cli_version`, `compactions` (how many the server was asked for);
+* `requests`: for each, `when`, `session_id`, `tracked_tokens`, `received_tokens`, `prompts`, `answers`,
+  `tool_results` (how many it held of those from before the compaction), `held`, `of`;
+* `restored`: for each, `transcript` (`there` or `deleted`), `session_id`, `through`, `read_from`, `rows`, `path`,
+  `command`, `missing`;
+* `archive`: as in the scenario `compaction`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.cli.scenarios.archived import Archived, examine
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table
+
+if TYPE_CHECKING:
+    from mala_context.archive.restore import RestoreResult
+    from mala_context.config import ContextConfig
+    from mala_context.testing import ScriptedMessagesAPI
+    from mala_context.testing.replies import Reply
+    from mala_context.testing.requests import Request
+
+LAST_PROMPT: Final = "What was decided so far?"
+"""What is asked after the compaction, and again in each restored session."""
+_BEFORE, _AFTER = "before the compaction", "after it"
+_WAYS: Final = {"there": "fork_session", "deleted": "archive"}
+"""What became of the transcript → what should write the restored session."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What was said before the compaction: words by which a request shows that it holds them."""
+
+    project: str
+    prompts: tuple[str, ...]
+    answers: tuple[str, ...]
+    results: tuple[str, ...]
+    """A line of each tool result, which no prompt, answer or command repeats."""
+
+    @classmethod
+    def of(cls, project: str, turns: int) -> Conversation:
+        """Furnish a project with what the agent will look at, and return what will be said in so many turns.
+
+        The logs are long, since the CLI carries the newest few thousand tokens over a compaction.
+        """
+        results = tuple(f"reading {n:02d}: {n * 7919 % 10_007:05d} requests, no failure" for n in range(1, turns + 1))
+        for number, line in enumerate(results, 1):
+            with open(os.path.join(project, f"part_{number:02d}.log"), "w", encoding="utf-8") as file:
+                file.write(f"{line}\n" * min(500, 10_000 // turns))
+        return cls(
+            project,
+            prompts=tuple(f"Look at part {n:02d} and decide what port it gets." for n in range(1, turns + 1)),
+            answers=tuple(f"Decided: part {n:02d} gets port {41_000 + n}." for n in range(1, turns + 1)),
+            results=results,
+        )
+
+    def script(self, request: Request) -> Reply:
+        """Answer a request of the main thread: look first, then decide."""
+        from mala_context.testing.replies import text, tool
+
+        if LAST_PROMPT in request.prompt:
+            return text("That is all I know.")
+        for number, prompt in enumerate(self.prompts, 1):
+            if prompt in request.prompt:
+                return tool("Bash", command=f"cat part_{number:02d}.log", description="Look at the log")
+        newest = max(number for number, prompt in enumerate(self.prompts) if request.contains(prompt))
+        return text(self.answers[newest])
+
+
+@dataclass(frozen=True)
+class Held:
+    """How much of a conversation a request held, by the server's log."""
+
+    when: str
+    session_id: str | None
+    tracked: int | None
+    received: int
+    prompts: int
+    answers: int
+    results: int
+    of: int
+    """How many of each there were."""
+    later: bool
+    """Whether it held a prompt from after the compaction besides its own."""
+
+    @property
+    def all(self) -> bool:
+        """Whether it held the whole conversation."""
+        return self.prompts == self.answers == self.results == self.of
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "when": self.when,
+            "session_id": self.session_id,
+            "tracked_tokens": self.tracked,
+            "received_tokens": self.received,
+            "prompts": self.prompts,
+            "answers": self.answers,
+            "tool_results": self.results,
+            "of": self.of,
+            "from_after_the_compaction": self.later,
+        }
+
+
+def held(when: str, request: Request, tracked: int | None, conversation: Conversation) -> Held:
+    """Count what a request held of a conversation."""
+    shown = request.text
+
+    def count(said: Sequence[str]) -> int:
+        return sum(words in shown for words in said)
+
+    return Held(
+        when=when,
+        session_id=request.session_id,
+        tracked=tracked,
+        received=request.tokens,
+        prompts=count(conversation.prompts),
+        answers=count(conversation.answers),
+        results=count(conversation.results),
+        of=len(conversation.prompts),
+        later=shown.count(LAST_PROMPT) > 1,
+    )
+
+
+@dataclass
+class _Play:
+    """One run of the scenario."""
+
+    stage: Stage
+    api: ScriptedMessagesAPI
+    config: ContextConfig
+    home: str
+    conversation: Conversation
+    errors: list[str] = field(default_factory=list)
+    cli_version: str | None = None
+    requests: list[Held] = field(default_factory=list)
+    restored: list[tuple[str, RestoreResult]] = field(default_factory=list)
+    answered_by: list[str | None] = field(default_factory=list)
+    """Session ids that the CLI itself gave to the restored sessions."""
+
+    async def session(self, prompts: Sequence[tuple[str, str]], **fields: Any) -> Any:
+        """Send prompts, each with the name under which its last request is to be noted, and return the runtime.
+
+        The session's id is the last result's; a prompt without a name is a command of the CLI.
+        """
+        from mala_context.cli.scenarios.recording import Recorder
+        from mala_context.runtime import instrument
+
+        options = self.api.options(cwd=self.conversation.project, home=self.home, **fields)
+        runtime = instrument(options, config=self.config)
+        recorder = Recorder(runtime, self.api)
+        runtime.processor.snapshot_observers.append(self._show)
+        async with runtime.session() as session:
+            for number, (prompt, name) in enumerate(prompts, 1):
+                if name and not fields:
+                    self.stage.on_turn(min(number, self.stage.turns))
+                recorder.turn(number)
+                async for message in session.send(prompt):
+                    recorder.message(message)
+                if name:
+                    tokens = runtime.tracker.snapshot().tokens
+                    self.requests.append(held(name, self.api.last, tokens, self.conversation))
+        self.errors.extend(recorder.errors)
+        self.cli_version = recorder.cli_version or self.cli_version
+        return runtime, recorder.session_id
+
+    def _show(self, snapshot: Any) -> None:
+        if snapshot.agent_id is None and snapshot.tool_use_id is None:
+            self.stage.on_snapshot(snapshot)
+
+
+async def play(stage: Stage) -> Report:
+    """Play the session, undo its compaction twice, and check it. Raises what the SDK raises without a CLI."""
+    from mala_context.config import ArchiveConfig, ContextConfig
+    from mala_context.testing import ScriptedMessagesAPI
+
+    conversation = Conversation.of(stage.place("project"), stage.turns - 1)
+    home = stage.place("home")
+    config = ContextConfig(archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
+    with ScriptedMessagesAPI(conversation.script, chars_per_token=3.0, strict=False) as api:
+        run = _Play(stage, api, config, home, conversation)
+        working = [(prompt, _BEFORE) for prompt in conversation.prompts]
+        runtime, session_id = await run.session([*working, ("/compact", ""), (LAST_PROMPT, _AFTER)])
+        del run.requests[: len(working) - 1]
+        archive = runtime.archive
+        transcript = archive.find_transcript(session_id, projects_dirs=[os.path.join(home, ".claude", "projects")])
+        content = _read(transcript)
+        archived = examine(archive, session_id, content)
+        untouched = True
+        for state in _WAYS:
+            if state == "deleted":
+                untouched = _read(transcript) == content
+                os.unlink(transcript)
+            with _cli_directory(home):
+                result = archive.restore(session_id, at=1)
+            run.restored.append((state, result))
+            _, answered = await run.session([(LAST_PROMPT, f"restored, transcript {state}")], resume=result.session_id)
+            run.answered_by.append(answered)
+        run.errors.extend(api.problems)
+        checks = _checks(run, archived, len(api.of_kind("compaction")), untouched=untouched)
+        return _report(run, runtime, session_id, archived, checks)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+@contextmanager
+def _cli_directory(home: str) -> Iterator[None]:
+    """Have the SDK's own session functions look where the scenario's CLI keeps its sessions."""
+    before = os.environ.get("CLAUDE_CONFIG_DIR")
+    os.environ["CLAUDE_CONFIG_DIR"] = os.path.join(home, ".claude")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CLAUDE_CONFIG_DIR"]
+        else:
+            os.environ["CLAUDE_CONFIG_DIR"] = before
+
+
+def _report(run: _Play, runtime: Any, session_id: str, archived: Archived, checks: Sequence[Check]) -> Report:
+    data: dict[str, Any] = {
+        "model": runtime.tracker.snapshot().model,
+        "session_id": session_id,
+        "cli_version": run.cli_version,
+        "compactions": len(run.api.of_kind("compaction")),
+        "requests": [each.as_dict() for each in run.requests],
+        "restored": [_restored_dict(state, result) for state, result in run.restored],
+        "archive": archived.as_dict(),
+    }
+    rows = [
+        [f"<{each.when}", each.received, *(f"{n} of {each.of}" for n in (each.prompts, each.answers, each.results))]
+        for each in run.requests
+    ]
+    heading = "What the request held of the old conversation, by the server's log"
+    table = Table(heading, ("<request", "tokens", "prompts", "answers", "tool results"), rows)
+    hint = Lines("Your own sessions", ["mala-context archives list", "mala-context archives restore SESSION --at 1"])
+    return Report(data, [table, hint], checks)
+
+
+def _restored_dict(state: str, result: RestoreResult) -> dict[str, Any]:
+    return {
+        "transcript": state,
+        "session_id": result.session_id,
+        "through": result.through,
+        "read_from": result.read_from,
+        "rows": result.rows,
+        "path": result.path,
+        "command": result.command,
+        "missing": list(result.missing),
+    }
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _checks(run: _Play, archived: Archived, compactions: int, *, untouched: bool) -> list[Check]:
+    before, after, *restored = run.requests
+    words = "; ".join(run.errors) if run.errors else "all turns ended without an error"
+    checks = [
+        Check("turns_ended_well", not run.errors, words),
+        dropped_check(before, after, compactions),
+        Check(
+            "archive_holds_all_rows",
+            archived.whole and archived.rows_held == archived.rows_before > 0,
+            f"archive: {archived.rows_held} of {archived.rows_before} rows from before the compaction, byte for byte",
+        ),
+    ]
+    for (state, result), answered, each in zip(run.restored, run.answered_by, restored, strict=True):
+        checks.append(back_check(state, before, each))
+        checks.append(way_check(state, result, answered))
+    checks.append(gauge_check(run.requests))
+    words = "the old transcript is byte for byte as it was" if untouched else "the old transcript was CHANGED"
+    checks.append(Check("transcript_untouched", untouched, words))
+    return checks
+
+
+def dropped_check(before: Held, after: Held, compactions: int) -> Check:
+    """Check that there is something to undo: all was there, one compaction came, and no prompt was left."""
+    there = before.prompts == before.results == before.of and compactions == 1
+    ok = there and after.prompts == 0 and after.results < before.results and after.received < before.received
+    words = (
+        f"the compaction dropped {before.prompts} of {before.prompts} prompts and "
+        f"{before.results - after.results} of {before.results} tool results: "
+        f"{before.received:,} tokens before, {after.received:,} after"
+        if ok
+        else f"the compaction did NOT drop the old conversation ({compactions} compactions)"
+    )
+    return Check("compaction_dropped_it", ok, words)
+
+
+def back_check(state: str, before: Held, restored: Held) -> Check:
+    """Check that the first request of a restored session held the whole old conversation, and nothing later."""
+    ok = restored.all and not restored.later and restored.received > before.received
+    words = (
+        f"transcript {state}: the next request held all of it again, {restored.received:,} tokens"
+        if ok
+        else f"transcript {state}: the next request did NOT hold the old conversation as it was"
+    )
+    return Check(f"back_with_transcript_{state}", ok, words)
+
+
+def way_check(state: str, result: RestoreResult, answered: str | None) -> Check:
+    """Check that the session was made the way that is right for it, under an id of its own, with nothing missing."""
+    ok = result.through == _WAYS[state] and answered == result.session_id != result.source and not result.missing
+    words = f"transcript {state}: restored through {result.through}, resumed as {answered}"
+    return Check(f"way_with_transcript_{state}", ok, words)
+
+
+def gauge_check(requests: Sequence[Held]) -> Check:
+    """Check that the gauge said of each request what the server received."""
+    exact = sum(each.tracked == each.received for each in requests)
+    words = f"{exact} of {len(requests)} requests: tracked tokens equal what the server received"
+    return Check("gauge_exact", exact == len(requests) > 0, words)
