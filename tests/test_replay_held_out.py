@@ -18,7 +18,9 @@ def samples(table, count=300):
         known = 50_000.0 + number
         truth = known + sum(a * b for a, b in zip(map(sum, zip(row, constants, strict=True)), table, strict=True))
         features = {"": constants, "Read": row}
-        made.append(Sample(0, ("f", ""), "classic", known, features, False, round(truth), 1, 1))
+        made.append(
+            Sample(0, ("f", ""), "classic", known, features, learns=False, truth=round(truth), quarter=1, shipped=1)
+        )
     return made
 
 

@@ -24,7 +24,7 @@ KEYS = [
 
 def test_the_keys_of_a_session_are_the_documented_ones_in_order():
     main = AgentRecord(None, "m", 2, 50, 60, window=200, window_source="table")
-    compaction = CompactionRecord(4, "auto", 100, 10, 98, 97, False, "u")
+    compaction = CompactionRecord(4, "auto", 100, 10, 98, 97, parent_missing=False, uuid="u")
     session = SessionRecord("s", "p", main, [], [compaction], 0, 1, "a", "b", [], Totals())
     row = session.as_dict()
     assert list(row) == KEYS

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from mala_context.replay.fast_rows import Unusual
 
 Position = tuple[int, int]
 """Where a line is: the offset of its block in bytes, and its place among the block's lines, from 0."""
 
+SHORT: Final = 12
+"""A line of fewer bytes, newline included, is no row."""
 
-def count_lines(block: memoryview, size: int) -> int:
-    """Count newlines; lines of some kilobytes are faster found one by one than counted."""
-    count = 0
+
+def count_lines(block: memoryview, size: int) -> tuple[int, bool]:
+    """Count newlines; tell whether a line is too short for a row: it may be empty.
+
+    Lines of some kilobytes are faster found one by one than counted.
+    """
     buffer = cast("bytearray", block.obj)
     find = buffer.find
+    count, before, short = 0, -1, False
     place = find(b"\n", 0, size)
     while place >= 0:
         count += 1
+        if place - before < SHORT:
+            short = True
+        before = place
         place = find(b"\n", place + 1, size)
-    return count
+    return count, short
 
 
 def head(data: memoryview, first: int, last: int) -> list[bytes]:

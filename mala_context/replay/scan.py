@@ -87,13 +87,14 @@ class Scanner:
         """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
         for block in blocks(self.recording, self._unreadable, buffer):
             size = len(block)
-            lines = count_lines(block, size) + (block[size - 1] != _NEWLINE)
+            lines, short = count_lines(block, size)
+            lines += block[size - 1] != _NEWLINE
             numbers: Sequence[int] | None = None
             try:
                 rows = decode_lines(block)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 rows = []
-            if len(rows) != lines:
+            if short or len(rows) != lines:
                 rows, numbers = self._line_by_line(block)
             self.block = block
             self._block(rows, numbers or range(lines))
@@ -124,8 +125,7 @@ class Scanner:
             if moment:
                 if moment > ended:
                     ended = moment
-                    if not started:
-                        started = moment
+                    started = started or moment
                 elif moment < started:
                     started = moment
             uuid = row.uuid

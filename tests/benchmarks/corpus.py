@@ -13,12 +13,14 @@ import os
 import random
 import sys
 import uuid
+from datetime import UTC, datetime
 
 MODELS = ("claude-sonnet-4-5-20250929", "claude-opus-4-8", "claude-haiku-4-5-20251001", "claude-opus-5")
-WORDS = (
+TEXT = (
     "the of a to in def return import self None True if for while else class file path line error value test index "
     "config session token context window request response model count data result list dict string"
-).split()
+)
+WORDS = TEXT.split()
 THRESHOLD = 167_000
 
 
@@ -150,9 +152,7 @@ class Session:
 
 def iso(moment):
     """A time as transcripts have it."""
-    import datetime
-
-    when = datetime.datetime.fromtimestamp(moment, datetime.UTC)
+    when = datetime.fromtimestamp(moment, UTC)
     return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{when.microsecond // 1000:03d}Z"
 
 
@@ -200,6 +200,5 @@ if __name__ == "__main__":
     arguments = sys.argv[1:]
     if not arguments:
         sys.exit(__doc__)
-    print(
-        f"{write(arguments[0], *(float(each) for each in arguments[1:2] or ['500']), *map(int, arguments[2:3])):,} bytes"
-    )
+    size, seed = float((arguments[1:2] or [500])[0]), int((arguments[2:3] or [1])[0])
+    print(f"{write(arguments[0], size, seed):,} bytes")

@@ -81,12 +81,12 @@ def agree(folder, ccusage):
 
 def show(results):
     """Print medians and spreads, and ratios to ccusage."""
-    print(f"\n{'':20}{'wall s':>8}{'min–max':>14}{'CPU s':>8}{'MB':>6}")
+    print(f"\n{'':20}{'wall s':>8}{'min-max':>14}{'CPU s':>8}{'MB':>6}")
     middle = {}
     for name, runs in results.items():
         walls, cpus, memory = zip(*runs, strict=True)
         middle[name] = (statistics.median(walls), statistics.median(cpus), max(memory))
-        spread = f"{min(walls):.2f}–{max(walls):.2f}"
+        spread = f"{min(walls):.2f}-{max(walls):.2f}"
         print(f"{name:20}{middle[name][0]:8.2f}{spread:>14}{middle[name][1]:8.2f}{middle[name][2]:6.0f}")
     print()
     for ours, other in (
@@ -113,7 +113,7 @@ def main():
             print(f"{corpus.write(folder, options.megabytes):,} bytes generated")
         runs = commands(folder, options.ccusage)
         results = {name: [] for name in runs}
-        for name, (arguments, environment, _) in runs.items():
+        for arguments, environment, _ in runs.values():
             measure(arguments, environment)  # warms the page cache
         for _ in range(options.rounds):
             for name, (arguments, environment, _) in runs.items():
