@@ -131,16 +131,24 @@ class Actions:
         before = known.tokens if known is not None and known.tokens is not None else event.pre_tokens
         after = snapshot.tokens if snapshot is not None else None
         self._carry_out(self.policy.compacted(before, after, self.clock()))
-        helped = before is not None and after is not None and after <= before * (1 - LEAST_FREED)
-        self._compacted_from = before if helped else None
+        if before is not None and after is not None:
+            self._compacted_from = before if self._helped(before, after) else None
         if snapshot is not None:
             self._ask(snapshot)
 
     def _check_compaction(self, snapshot: ContextSnapshot) -> None:
         """Take back that the last compaction helped, where the first response after it says otherwise."""
         before, self._compacted_from = self._compacted_from, None
-        if before is not None and snapshot.tokens is not None and snapshot.tokens > before * (1 - LEAST_FREED):
+        if before is not None and snapshot.tokens is not None and not self._helped(before, snapshot.tokens):
             self._carry_out(self.policy.compacted(before, snapshot.tokens, self.clock()))
+
+    def _helped(self, before: int, after: int) -> bool:
+        """Tell whether a compaction freed enough, and say so where it did not."""
+        helped = after <= before * (1 - LEAST_FREED)
+        if not helped and self.policy.thresholds.compact_at is not None:
+            freed = percent(max(0, before - after) / before) if before else "nothing"
+            log.info("Context: the compaction freed %s; none is asked for until the context has grown", freed)
+        return helped
 
     def _on_status(self, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
         del snapshot
@@ -204,11 +212,12 @@ class Actions:
 
     def _carry_out(self, decisions: Decisions, snapshot: ContextSnapshot | None = None) -> Step | None:
         step: Step | None = None
+        finishing = any(isinstance(decision, Finish) for decision in decisions)
         for decision in decisions:
             if isinstance(decision, Compact | Restart):
                 step = decision
             elif isinstance(decision, Tell):
-                self._notes.append(decision.text)
+                self._notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
             elif isinstance(decision, Caution):
                 log.warning("%s", decision.message)
             elif snapshot is not None:
@@ -223,11 +232,13 @@ class Actions:
             return
         gate = FinalGate(self._finishing_tools)
         self._final = _Final(gate, snapshot.session_id, decision.ratio)
-        tools = ", ".join(self._finishing_tools) or "none"
         line = f"{line}, the next request {percent(decision.ratio)}"
-        log.warning(
-            "%s; final_at %s is reached, finishing tools: %s", line, percent(rules.final_at or 0.0), tools, **values
-        )
+        at = percent(rules.final_at or 0.0)
+        log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
+
+    @property
+    def _finishing_words(self) -> str:
+        return f"Finishing tools: {', '.join(self._finishing_tools) or 'none'}."
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 

@@ -232,12 +232,18 @@ class ContextPressureHandler:
         quiet = {"max_turns": 3, "output_format": None, "include_partial_messages": False, "can_use_tool": None}
         extra = {**(getattr(self.options, "extra_args", None) or {}), "no-session-persistence": None}
         hooks = {"PreToolUse": [_matcher(_deny)]}
-        changes = {**_NEW, **quiet, "resume": session_id, "fork_session": True, "hooks": hooks, "extra_args": extra}
-        return self._copy(self.options, **changes)
+        fork = {"resume": session_id, "fork_session": True, "hooks": hooks, "extra_args": extra}
+        return self._changed({**_NEW, **quiet, **fork})
 
     def _fresh(self) -> Any:
         hooks = getattr(self.options, "hooks", None)
-        return self._copy(self.options, **{**_NEW, "session_id": str(uuid4()), "hooks": hooks})
+        return self._changed({**_NEW, "session_id": str(uuid4()), "hooks": hooks})
+
+    def _changed(self, changes: Mapping[str, Any]) -> Any:
+        """Return the options with these fields, of which an SDK of another version may lack some."""
+        return self._copy(
+            self.options, **{name: value for name, value in changes.items() if hasattr(self.options, name)}
+        )
 
 
 _NEW: Final[Mapping[str, Any]] = {

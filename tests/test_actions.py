@@ -203,7 +203,9 @@ async def test_the_denial_says_what_to_do_and_so_does_the_note():
     bench = Bench(("Write", "Edit"), final_at=0.9)
     bench.responds(950)
     assert "Save the work and finish with Write, Edit" in (await bench.asks())[1]
-    assert "final turn" in note(await bench.tools())
+    said = note(await bench.tools())
+    assert "final turn" in said
+    assert said.endswith("then give your final answer. Finishing tools: Write, Edit.")
 
 
 async def test_denials_of_one_response_are_one():
@@ -306,7 +308,8 @@ def test_three_compactions_that_free_nothing_open_the_breaker(caplog):
     assert bench.actions.next_step() is None
 
 
-def test_an_estimate_that_flattered_is_taken_back():
+def test_an_estimate_that_flattered_is_taken_back(caplog):
+    caplog.set_level(logging.INFO)
     bench = Bench(warn_at=None, compact_at=0.8)
     bench.responds(200)
     bench.responds(900)
@@ -314,6 +317,7 @@ def test_an_estimate_that_flattered_is_taken_back():
     bench.compacted()
     assert bench.processor.tracker.snapshot().tokens < 810
     bench.responds(890)
+    assert "Context: the compaction freed 1.1%; none is asked for until the context has grown" in caplog.messages
     assert bench.actions.next_step() is None
     bench.responds(895)
     assert bench.actions.next_step() is None

@@ -259,6 +259,18 @@ async def test_the_way_to_a_fresh_session(caplog):
     assert made.elapsed == 60.0
 
 
+async def test_options_of_an_older_sdk_are_changed_where_they_can_be():
+    @dataclass
+    class Options:
+        resume: str | None = "older"
+        session_id: str | None = None
+
+    made, clients = handler(said("a"), result(), options=Options())
+    assert await made.handle_pressure_error(ERROR) == "Continue from checkpoint:\n\na"
+    assert clients[0].options == Options("old")
+    assert made.options.resume is None
+
+
 async def test_after_max_restarts_the_error_itself_is_raised():
     made, clients = handler(said("a"), result(), max_restarts=1)
     await made.handle_pressure_error(ERROR)
