@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.hook import archive_from_hook
@@ -23,7 +24,7 @@ from mala_context.errors import ArchiveError, ArchiveUnavailableError, Transcrip
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 from mala_context.lines import compaction_line
 from mala_context.log import get_logger
-from mala_context.losses import history_path, read_loss
+from mala_context.losses import history_path, read_loss, read_subagent_loss
 from mala_context.offload import Worker, wait_for
 from mala_context.stream import log_values
 from mala_context.upkeep import Upkeep
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 9.5
 """Longest that a hook waits for the disk; it has answered within ten seconds."""
+SETTLE_SECONDS: Final = 1.0
+"""Longest that the line about a compaction waits for the row of a summary that no hook told."""
+_POLL_SECONDS: Final = 0.05
 _CLOSE_SECONDS: Final = 30.0
 _MOST_SESSIONS: Final = 256
 
@@ -138,7 +142,24 @@ class Archivist:
         state["summary"] = summary if isinstance(summary, str) else None
         if key[1] is not None:
             self._compacting.pop(key)
-            self._outcome(key[0], "compacted", agent=key[1], trigger=state.get("trigger"), summary=state["summary"])
+            self._subagent_compacted(key[0], key[1], state)
+
+    def _subagent_compacted(self, session_id: str, agent: str, state: Mapping[str, Any]) -> None:
+        archive, summary = self.archive, state["summary"]
+        transcript = self._transcripts.get(session_id, (None, None))[0]
+        if archive is None:
+            return
+
+        def note() -> None:
+            loss = None
+            if summary is not None and transcript is not None:
+                with suppress(ArchiveError):  # an id that is no plain name
+                    loss = read_subagent_loss(transcript, agent, summary)
+            lost = None if loss is None else loss.as_dict()
+            trigger = state.get("trigger")
+            archive.record_outcome(session_id, "compacted", agent=agent, trigger=trigger, summary=summary, lost=lost)
+
+        self._submit(note)
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> None:
         """Learn where a session's transcript is; what a `/clear` left behind is archived now.
@@ -257,6 +278,10 @@ class Archivist:
 
         def measure() -> dict[str, Any] | None:
             loss = self._loss(archive, session_id, summary, event.preserved)
+            until = time.monotonic() + SETTLE_SECONDS
+            while loss is None and summary is None and time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)  # no hook told the summary; the CLI writes its row a moment later
+                loss = self._loss(archive, session_id, summary, event.preserved)
             known.extend([] if loss is None else [loss])
             return None if loss is None else loss.as_dict()
 

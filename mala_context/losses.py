@@ -16,7 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import check_agent_id
 from mala_context.archive.reading import chunks, rows
+from mala_context.archive.side_files import side_directory
 from mala_context.loss import Loss, measure
 
 if TYPE_CHECKING:
@@ -58,18 +60,29 @@ def read_loss(
             if place == 1 and ended:
                 found.append(_BETWEEN)
             found += read(each)
-        told: str | None = None
+        behind = _behind(transcript, chosen[-1].end) if piece is None else []
         if _written_late(chosen[-1]):
-            found, told = _cut(found)
-        elif piece is None:
-            behind, told = _cut(_behind(transcript, chosen[-1].end), first=True)
-            found += behind
-        elif summary is None:
+            found, told = _cut(found + behind)
+        else:
+            more, told = _cut(behind, first=True)
+            found += more
+        if told is None and summary is None and piece is not None:
             told = next(
                 (words for each in _later(pieces, chosen[-1]) if (words := _cut(read(each), first=True)[1])), None
             )
     words = told if summary is None else summary
     return None if words is None else measure(found, words, preserved=preserved)
+
+
+def read_subagent_loss(transcript: str, agent_id: str, summary: str) -> Loss | None:
+    """Compare a subagent's rows with the summary of its compaction; `None` where its transcript is not there.
+
+    `transcript` is the path of the main one: the subagent's lies beside it. Ask before it goes on. Raises
+    `InvalidSessionIdError` for an id that is no plain name.
+    """
+    path = os.path.join(side_directory(transcript), "subagents", f"agent-{check_agent_id(agent_id)}.jsonl")
+    found = _behind(path, 0)
+    return measure(found, summary, sidechain=True) if found else None
 
 
 def _rows(files: SessionView, piece: Piece) -> list[dict[str, Any]]:

@@ -42,7 +42,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path):
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr(archivist_module, "SETTLE_SECONDS", 0.02)
     return Bench(tmp_path)
 
 
@@ -440,3 +441,33 @@ async def test_sessions_let_go_are_packed_at_once(tmp_path, monkeypatch):
     await bench.settle()
     await bench.archivist._upkeep.finish(30)
     assert bench.pieces()[0].packed
+
+
+async def test_a_subagents_compaction(bench):
+    folder = bench.transcript.with_suffix("") / "subagents"
+    folder.mkdir(parents=True)
+    row = {**json.loads(said("never touch the lexer")), "isSidechain": True}
+    (folder / "agent-a1.jsonl").write_text(json.dumps(row) + "\n")
+    for agent in ("a1", "a2", "../a1"):
+        hook = bench.hook(agent_id=agent, compact_summary="words")
+        await bench.archivist.after_compaction(hook)
+    await bench.settle()
+    first, *others = bench.outcomes()
+    assert first["agent"] == "a1"
+    assert first["lost"]["instruction"]["missing"] == ["never touch the lexer"]
+    assert [(row["agent"], "lost" in row) for row in others] == [("a2", False), ("../a1", False)]
+
+
+async def test_a_summary_that_the_cli_writes_a_moment_later(bench, caplog, monkeypatch):
+    def then_write(_):
+        with bench.transcript.open("a") as file:
+            file.write(json.dumps({**json.loads(said("words")), "isCompactSummary": True}) + "\n")
+
+    caplog.set_level(logging.INFO, "mala_context")
+    monkeypatch.setattr(archivist_module, "SETTLE_SECONDS", 30.0)
+    monkeypatch.setattr(archivist_module.time, "sleep", then_write)
+    bench.transcript.write_text(said("never touch the lexer") + '{"type":"system","subtype":"compact_boundary"}\n')
+    await bench.archivist.saw_session(bench.hook())
+    bench.archivist.on_event(boundary(), None)
+    await bench.settle()
+    assert lines(caplog)[0].endswith("summary names 0 of 0 files, 0 of 1 instructions")

@@ -60,12 +60,23 @@ def test_json(world):
     assert each["lost"]["instruction"] == {"total": 1, "named": 0, "missing": ["never touch the lexer"]}
 
 
-def test_failed_ones_and_subagents_are_not_shown(world):
-    archive, compact, run = world
-    compact("never touch the lexer", agent="a1")
+def test_failed_ones_are_not_shown(world):
+    archive, _, run = world
     archive.record_outcome(SID, "failed", trigger="auto")
     assert run() == f"{SID}: no compaction is archived\n"
     assert json.loads(run("--json"))["compactions"] == []
+
+
+def test_a_subagents_is_shown_as_its_own(world):
+    _, compact, run = world
+    compact(
+        "never touch the lexer", agent="a1", summary="x", lost={"read": {"total": 1, "named": 0, "missing": ["/a"]}}
+    )
+    compact("always test the parser", agent="a2", summary="x")
+    first, second = run().split("\n2. ")
+    assert "(trigger=auto, subagent a1); summary names 0 of 1 files" in first
+    assert "(trigger=auto, subagent a2); what it lost is not known" in second
+    assert [each["agent"] for each in json.loads(run("--json"))["compactions"]] == ["a1", "a2"]
 
 
 def test_a_session_that_is_not_there(tmp_path, monkeypatch):

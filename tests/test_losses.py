@@ -5,8 +5,9 @@ import json
 import pytest
 
 from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import InvalidSessionIdError
 from mala_context.loss import measure
-from mala_context.losses import dropped, history_path, lost_words, read_loss
+from mala_context.losses import dropped, history_path, lost_words, read_loss, read_subagent_loss
 
 BOUNDARY = {"type": "system", "subtype": "compact_boundary", "uuid": "b"}
 
@@ -28,7 +29,7 @@ def todo(*items):
 class Bench:
     def __init__(self, folder, **archive):
         self.archive = TranscriptArchive(folder / "archives", **archive)
-        self.path = folder / "s1.jsonl"
+        self.folder, self.path = folder, folder / "s1.jsonl"
 
     def write(self, *rows):
         with self.path.open("a") as file:
@@ -109,6 +110,15 @@ def test_a_piece_written_after_the_boundary_holds_the_summary(bench):
     assert bench.missing("never touch the lexer") == []
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_piece_written_while_the_cli_still_wrote(bench, kept):
+    rows = [said("never touch the lexer"), BOUNDARY, summarised("nothing of it"), said("a later prompt stands here")]
+    bench.write(*rows[:kept])
+    bench.keep("boundary")
+    bench.write(*rows[kept:])
+    assert bench.missing(None, transcript=str(bench.path)) == ["never touch the lexer"]
+
+
 def test_an_earlier_compaction_by_its_piece(bench):
     bench.write(said("never touch the lexer"))
     bench.keep(outcome="compacted")
@@ -168,6 +178,18 @@ def test_a_summary_in_blocks(bench):
     bench.write(said("never touch the lexer"), BOUNDARY, {"type": "user", "isCompactSummary": True, "message": blocks})
     bench.keep("catch_up")
     assert bench.missing(None) == []
+
+
+def test_a_subagents_rows(bench):
+    folder = bench.folder / "s1" / "subagents"
+    folder.mkdir(parents=True)
+    rows = [said("never touch the lexer", isSidechain=True), said("always test the parser", isSidechain=True)]
+    (folder / "agent-a1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    loss = read_subagent_loss(str(bench.path), "a1", "always test the parser")
+    assert [item.text for item in loss.missing] == ["never touch the lexer"]
+    assert read_subagent_loss(str(bench.path), "a2", "x") is None
+    with pytest.raises(InvalidSessionIdError):
+        read_subagent_loss(str(bench.path), "../../x", "x")
 
 
 def test_words_from_a_row_are_those_of_the_line(bench):

@@ -58,6 +58,20 @@ async def test_the_line_and_the_row(agent, files, caplog):
     assert not any(request.contains(NOTE) for request in watch.api.main_requests)
 
 
+@pytest.mark.parametrize("bare", [True, False], ids=["no hooks", "no PreCompact"])
+async def test_a_compaction_without_its_hook_is_measured_too(agent, files, caplog, bare):
+    caplog.set_level(logging.INFO, "mala_context")
+    options = {"extra_args": {"bare": None}} if bare else {}
+    runtime, _ = agent([*work(files), "After."], compactions=[SUMMARY], options=options)
+    runtime.options.hooks.pop("PreCompact")
+    _, session_id = await compact(runtime, INSTRUCTION, "/compact", "go on")
+    (row,) = rows_of(runtime.archive, session_id, "outcome")
+    assert row["outcome"] == "hook_skipped"
+    (line,) = lines(caplog)
+    assert LINE.fullmatch(line).groups() == ("manual", "2", "3", "0", "1")
+    assert row["lost"]["command"]["missing"] == ["make release"]
+
+
 @pytest.mark.parametrize("tracked", [True, False])
 async def test_without_an_archive_the_line_is_shorter_and_there_is_one(agent, files, caplog, tracked):
     caplog.set_level(logging.INFO, "mala_context")
@@ -118,11 +132,13 @@ async def test_a_file_is_put_back_after_every_compaction(agent, files):
     assert not watch.api.main_requests[0].contains("Rule one")
 
 
-async def test_a_subagents_compaction_is_not_answered(agent, files):
-    """Its rows are not archived before it ends, so nothing is known of what it lost."""
+async def test_a_subagents_compaction_is_measured_and_not_answered(agent, files):
     call = tool("Agent", description="d", prompt="sub", subagent_type="general-purpose", run_in_background=False)
     script = [call, "After."]
+    slowly = summary("Nothing of it.").but(delay=0.3)  # meanwhile the CLI writes the subagent's rows
     sub = [tool("Read", file_path=str(files / "parser.py")), too_long(210_000, 200_000), text("sub done")]
-    runtime, watch = agent(script, subagents=sub, compactions=[SUMMARY], config=PIN)
-    await compact(runtime, INSTRUCTION)
+    runtime, watch = agent(script, subagents=sub, compactions=[slowly], config=PIN)
+    _, session_id = await compact(runtime, INSTRUCTION)
+    (row,) = [row for row in rows_of(runtime.archive, session_id, "outcome") if row.get("agent") != "main"]
+    assert row["lost"]["read"] == {"total": 1, "named": 0, "missing": [str(files / "parser.py")]}
     assert not any(request.contains(NOTE) for request in watch.api.requests)

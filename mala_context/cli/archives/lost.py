@@ -38,7 +38,7 @@ def lost(session: str, repo: str | None, directory: str | None, as_json: bool) -
 
 def _compactions(archive: TranscriptArchive, session_id: str) -> list[Mapping[str, Any]]:
     outcomes = archive.manifest(session_id).of_kind("outcome")
-    return [row for row in outcomes if row.get("outcome") in {"compacted", "hook_skipped"} and _is_main(row)]
+    return [row for row in outcomes if row.get("outcome") in {"compacted", "hook_skipped"}]
 
 
 def _is_main(row: Mapping[str, Any]) -> bool:
@@ -47,11 +47,11 @@ def _is_main(row: Mapping[str, Any]) -> bool:
 
 def _measured(archive: TranscriptArchive, session_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
     known = row.get("lost")
-    if not isinstance(known, Mapping) and isinstance(row.get("piece"), str):
+    if not isinstance(known, Mapping) and isinstance(row.get("piece"), str) and _is_main(row):
         summary = row.get("summary")
         loss = read_loss(archive, session_id, summary if isinstance(summary, str) else None, piece=row["piece"])
         known = None if loss is None else loss.as_dict()
-    names = ("time", "trigger", "tokens_before", "tokens_after")
+    names = ("time", "agent", "trigger", "tokens_before", "tokens_after")
     return {**{name: row.get(name) for name in names}, "lost": dict(known) if isinstance(known, Mapping) else None}
 
 
@@ -59,8 +59,9 @@ def _show(number: int, each: Mapping[str, Any]) -> None:
     sizes = " → ".join(f"{size:,}" if isinstance(size, int) else "unknown" for size in _sizes(each))
     entries = each["lost"]
     words = "what it lost is not known" if entries is None else lost_words(entries)
-    trigger = printable(each["trigger"] or "unknown")
-    click.echo(f"{number}. {printable(each['time'] or '')}: {sizes} tokens (trigger={trigger}); {words}")
+    about = f"trigger={printable(each['trigger'] or 'unknown')}"
+    about += "" if _is_main(each) else f", subagent {printable(each['agent'])}"
+    click.echo(f"{number}. {printable(each['time'] or '')}: {sizes} tokens ({about}); {words}")
     for kind, heading in KINDS.items():
         entry = (entries or {}).get(kind)
         missing = entry.get("missing") if isinstance(entry, Mapping) else None
