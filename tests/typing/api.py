@@ -15,6 +15,7 @@ from mala_context import (
     ConfigError,
     ContextConfig,
     ContextPressureError,
+    ContextPressureHandler,
     ContextSnapshot,
     ContextTracker,
     ContextUsage,
@@ -38,6 +39,19 @@ async def short_way(options: ClaudeAgentOptions) -> None:
         assert_type(session.context.tokens, int | None)
         assert_type(session.context.ratio, float | None)
         await session.client.interrupt()
+
+
+async def own_driver(options: ClaudeAgentOptions, prompt: str) -> None:
+    runtime = instrument(options)
+    handler = runtime.pressure_handler(timeout_seconds=3600)
+    assert_type(handler, ContextPressureHandler)
+    try:
+        async with ClaudeSDKClient(handler.options) as client:
+            await client.query(prompt)
+    except ContextPressureError as error:
+        assert_type(await handler.handle_pressure_error(error, last_prompt=prompt), str)
+    assert_type(await handler.fetch_checkpoint("session"), str | None)
+    assert_type(handler.build_continuation_prompt("text"), str)
 
 
 async def own_client(options: ClaudeAgentOptions) -> None:
