@@ -43,7 +43,7 @@ class Bench:
 
     @property
     def index(self):
-        return self.folder / "search" / "s1.sqlite"
+        return self.folder / "archives" / "search" / "s1.sqlite"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_session_sees_only_itself_and_its_subagents(bench):
     bench.keep(said("needle of another", 3), session="s2")
     assert sorted(bench.find("needle")) == ["my needle", "needle of a subagent"]
     assert bench.find("needle", session="s3") == []
-    assert not os.path.exists(bench.folder / "search" / "s3.sqlite")
+    assert not os.path.exists(bench.folder / "archives" / "search" / "s3.sqlite")
     with pytest.raises(InvalidSessionIdError):
         search(bench.archive, "../s1", "needle")
 
@@ -112,14 +112,23 @@ def test_whole_copies_and_new_chains_are_found_once(tmp_path):
 
 
 def test_the_index_is_private(bench):
+    bench.folder.chmod(0o755)
     bench.keep(said("needle", 1))
     bench.find("needle")
     assert stat.S_IMODE(bench.index.stat().st_mode) == 0o600
     assert stat.S_IMODE(bench.index.parent.stat().st_mode) == 0o700
     assert [path.name for path in bench.index.parent.iterdir()] == ["s1.sqlite"]
+    assert stat.S_IMODE(bench.folder.stat().st_mode) == 0o755  # that one is not ours
     bench.index.chmod(0o644)
     bench.find("needle")
     assert stat.S_IMODE(bench.index.stat().st_mode) == 0o600
+
+
+def test_without_a_place_the_index_is_in_memory(bench, monkeypatch):
+    bench.keep(said("needle", 1))
+    monkeypatch.setattr(search_module, "derived_dir", lambda *_: None)
+    assert bench.find("needle") == ["needle"]
+    assert not bench.index.exists()
 
 
 @pytest.mark.parametrize("damage", ["garbage", "empty", "version", "table"])

@@ -107,8 +107,25 @@ def test_no_place(repo, monkeypatch):
 def test_where_derived_files_are(repo, tmp_path):
     runs = derived_dir(TranscriptArchive(repo_path=repo), SPILLS)
     assert runs == os.path.join(os.path.dirname(TranscriptArchive(repo_path=repo).location), SPILLS)
-    assert derived_dir(TranscriptArchive(os.path.join(os.path.dirname(runs), "archives")), SPILLS) == runs
+    beside = TranscriptArchive(os.path.join(os.path.dirname(runs), "archives"))
+    assert derived_dir(beside, SPILLS) == os.path.join(beside.location, SPILLS)  # nobody's runs directory yet
+    Spills(repo).write("s1", b"text")
+    assert derived_dir(beside, SPILLS) == runs
     assert derived_dir(TranscriptArchive(tmp_path / "x"), SPILLS) == str(tmp_path / "x" / SPILLS)
+
+
+class Remote:
+    location = "s3://bucket/archives"
+
+
+def test_where_there_is_no_place(repo, tmp_path, monkeypatch):
+    assert derived_dir(TranscriptArchive(store=Remote()), SPILLS) is None
+    for name, value in (("MALA_RUNS_DIR", ""), ("XDG_CONFIG_HOME", ""), ("HOME", "/")):
+        monkeypatch.setenv(name, value)
+    assert derived_dir(TranscriptArchive(repo_path=repo), SPILLS) is None
+    own = TranscriptArchive(tmp_path / "x", repo_path=repo)
+    assert derived_dir(own, SPILLS) == str(tmp_path / "x" / SPILLS)
+    assert sweep(own) == []
 
 
 def test_texts_live_as_long_as_transcript_or_archive(repo, tmp_path):

@@ -102,12 +102,13 @@ def as_expression(query: str) -> str:
 def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connection:
     """Return the session's index, with all that is archived now; the caller closes it."""
     directory = derived_dir(archive, SEARCH)
-    path = os.path.join(directory, f"{session_id}.sqlite")
     with archive.store(create=False).view(session_id) as files:
         pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-        if not pieces:
-            return _make(sqlite3.connect(":memory:"))
-        os.close(open_archives(os.path.dirname(directory), create=True))
+        if directory is None or not pieces:
+            index = _make(sqlite3.connect(":memory:", isolation_level=None))
+            _bring_up(index, pieces, files)
+            return index
+        path = os.path.join(directory, f"{session_id}.sqlite")
         os.close(open_archives(directory, create=True))
         for attempt in (1, 2):
             _make_private(path)

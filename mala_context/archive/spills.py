@@ -115,12 +115,24 @@ def _publish(directory: int, name: str, data: bytes) -> None:
         os.close(fd)
 
 
-def derived_dir(archive: TranscriptArchive, kind: str) -> str:
-    """Return where an archive keeps what is made from its sessions. Raises `ArchiveUnavailableError`."""
+def derived_dir(archive: TranscriptArchive, kind: str) -> str | None:
+    """Return where an archive keeps what is made from its sessions; `None` where there is no place on this machine."""
+    from mala_context.errors import ArchiveUnavailableError
+
     if archive.repo_path is not None:
-        return os.path.join(layout.repo_runs_dir(archive.repo_path), kind)
-    base, name = os.path.split(archive.location)
-    return os.path.join(base if name == layout.ARCHIVES else archive.location, kind)
+        try:
+            return os.path.join(layout.repo_runs_dir(archive.repo_path), kind)
+        except ArchiveUnavailableError:
+            pass  # then beside the archive, if it has a place of its own
+    try:
+        location = archive.location
+    except ArchiveUnavailableError:
+        return None
+    if not os.path.isabs(location):
+        return None
+    base, name = os.path.split(location)
+    claimed = name == layout.ARCHIVES and layout.read_marker(base) is not None
+    return os.path.join(base if claimed else location, kind)
 
 
 def sweep(
@@ -135,11 +147,11 @@ def sweep(
     for kind in (SPILLS, SEARCH):
         directory = derived_dir(archive, kind)
         try:
-            names = sorted(os.listdir(directory))
+            names = [] if directory is None else sorted(os.listdir(directory))
         except (FileNotFoundError, NotADirectoryError):
             continue
         for name in names:
-            path = os.path.join(directory, name)
+            path = os.path.join(str(directory), name)
             session_id = name.partition(".")[0]
             if _is_recent(path) or not _is_gone(archive, session_id, path, projects_dirs):
                 continue
