@@ -209,8 +209,7 @@ class AgentState:
 
     def begin(self, identity: object) -> None:
         """Start a response; its parts follow."""
-        self.current = identity
-        self.begun = len(self.context.interval.parts)
+        self.current, self.begun = identity, len(self.context.interval.parts)
         self.responses += 1
 
     def add(self, kind: str, content: object) -> None:

@@ -49,6 +49,7 @@ from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_thresh
 __all__ = ["ContextSnapshot", "ContextTracker"]
 
 _IDS: Final = 2_048
+_MOST_IDS: Final = 2 * _IDS
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
@@ -176,7 +177,7 @@ class ContextTracker:
 
     def _start_over(self, model: str | None) -> None:
         self._roster = Roster(model, counts_text=self._counts_text)
-        self._seen: Recent[str] = Recent(_IDS)
+        self._seen: Recent[str | None] = Recent(_IDS)
         self._turn_responses = 0
 
     def _subagent(self, event: SubagentStart) -> AgentState | None:
@@ -303,8 +304,15 @@ class ContextTracker:
 
     def _begin(self, event: Response, agent: AgentState, identity: object, *, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        roster, message_id, parent = self._roster, event.message_id, event.parent
-        counted = message_id is not None and self._was_counted(message_id, event.request_id or "")
+        roster, seen, message_id, parent = self._roster, self._seen, event.message_id, event.parent
+        counted = False
+        if message_id is not None:
+            if message_id in seen:
+                counted = self._is_copy(seen[message_id], event.request_id)
+            else:
+                seen[message_id] = event.request_id
+                if len(seen) > _MOST_IDS:
+                    seen.trim()
         if parent is not None and not again:
             roster.follow(agent, parent, begins=True)
         if counted:
@@ -312,10 +320,16 @@ class ContextTracker:
                 roster.note(event.uuid, parent, agent)
             return False
         agent.begin(identity)
-        roster.rows.trim()
+        if len(roster.rows) > _MOST_IDS:
+            roster.rows.trim()
         if agent is roster.main:
             self._turn_responses += 1
         return True
+
+    @staticmethod
+    def _is_copy(one: str | None, other: str | None) -> bool:
+        """Tell by the ids of their requests whether a response is one that was counted: an old row, or a copy."""
+        return one is None or other is None or one == other
 
     def _same_session(self, event: Response) -> bool:
         """Enter a response's session; a late subagent's of an old session does not count."""
@@ -323,14 +337,6 @@ class ContextTracker:
             return False
         self._enter(event.session_id, keep=bool(event.parent) and event.parent in self._roster.rows)
         return True
-
-    def _was_counted(self, message_id: str, request_id: str) -> bool:
-        """Tell whether a response that is not the current one was counted before: an old row, or a copy."""
-        known = self._seen.get(message_id)
-        if known is None:
-            self._seen.put(message_id, request_id)
-            return False
-        return not known or not request_id or known == request_id
 
     def _count(self, agent: AgentState, usage: Usage, source: str) -> bool:
         changed = agent.count(usage, source)
@@ -340,9 +346,9 @@ class ContextTracker:
 
     def _check_window(self, agent: AgentState) -> None:
         """See whether the request that was just counted is one that the known window does not allow."""
-        tokens = agent.context.tokens
-        if tokens is not None and tokens > self._windows.of(agent.model).tokens:
-            self._windows.accepted(agent.model, tokens)
+        model, tokens = agent.model, agent.context.tokens or 0
+        if tokens > self._windows.of(model).tokens:
+            self._windows.accepted(model, tokens)
 
     def _delta(self, event: UsageDelta) -> AgentState | None:
         agent = self._roster.agent(event.agent)

@@ -16,9 +16,13 @@ import tracemalloc
 
 from claude_agent_sdk._internal.message_parser import parse_message
 
-from mala_context import MessageStreamProcessor
+from mala_context import ContextConfig, MessageStreamProcessor, instrument
 
 RUNS = 15
+PROCESSORS = {
+    "a processor": MessageStreamProcessor,
+    "a runtime's": lambda: instrument(config=ContextConfig()).processor,
+}
 ROWS = itertools.count()
 
 
@@ -71,13 +75,15 @@ def streaming():
         "partial messages": [line for number in range(6000) for line in deltas(number)],
     }
     for name, lines in kinds.items():
-        bare, tracked = [], []
+        bare, added = [], {who: [] for who in PROCESSORS}
         for _ in range(RUNS):
             bare.append(asyncio.run(through(lines, None)))
-            tracked.append(asyncio.run(through(lines, MessageStreamProcessor())))
-        added = [with_us - without for with_us, without in zip(tracked, bare, strict=True)]
+            for who, make in PROCESSORS.items():
+                added[who].append(asyncio.run(through(lines, make())) - bare[-1])
         print(f"µs a message, {name}: without us {spread(bare)}")
-        print(f"µs a message, {name}: added by us {spread(added)}")
+        for who, values in added.items():
+            share = statistics.median(values) / statistics.median(bare)
+            print(f"µs a message, {name}: added by {who} {spread(values)}, {share:.2f} of that")
 
 
 def memory():
