@@ -300,7 +300,7 @@ class Archivist:
     ) -> Loss | None:
         """Return what a compaction lost; `None`, with a WARNING, where the archive cannot be read."""
         try:
-            transcript = self._transcripts.get(session_id, (None, None))[0]
+            transcript = self._transcripts.get(session_id, (None, None))[0] or self._find(archive, session_id)
             return read_loss(archive, session_id, summary, preserved=preserved, transcript=transcript)
         except (ArchiveError, OSError) as error:
             log.warning("Compaction: what it lost is not known: %s", error)

@@ -471,3 +471,17 @@ async def test_a_summary_that_the_cli_writes_a_moment_later(bench, caplog, monke
     bench.archivist.on_event(boundary(), None)
     await bench.settle()
     assert lines(caplog)[0].endswith("summary names 0 of 0 files, 0 of 1 instructions")
+
+
+async def test_a_session_without_hooks_has_its_newest_rows_found_by_name(tmp_path, monkeypatch):
+    """Nobody told where the transcript is; what is behind the piece is read all the same."""
+    bench = Bench(tmp_path)
+    bench.archivist = Archivist(bench.archive, [str(tmp_path / "projects")])
+    bench.transcript = tmp_path / "projects" / "p" / "s1.jsonl"
+    bench.transcript.parent.mkdir(parents=True)
+    bench.transcript.write_text(said("never touch the lexer"))
+    bench.archive.archive(str(bench.transcript), "s1", trigger="auto", agent="main")
+    with bench.transcript.open("a") as file:
+        file.write(said("always test the parser"))
+    note = await archivist_module.wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
+    assert "- never touch the lexer\n- always test the parser" in note
