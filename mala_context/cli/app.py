@@ -30,6 +30,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Fill a context, watch it, compact it and check every figure; no key, no network.",
     ),
     "run": ("mala_context.cli.run", "Run a prompt with your own Claude Code login or key, and watch its context."),
+    "audit": ("mala_context.cli.audit", "Hold every estimate against what recorded sessions know to be true."),
+    "simulate": ("mala_context.cli.simulate", "Say what another policy would have done on recorded sessions."),
     "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
 }
