@@ -22,6 +22,7 @@ A driver of one's own::
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Longest that the old session is asked for its checkpoint."""
+INTERRUPT_SECONDS: Final = 0.5
+"""Longest that a fork which did not answer is asked to stop."""
 DISCONNECT_SECONDS: Final = 5.0
 """Longest that is waited for the fork's CLI to end."""
 MOST_LAST_PROMPT: Final = 8_000
@@ -193,6 +196,8 @@ class ContextPressureHandler:
                     await client.query(CHECKPOINT_PROMPT)
                     answer, why = await _answer(client.receive_messages())
             finally:
+                if answer is None:
+                    await _interrupt(client)
                 with anyio.move_on_after(DISCONNECT_SECONDS, shield=True):
                     await client.disconnect()
         except Exception as error:  # noqa: BLE001 - the run goes on without a checkpoint
@@ -283,6 +288,12 @@ async def _answer(messages: Any) -> tuple[str | None, str]:
                     why = str(message.result or message.terminal_reason or message.subtype)
                 scope.cancel()  # ends the generator where it waits; one that is left is a warning on trio
     return "\n".join(texts) or None, why
+
+
+async def _interrupt(client: Any) -> None:
+    """Let the fork drop what it still waits for: a CLI in the middle of a request takes seconds to end."""
+    with anyio.move_on_after(INTERRUPT_SECONDS, shield=True), contextlib.suppress(Exception):
+        await client.interrupt()
 
 
 async def _deny(hook_input: Any, *_: object) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Steward:
         self._connect = connect
         self._session: AgentSession | None = None
         self._asked: str | None = None
+        self._under_way: tuple[str, Restart] | None = None
 
     def serve(self, session: AgentSession) -> None:
         """Act on this session from now on."""
@@ -74,6 +75,8 @@ class Steward:
         if session is None:
             return prompt
         asked, self._asked = self._asked, _text(prompt)
+        if self._under_way is not None:  # the caller left in the middle of a restart
+            return _joined(await self._restart(session, self._under_way[1], asked, None), prompt)
         outstanding, full = session.outstanding, self._processor.overflow is not None
         if session.awaits_answer or outstanding.in_turn:
             return prompt
@@ -113,13 +116,16 @@ class Steward:
         handler = self._handler
         if handler is None:
             raise RuntimeError("a restart without a handler")  # `restart_at` is what makes both
-        old = session.context.session_id or str(getattr(result, "session_id", ""))
+        if self._under_way is None:
+            self._under_way = (session.context.session_id or str(getattr(result, "session_id", "")), step)
+        old, _ = self._under_way
         await session.leave()
         prompt = await handler.restart(old, asked)
         new = str(getattr(handler.options, "session_id", ""))
         restarts = self._actions.policy.restarts
         marker = SessionRestarted(old, new, step.cause, restarts, handler.had_checkpoint, result)
         await session.enter(self._connect(handler.options), marker)
+        self._under_way = None
         self._actions.happened(marker)
         return prompt
 

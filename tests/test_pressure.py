@@ -33,6 +33,7 @@ class Client:
     messages: list = field(default_factory=list)
     fails: Exception | None = None
     disconnected: bool = False
+    interrupted: bool = False
     prompts: list = field(default_factory=list)
 
     async def connect(self):
@@ -48,6 +49,10 @@ class Client:
             await anyio.lowlevel.checkpoint()
             yield message
         await anyio.sleep_forever()
+
+    async def interrupt(self):
+        self.interrupted = True
+        raise ConnectionError
 
     async def disconnect(self):
         self.disconnected = True
@@ -170,6 +175,7 @@ def test_a_fork_that_does_not_answer_is_left_in_time(backend, monkeypatch, caplo
     monkeypatch.setattr(pressure, "CHECKPOINT_SECONDS", 0.05)
     made, clients = handler(said("<checkpoint>not finished"))
     assert fetch(made, backend) is None
+    assert clients[0].interrupted
     assert clients[0].disconnected
     assert "no answer within 0 s" in caplog.text
 

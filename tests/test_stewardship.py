@@ -311,6 +311,32 @@ def test_the_restart_is_told_to_observers():
     assert seen == markers(messages)
 
 
+@BACKENDS
+def test_a_restart_that_the_caller_left_is_finished_with_the_next_prompt(backend):
+    agent = Agent(850, 100, reasons=["hook_stopped"], restart_at=0.8)
+    whole = agent.answer
+
+    def silent_once(client, prompt, uuid):
+        if prompt != CHECKPOINT_PROMPT:
+            return whole(client, prompt, uuid)
+        agent.answer = whole
+        return []
+
+    agent.answer = silent_once
+
+    async def test(session):
+        with anyio.move_on_after(0.2) as scope:
+            await everything(session, "one")
+        assert scope.cancelled_caught
+        return await everything(session, "two")
+
+    messages = agent.run(test, backend)
+    (marker,) = markers(messages)
+    assert (marker.old_session_id, marker.checkpoint) == ("s0", True)
+    assert agent.prompts == ["one", "Continue from checkpoint:\n\nso far\n\ntwo"]
+    assert kinds(messages)[-1] == "ResultMessage"
+
+
 def test_a_fresh_session_that_cannot_be_started_is_the_callers_error():
     agent = Agent(850, restart_at=0.8)
     connect = agent.connect
