@@ -302,6 +302,8 @@ class Archivist:
         try:
             transcript = self._transcripts.get(session_id, (None, None))[0] or self._find(archive, session_id)
             return read_loss(archive, session_id, summary, preserved=preserved, transcript=transcript)
+        except ArchiveUnavailableError:  # was said when the piece could not be kept
+            return None
         except (ArchiveError, OSError) as error:
             log.warning("Compaction: what it lost is not known: %s", error)
             return None
