@@ -57,6 +57,7 @@ def test_for_people(env):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "by the server's log" in done.stdout
     assert done.stdout.count("1 of 1   1 of 1   1 of 1\n") == 2
+    assert "\nrestored, transcript deleted " in done.stdout
     assert "All 9 checks passed" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith("✓ "))
 

@@ -246,7 +246,7 @@ def _report(run: _Play, runtime: Any, session_id: str, archived: Archived, check
         "archive": archived.as_dict(),
     }
     rows = [
-        [f"<{each.when}", each.received, *(f"{n} of {each.of}" for n in (each.prompts, each.answers, each.results))]
+        [each.when, each.received, *(f"{n} of {each.of}" for n in (each.prompts, each.answers, each.results))]
         for each in run.requests
     ]
     heading = "What the request held of the old conversation, by the server's log"
