@@ -105,3 +105,11 @@ def test_rows_of_any_shape_do_not_raise(tmp_path):
     shapes += [{"type": "assistant", "message": {"usage": [], "id": {}}, "sessionId": 4}]
     (stretch,) = follow(tmp_path / "a.jsonl", [json.dumps(each).encode() for each in shapes])
     assert stretch.problems == []
+
+
+def test_transcripts_put_together_are_sessions_of_their_own(tmp_path):
+    first, second = follow(tmp_path / "a.jsonl", plain().rows + plain(OTHER).rows)
+    assert [first.session_id, second.session_id] == [SID, OTHER]
+    assert [each.main.responses for each in (first, second)] == [3, 3]
+    assert [each.resets for each in (first, second)] == [0, 0]
+    assert second.compactions[0].row == 14

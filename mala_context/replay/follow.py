@@ -24,6 +24,18 @@ from mala_context.tracker import ContextTracker
 from mala_context.usage import Usage
 
 
+def begins_another(row: Mapping[str, Any], session_id: str) -> bool:
+    """Tell whether a row is the first of another session's transcript behind this one, as `cat` puts them together."""
+    named = row.get("sessionId")
+    return (
+        row.get("type") == "user"
+        and isinstance(named, str)
+        and named != session_id
+        and row.get("parentUuid", False) is None
+        and row.get("isCompactSummary") is not True
+    )
+
+
 class Tally:
     """What is counted of one agent besides the tracker's own state."""
 
@@ -109,9 +121,13 @@ class Follower:
         self.line_done(line)
 
     def _row(self, row: Mapping[str, Any]) -> None:
+        get = row.get
+        if self._session_id is not None and begins_another(row, self._session_id):
+            self._close(self.tracker.session_id)
+            self.tracker = ContextTracker()
+            self._begin()
         for event in read_row(row):
             self._event(event, row)
-        get = row.get
         if self._session_id is None:
             named = get("sessionId") or get("session_id")
             if isinstance(named, str):

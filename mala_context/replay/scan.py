@@ -196,6 +196,8 @@ class Scanner:
 
     def _elsewhere(self, row: Row, place: int | None) -> None:
         """Look at a prompt, result or attachment whose parent is not in the present context."""
+        if row.parentUuid is None and self.named is not None and row.sessionId != self.named:
+            raise Unusual("perhaps another session's transcript behind this one")
         if self.named is None:
             self.named = row.sessionId
         if row.type == "attachment":
