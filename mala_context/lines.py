@@ -14,7 +14,7 @@ def percent(ratio: float) -> str:
 
 
 def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
-    """The gauge in one line: `Context: 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5`.
+    """Return the gauge in one line: `Context: 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5`.
 
     An estimate has `about` in it, an unknown size says so, and a guessed window is marked.
     """
