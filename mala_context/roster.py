@@ -13,7 +13,8 @@ from mala_context.recent import Recent
 SIDECHAIN: Final = "sidechain"
 """What a reader calls the agent of sidechain rows that name none (old CLIs)."""
 ROWS: Final = 2_048
-"""At least so many rows' places are remembered, at most twice as many."""
+"""At least so many rows' places, and responses' ids, are remembered, at most twice as many."""
+_MOST: Final = 2 * ROWS
 AGENTS: Final = 256
 """Subagents that are remembered."""
 
@@ -42,7 +43,7 @@ class Roster:
     An agent's key is the id of the Task call that started it where that is known, else its own id.
     """
 
-    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "main", "rows", "subagents")
+    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "_responses", "main", "rows", "subagents")
 
     def __init__(self, model: str | None = None, *, counts_text: bool = False) -> None:
         self.main = AgentState(model=model)
@@ -50,6 +51,7 @@ class Roster:
         self.subagents: dict[str, AgentState] = {}
         self.rows: Recent[Place | None] = Recent(ROWS)
         """Place by id of row; `None` for a live message, which no other names as its parent."""
+        self._responses: Recent[str | None] = Recent(ROWS)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
 
@@ -70,6 +72,17 @@ class Roster:
             agent.counts_text = self._counts_text
             _put(self.subagents, key, agent, AGENTS)
         return agent
+
+    def was_counted(self, message_id: str, request_id: str | None) -> bool:
+        """Tell whether a response was counted before, as an old row or a copy is; it is from now on."""
+        known = self._responses
+        if message_id in known:
+            before = known[message_id]
+            return before is None or request_id is None or before == request_id
+        known[message_id] = request_id
+        if len(known) > _MOST:
+            known.trim()
+        return False
 
     def count_text(self) -> None:
         """Have every agent's text counted from now on, also where nobody asks for projections."""
@@ -116,6 +129,8 @@ class Roster:
             self.place(uuid, agent)
         elif uuid is not None:
             self.rows[uuid] = None
+            if len(self.rows) > _MOST:
+                self.rows.trim()
 
     def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:
         """Go to the place that a row goes on from; return whether that changed the agent's context.

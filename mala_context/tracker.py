@@ -40,7 +40,6 @@ from mala_context.events import (
     WindowReport,
 )
 from mala_context.measure import field, pieces
-from mala_context.recent import Recent
 from mala_context.roster import Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
@@ -48,8 +47,6 @@ from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_thresh
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
 
-_IDS: Final = 2_048
-_MOST_IDS: Final = 2 * _IDS
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
@@ -177,7 +174,6 @@ class ContextTracker:
 
     def _start_over(self, model: str | None) -> None:
         self._roster = Roster(model, counts_text=self._counts_text)
-        self._seen: Recent[str | None] = Recent(_IDS)
         self._turn_responses = 0
 
     def _subagent(self, event: SubagentStart) -> AgentState | None:
@@ -296,23 +292,13 @@ class ContextTracker:
             agent.add("response", content)
         if stop_reason is not None:
             agent.stop(stop_reason)
-        if parent is not None:
-            roster.place(uuid, agent)
-        elif uuid is not None:
-            roster.rows[uuid] = None
+        roster.note(uuid, parent, agent)
         return agent if changed else None
 
     def _begin(self, event: Response, agent: AgentState, identity: object, *, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        roster, seen, message_id, parent = self._roster, self._seen, event.message_id, event.parent
-        counted = False
-        if message_id is not None:
-            if message_id in seen:
-                counted = self._is_copy(seen[message_id], event.request_id)
-            else:
-                seen[message_id] = event.request_id
-                if len(seen) > _MOST_IDS:
-                    seen.trim()
+        roster, message_id, parent = self._roster, event.message_id, event.parent
+        counted = message_id is not None and roster.was_counted(message_id, event.request_id)
         if parent is not None and not again:
             roster.follow(agent, parent, begins=True)
         if counted:
@@ -320,16 +306,9 @@ class ContextTracker:
                 roster.note(event.uuid, parent, agent)
             return False
         agent.begin(identity)
-        if len(roster.rows) > _MOST_IDS:
-            roster.rows.trim()
         if agent is roster.main:
             self._turn_responses += 1
         return True
-
-    @staticmethod
-    def _is_copy(one: str | None, other: str | None) -> bool:
-        """Tell by the ids of their requests whether a response is one that was counted: an old row, or a copy."""
-        return one is None or other is None or one == other
 
     def _same_session(self, event: Response) -> bool:
         """Enter a response's session; a late subagent's of an old session does not count."""
@@ -380,10 +359,7 @@ class ContextTracker:
             self._open(agent, event, agent.opening)
         if event.kind != "attachment" or agent.context.source != "boundary":
             agent.add(event.kind, event.content)
-        if parent is not None:
-            roster.place(uuid, agent)
-        elif uuid is not None:
-            roster.rows[uuid] = None
+        roster.note(uuid, parent, agent)
         return agent if moved else None
 
     def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mala_context.events import Appended
-from mala_context.roster import AGENTS, Roster
+from mala_context.roster import AGENTS, ROWS, Roster
 
 
 def said(agent: str | None, uuid: str, parent: str | None) -> Appended:
@@ -79,3 +79,17 @@ def test_a_root_begins_a_new_conversation_only_after_a_response() -> None:
     assert not roster.follow(main, "", begins=False)
     assert roster.follow(main, "", begins=True)
     assert main.resets == 1
+
+
+def test_live_messages_and_responses_are_forgotten_in_time() -> None:
+    roster = Roster()
+    for number in range(3 * ROWS):
+        roster.note(f"u{number}", None, roster.main)
+        assert not roster.was_counted(f"m{number}", None)
+    assert len(roster.rows) <= 2 * ROWS
+    assert not roster.was_counted("m0", None)
+
+
+def test_a_response_is_counted_once_unless_another_request_has_its_id() -> None:
+    roster = Roster()
+    assert [roster.was_counted("m1", request) for request in ("r1", "r1", "r2", None)] == [False, True, False, True]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
-from mala_context.events import Refusal
+from mala_context.events import Refusal, Response, SessionStart
 
 
 def init(session_id="s1", model="claude-sonnet-4-5"):
@@ -129,6 +129,14 @@ async def test_events_reach_their_observers_with_the_snapshot_that_they_gave():
     processor = MessageStreamProcessor(on_event=[lambda event, snapshot: seen.append((type(event).__name__, snapshot))])
     await drain(processor, [assistant(100)])
     assert [(name, snapshot.tokens) for name, snapshot in seen if name == "Response"] == [("Response", 100)]
+
+
+async def test_an_observer_may_name_the_events_that_it_wants():
+    seen = []
+    processor = MessageStreamProcessor()
+    processor.observe(lambda event, snapshot: seen.append((event.source, snapshot.tokens)), SessionStart, Response)
+    await drain(processor, [init(), UserMessage("go on"), assistant(100), result(usage(1, 1))])
+    assert seen == [("init", None), ("message", 100)]
 
 
 async def test_disabled_means_looking_at_nothing():

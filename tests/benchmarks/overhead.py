@@ -94,10 +94,10 @@ def memory():
             for line in response(number):
                 processor.process(parse_message(json.loads(line)))
 
-    feed(0, 1000)
     tracemalloc.start()
+    feed(0, 5000)  # until every table of bounded size is full
     before = tracemalloc.get_traced_memory()[0]
-    feed(1000, 10_000)
+    feed(5000, 10_000)
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     print(f"bytes kept after 10,000 more responses: {after - before:,}")
