@@ -1,5 +1,6 @@
 """The demo as a user runs it, on the real CLI."""
 
+import fcntl
 import json
 import os
 import pty
@@ -220,6 +221,17 @@ class TestUsage:
         )
         assert done.returncode == 2
         assert "--keep" in done.stderr
+
+    def test_keep_names_what_another_demo_fills(self, env, tmp_path):
+        place = tmp_path / "place"
+        place.mkdir()
+        other = os.open(place, os.O_RDONLY)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done = play(env, "--keep", os.fspath(place))
+        os.close(other)
+        assert done.returncode == 2
+        assert "used by another demo" in done.stderr
+        assert place.is_dir()
 
     def test_keep_names_a_file(self, env, tmp_path):
         file = tmp_path / "file"

@@ -85,13 +85,35 @@ def _directory(keep: str | None) -> Iterator[str]:
     directory = os.path.abspath(keep)
     created = _claim(directory, keep)
     try:
-        yield directory
+        with _alone_in(directory, keep):
+            yield directory
+    except click.BadParameter:
+        raise
     except BaseException:  # interrupted, or the CLI could not be run: nothing is worth keeping
         for name in os.listdir(directory):
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
         if created:
             os.rmdir(directory)
         raise
+
+
+@contextmanager
+def _alone_in(directory: str, given: str) -> Iterator[None]:
+    """Keep a second demo out of the directory while the block runs; it would find it empty too, or clear it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such lock
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise click.BadParameter(f"{given} is used by another demo now.", param_hint="'--keep'") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _claim(directory: str, given: str) -> bool:
