@@ -168,12 +168,15 @@ class SessionNotFoundError(ArchiveError, LookupError):
     Attributes:
         session_id: the id that was asked for.
         path: where it was looked for.
+        near: a session there whose id is nearly the same, where there is one.
     """
 
-    def __init__(self, session_id: str, path: str) -> None:
-        super().__init__(f"no archive of session {session_id} in {path}")
+    def __init__(self, session_id: str, path: str, near: str | None = None) -> None:
+        meant = "" if near is None else f"; did you mean {near}?"
+        super().__init__(f"no archive of session {session_id} in {path}{meant}")
         self.session_id = session_id
         self.path = path
+        self.near = near
 
 
 class PartNotFoundError(ArchiveError, LookupError):

@@ -1,5 +1,6 @@
 """Writing one private file, whole or not at all."""
 
+import errno
 import os
 
 import pytest
@@ -62,3 +63,29 @@ def test_a_file_system_without_links(tmp_path, monkeypatch):
     with pytest.raises(FileExistsError):
         place(str(tmp_path), ["file"], lambda write: write(b"new"))
     assert (tmp_path / "file").read_bytes() == b"bytes"
+
+
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "link"])
+def test_an_error_names_the_file_that_was_wanted(tmp_path, monkeypatch, step):
+    real = getattr(os, step)
+
+    def fail(first, *rest, **named):
+        if step == "open" and not str(first).startswith(".tmp-"):
+            return real(first, *rest, **named)
+        raise OSError(errno.ENOSPC, "No space left on device", ".tmp-1")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        place(str(tmp_path), ["file"], lambda write: write(b"new"))
+    assert caught.value.filename == str(tmp_path / "file")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_could_not_be_read_keeps_its_name(tmp_path):
+    def fill(write):
+        raise FileNotFoundError(errno.ENOENT, "gone", "piece")
+
+    with pytest.raises(FileNotFoundError) as caught:
+        place(str(tmp_path), ["file"], fill)
+    assert caught.value.filename == "piece"

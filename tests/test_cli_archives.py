@@ -424,3 +424,34 @@ def test_ctrl_c_leaves_nothing_half(world, tmp_path):
     assert done.returncode in {130, -signal.SIGINT}, done.stderr
     assert b"interrupted" in done.stderr
     assert not [name for name in os.listdir(tmp_path) if name == "out" or name.startswith(".tmp")]
+
+
+# names that are not there
+
+
+@pytest.mark.parametrize("command", ["list", "verify", "pack", "prune"])
+def test_a_directory_that_is_not_there_is_no_sound_archive(world, tmp_path, command):
+    limit = ["--days", "1"] if command == "prune" else []
+    result = world.run(command, "--dir", tmp_path / "typo", *limit, status=3)
+    assert f"there is no directory {tmp_path / 'typo'}" in result.output
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("command", ["show", "cat", "verify", "restore", "prune", "pack"])
+def test_a_session_that_is_nearly_named(world, command):
+    wrong = SID[:6] + ("0" if SID[6] != "0" else "1") + SID[7:]
+    assert f"did you mean {SID}?" in world.run(command, wrong, status=3).output
+    assert f"did you mean {SID}?" in world.run(command, wrong[:8], status=3).output
+    assert "did you mean" not in world.run(command, "zzzzzzzz", status=3).output
+
+
+def test_an_export_that_is_there_already_is_named(world, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    assert f"{tmp_path / 'out'}: File exists" in world.run("export", SID, tmp_path / "out", status=3).output
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_no_archives_at_all(world, tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "others"))
+    assert world.run("verify", "--all").output == "no archives\n"
+    assert world.json("verify", "--all") == []

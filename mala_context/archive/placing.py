@@ -13,7 +13,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mala_context.archive.interface import Write
 
@@ -30,6 +30,7 @@ def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> s
     for part in parts:
         if not part or part in {".", ".."} or "/" in part or "\0" in part:
             raise ValueError(f"{part!r} is no name of a file")
+    path = os.path.join(root, *parts)
     fd = os.open(root, _DIRECTORY & ~getattr(os, "O_NOFOLLOW", 0))
     try:
         for part in parts[:-1]:
@@ -38,23 +39,38 @@ def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> s
             inner = os.open(part, _DIRECTORY, dir_fd=fd)
             os.close(fd)
             fd = inner
-        _write(fd, parts[-1], fill)
+        _write(fd, path, fill)
     finally:
         os.close(fd)
-    return os.path.join(root, *parts)
+    return path
 
 
-def _write(directory: int, name: str, fill: Callable[[Write], object]) -> None:
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Say in an `OSError` which file could not be written: not the temporary one, and not the one that was read."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
     from mala_context.archive.writer import sync, write_all
 
+    def write(data: memoryview | bytes) -> None:
+        with _naming(path):
+            write_all(fd, data)
+
     temporary = f".tmp-{os.urandom(8).hex()}"
-    fd = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+    with _naming(path):
+        fd = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
     try:
         os.fchmod(fd, 0o600)
-        fill(lambda data: write_all(fd, data))
-        sync(fd)
-        _name(directory, temporary, name)
-        sync(directory)
+        fill(write)
+        with _naming(path):
+            sync(fd)
+            _name(directory, temporary, os.path.basename(path))
+            sync(directory)
     finally:
         os.close(fd)
         with contextlib.suppress(FileNotFoundError):

@@ -112,7 +112,7 @@ def prune(
             raise click.UsageError("these sessions are in several archives: name one with --repo or --dir")
         ids = [session_id for _, session_id in named]
     else:
-        archive, ids = open_archive(repo, directory), []
+        archive, ids = open_archive(repo, directory, there=True), []
     result = archive.prune(days=days, bytes=size, sessions=count, session_ids=ids, dry_run=not yes)
     if as_json:
         say_json(fields_of(result))
@@ -171,7 +171,7 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
     if sessions:
         chosen = [find_session(repo, directory, each) for each in sessions]
     else:
-        archive = open_archive(repo, directory)
+        archive = open_archive(repo, directory, there=True)
         chosen = [(archive, each.session_id) for each in archive.sessions()]
     saved = 0
     with waiting("saved") as progress:

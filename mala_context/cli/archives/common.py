@@ -12,7 +12,7 @@ import click
 
 from mala_context.archive import layout
 from mala_context.archive.store import TranscriptArchive
-from mala_context.errors import CorruptArchiveError, MalaContextError, SessionNotFoundError
+from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,11 +60,16 @@ def place_options(command: F) -> F:
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for machines.")
 
 
-def open_archive(repo: str | None, directory: str | None) -> TranscriptArchive:
-    """Return the archive that the options name: by default that of the repository around the working directory."""
+def open_archive(repo: str | None, directory: str | None, *, there: bool = False) -> TranscriptArchive:
+    """Return the archive that the options name: by default that of the repository around the working directory.
+
+    With `there`, a directory that was named must be there, for a check of none would find nothing wrong.
+    """
     if directory is not None:
         if repo is not None:
             raise click.UsageError("--repo and --dir exclude each other")
+        if there and not os.path.lexists(directory):
+            raise ArchiveUnavailableError(f"there is no directory {directory}")
         return TranscriptArchive(directory)
     return TranscriptArchive(repo_path=repo if repo is not None else repository())
 
@@ -111,10 +116,19 @@ def find_session(repo: str | None, directory: str | None, session: str) -> tuple
     if session in found:
         found = [session]
     if not found:
-        raise SessionNotFoundError(session, archive.location)
+        raise SessionNotFoundError(session, archive.location, _nearest(archive, session))
     if len(found) > 1:
         raise click.UsageError(f"{len(found)} sessions begin with {session}: {', '.join(found[:4])}")
     return archive, found[0]
+
+
+def _nearest(archive: TranscriptArchive, session: str) -> str | None:
+    """Return the session whose first letters are nearly these."""
+    from difflib import get_close_matches
+
+    heads = {each.session_id[: len(session)]: each.session_id for each in reversed(archive.sessions())}
+    near = get_close_matches(session, heads, n=1, cutoff=0.75)
+    return heads[near[0]] if near else None
 
 
 def _begin_with(archive: TranscriptArchive, session: str) -> list[str]:

@@ -49,7 +49,7 @@ def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bo
     """
     if everywhere and (repo or directory):
         raise click.UsageError("--all is for all archives, --repo and --dir are for one")
-    archives = list(all_archives()) if everywhere else [("", open_archive(repo, directory))]
+    archives = list(all_archives()) if everywhere else [("", open_archive(repo, directory, there=True))]
     found: list[dict[str, Any]] = []
     for name, archive in archives:
         sessions = [listing.describe(archive, summary) for summary in archive.sessions()]
@@ -210,7 +210,8 @@ def verify(
             with waiting("checked") as progress:
                 reports.append(checking.verify(archive, [session_id], repair=repair, progress=progress))
     else:
-        chosen = [archive for _, archive in all_archives()] if everywhere else [open_archive(repo, directory)]
+        one = () if everywhere else (open_archive(repo, directory, there=True),)
+        chosen = one or [archive for _, archive in all_archives()]
         for archive in chosen:
             with waiting("checked") as progress:
                 reports.append(checking.verify(archive, repair=repair, progress=progress))
@@ -232,5 +233,7 @@ def verify(
                 f"{printable(report.location)}: {plural(report.sessions, 'session')}, "
                 f"{plural(report.pieces, 'piece')}, {size_text(report.bytes)}: {state}"
             )
+        if not reports:
+            click.echo("no archives")
     if not all(report.ok for report in reports):
         click.get_current_context().exit(CHECK_FAILED)
