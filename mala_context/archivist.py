@@ -424,7 +424,7 @@ class Archivist:
             if found is None:
                 self._noted.discard(session_id)  # not there yet: the next turn's end looks again
             else:
-                archive.note_session(session_id, found, cwd=cwd)
+                archive.note_session(session_id, found, cwd=cwd, pid=os.getpid())
 
         self._submit(note)
 

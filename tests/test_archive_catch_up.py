@@ -3,7 +3,10 @@
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from archive_tools import cat, names, rows
@@ -166,3 +169,30 @@ def test_rows_are_found_wherever_the_buffer_ends(archive, tmp_path, before, line
         found = list(rows_with(files, os.path.basename(result.path), b"compact_boundary"))
     assert [boundary(row) is not None for row in found] == [True] * 3
     assert close_compactions(archive, "s1", os.path.basename(result.path)) == 3
+
+
+def dead_pid():
+    """Return the id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_session_that_a_living_process_looks_after_is_left_to_it(archive, transcript):
+    archive.note_session("s1", str(transcript), pid=os.getpid())
+    assert archive.catch_up([]) == []
+    archive.note_session("s1", str(transcript), pid=dead_pid())
+    assert [result.archived for result in archive.catch_up([])] == [True]
+    assert cat(archive) == transcript.read_bytes()
+
+
+def test_a_process_of_another_host_says_nothing_here(archive, transcript, monkeypatch):
+    archive.note_session("s1", str(transcript), pid=os.getpid())
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
+    assert [result.archived for result in archive.catch_up([])] == [True]
+
+
+def test_noting_a_session_again_writes_no_second_row(archive, transcript):
+    for _ in range(3):
+        archive.note_session("s1", str(transcript), cwd="/w", pid=os.getpid())
+    assert len(archive.manifest("s1").of_kind("session")) == 1

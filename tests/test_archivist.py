@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 
 import anyio
@@ -368,14 +371,28 @@ async def test_a_session_without_hooks_is_written_down_once_its_transcript_is_th
     assert [row["transcript"] for row in rows(archivist.archive, "session")] == [str(folder / "s1.jsonl")]
 
 
-async def test_what_a_killed_process_left_is_archived_by_the_next(bench, tmp_path):
+async def test_what_a_killed_process_left_is_archived_by_the_next(bench, tmp_path, monkeypatch):
     bench.write(3)
-    await bench.archivist.saw_session(bench.hook())
-    await bench.settle()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "getpid", lambda: dead.pid)
+        await bench.archivist.saw_session(bench.hook())
+        await bench.settle()
     following = Archivist(bench.archive)
     await following.saw_session({"session_id": "s2", "transcript_path": str(tmp_path / "s2.jsonl")})
     await following.close()
     assert [(piece.length, piece.row["trigger"]) for piece in bench.pieces()] == [(48, "catch_up")]
+
+
+async def test_what_another_client_of_this_process_works_on_is_left_to_it(bench, tmp_path):
+    bench.write(3)
+    await bench.archivist.saw_session(bench.hook())
+    await bench.settle()
+    beside = Archivist(bench.archive)
+    await beside.saw_session({"session_id": "s2", "transcript_path": str(tmp_path / "s2.jsonl")})
+    await beside.close()
+    assert bench.pieces() == []
 
 
 async def test_a_piece_never_waits_for_catching_up(bench, monkeypatch):

@@ -2,7 +2,8 @@
 
 The sessions looked after are those that the archive knows, by a piece or by a `session` row. One whose transcript is
 exactly as long as what is archived and was not written to since is passed over without reading it and without
-touching its files, for otherwise it would never grow old.
+touching its files, for otherwise it would never grow old. One that a living process of this host looks after is left
+to it.
 
 A process that hosts only a command hook sees PreCompact and nothing after it. So the bytes that a catch-up adds are
 searched for `compact_boundary` rows: each closes the piece that waits for an outcome, or else stands for a compaction
@@ -67,6 +68,20 @@ def is_current(path: str, pieces: Sequence[Piece], subagent: str | None) -> bool
     return newest.end == status.st_size and status.st_mtime_ns <= newest.mtime_ns
 
 
+def is_looked_after(manifest: Manifest) -> bool:
+    """Say whether the process that archives this session itself is still there: its compactions are its to tell of."""
+    owner = next((row for row in reversed(manifest.of_kind("session")) if isinstance(row.get("pid"), int)), None)
+    if owner is None or owner.get("host") != os.uname().nodename or owner["pid"] <= 0:
+        return False
+    try:
+        os.kill(owner["pid"], 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
 def catch_up(
     archive: TranscriptArchive, session_ids: Iterable[str], projects_dirs: Sequence[str] | None, now: float
 ) -> Iterator[ArchiveResult]:
@@ -78,6 +93,8 @@ def catch_up(
             with archive.store(create=False).view(session_id) as files:
                 manifest = manifests.parse(files.manifest())
                 pieces = manifests.pieces_of(files.list(), manifest)
+            if is_looked_after(manifest):
+                continue
             path = transcript_of(session_id, manifest, projects_dirs)
             status = None if path is None else _status(path)
             if path is None or status is None:

@@ -316,14 +316,20 @@ class TranscriptArchive:
 
         return is_current(path, self.pieces(session_id), subagent)
 
-    def note_session(self, session_id: object, transcript_path: str, *, cwd: str | None = None) -> None:
-        """Write down that a session runs here, so that `catch_up` archives it even if nothing else is ever called."""
+    def note_session(
+        self, session_id: object, transcript_path: str, *, cwd: str | None = None, pid: int | None = None
+    ) -> None:
+        """Write down that a session runs here, so that `catch_up` archives it even if nothing else is ever called.
+
+        With `pid`, the process on this host that archives the session itself: while it lives nobody else catches up.
+        """
         sid = layout.check_session_id(session_id)
         with self.store(create=True).lock(sid, self.timeout) as files:
             known = manifests.parse(files.manifest()).of_kind("session")
-            if any(row.get("transcript") == transcript_path for row in known):
+            fields = {"transcript": transcript_path, "pid": pid, "host": None if pid is None else os.uname().nodename}
+            if any(all(row.get(name) == value for name, value in fields.items()) for row in known):
                 return
-            row = manifests.new_row("session", _now(), transcript=transcript_path, cwd=cwd)
+            row = manifests.new_row("session", _now(), cwd=cwd, **fields)
             files.append(manifests.dump([row]))
 
     def record_outcome(
