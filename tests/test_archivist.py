@@ -371,12 +371,18 @@ async def test_a_session_without_hooks_is_written_down_once_its_transcript_is_th
     assert [row["transcript"] for row in rows(archivist.archive, "session")] == [str(folder / "s1.jsonl")]
 
 
+def ended_process():
+    """Return the id of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
 async def test_what_a_killed_process_left_is_archived_by_the_next(bench, tmp_path, monkeypatch):
     bench.write(3)
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
+    dead = ended_process()
     with monkeypatch.context() as killed:
-        killed.setattr(os, "getpid", lambda: dead.pid)
+        killed.setattr(os, "getpid", lambda: dead)
         await bench.archivist.saw_session(bench.hook())
         await bench.settle()
     following = Archivist(bench.archive)
