@@ -151,3 +151,9 @@ def test_commands_and_their_options_are_there(text):
             assert command is not None, names
         options = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", line[0] + line[1])) <= options | {"--help"}
+
+
+def test_the_readme_names_every_command():
+    from mala_context.cli.app import COMMANDS
+
+    assert set(re.findall(r"^\| `mala-context (\w+)", PAGES[0].read_text(), re.MULTILINE)) == set(COMMANDS)
