@@ -339,7 +339,7 @@ def test_what_is_no_regular_file_is_refused(archive, transcript, make, reason):
 
 
 @pytest.mark.parametrize(
-    "session_id", ["../../outside", "a/b", "..", "", "x\0y", "n" * 300, ".hidden", "con\n", None, 5]
+    "session_id", ["../../outside", "a/b", "..", "", "x\0y", "n" * 300, ".hidden", "con\n", "é" * 200, None, 5]
 )
 def test_a_session_id_is_no_path(archive, transcript, tmp_path, session_id):
     transcript.write_bytes(rows(0, 3))
