@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.hook import archive_from_hook
 from mala_context.archive.store import TranscriptArchive
-from mala_context.config import ArchiveConfig
+from mala_context.config import ArchiveConfig, names_object_store
 from mala_context.errors import ArchiveError, ArchiveUnavailableError, TranscriptError
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 from mala_context.lines import compaction_line
@@ -90,8 +90,11 @@ class Archivist:
         if not config.enabled:
             return cls(None)
         keep = None if config.keep is None else {"days": config.keep.days, "bytes": config.keep.bytes}
+        place = config.directory
+        if place is not None:  # an object store has no code yet, and what it needs first is here in any case
+            place = None if names_object_store(place) else os.path.join(repo_path, os.path.expanduser(place))
         archive = TranscriptArchive(
-            config.directory,
+            place,
             repo_path=os.fspath(repo_path),
             mode=config.mode,
             compress=config.compress,

@@ -508,3 +508,21 @@ async def test_a_session_without_hooks_has_its_newest_rows_found_by_name(tmp_pat
         file.write(said("always test the parser"))
     note = await archivist_module.wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
     assert "- never touch the lexer\n- always test the parser" in note
+
+
+@pytest.mark.parametrize(
+    ("directory", "place"),
+    [(None, "runs/*/archives"), ("kept", "repo/kept"), ("s3://bucket/x", "runs/*/archives"), ("~/kept", "home/kept")],
+)
+async def test_where_the_configuration_keeps_archives(tmp_path, monkeypatch, directory, place):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("repo", "home", "elsewhere"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text("{}\n")
+    archivist = Archivist.for_repo(tmp_path / "repo", ArchiveConfig(directory=directory))
+    await archivist.before_compaction({"session_id": "s1", "transcript_path": str(transcript)})
+    assert len(list(tmp_path.glob(f"{place}/s1_*"))) == 1
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -8,7 +8,7 @@ reader and the reference page follow.
 from __future__ import annotations
 
 from mala_context.config.reading import load_config, parse
-from mala_context.config.schema import SCHEMA, Key, unimplemented
+from mala_context.config.schema import SCHEMA, Key, names_object_store, unimplemented
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Key",
     "Retention",
     "load_config",
+    "names_object_store",
     "parse",
     "unimplemented",
 ]

@@ -150,16 +150,6 @@ ACCEPTED: Final = frozenset(
 THRESHOLDS: Final = ("context.warn_at", "context.compact_at", "context.restart_at", "context.final_at")
 """Ratios that must not fall from one to the next."""
 
-NO_CODE_YET: Final = frozenset(
-    {
-        "context.archive.compress",
-        "context.archive.keep.days",
-        "context.archive.keep.bytes",
-        "context.archive.warn_bytes",
-    }
-)
-"""Keys that are read and checked but do nothing so far."""
-
 
 def setting(config: ContextConfig, path: str) -> Any:
     """Return the value of a dotted key; `None` below a section that is absent."""
@@ -169,6 +159,11 @@ def setting(config: ContextConfig, path: str) -> Any:
     return value
 
 
+def names_object_store(directory: str | None) -> bool:
+    """Tell whether an archive's directory is an address such as `s3://bucket/prefix`, which needs more than a disk."""
+    return directory is not None and "://" in directory
+
+
 def unimplemented(config: ContextConfig) -> tuple[str, ...]:
-    """Return the keys that were set away from their defaults and do nothing so far; say them in one INFO line."""
-    return tuple(key.path for key in SCHEMA if key.path in NO_CODE_YET and setting(config, key.path) != key.default)
+    """Return the keys whose values do nothing so far; say them in one INFO line."""
+    return ("context.archive.directory",) if names_object_store(config.archive.directory) else ()
