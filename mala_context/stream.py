@@ -81,6 +81,7 @@ class MessageStreamProcessor:
         self.announces: Callable[[Compaction, ContextSnapshot | None], bool] | None = None
         """Tells whether somebody else logs the line about a compaction, who knows more of it."""
         self._resume_tracking = False
+        self._doubted = False
         self._pressure: ContextPressureError | None = None
 
     def take_pressure(self) -> ContextPressureError | None:
@@ -200,6 +201,9 @@ class MessageStreamProcessor:
             "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
         )
         log.info(context_line(snapshot, self.agent_name), **log_values(snapshot))
+        if snapshot.window_doubtful and not self._doubted:
+            log.warning("Context: the window of %s tokens is in doubt", f"{snapshot.window:,}", **log_values(snapshot))
+        self._doubted = snapshot.window_doubtful
         overflow = read_overflow(
             terminal_reason=getattr(message, "terminal_reason", None),
             text=getattr(message, "result", None),

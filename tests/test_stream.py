@@ -356,3 +356,17 @@ def test_a_result_of_another_make_is_read_by_its_fields():
     processor = seed_processor(restart_at=None)
     processor._process_result_message(ResultDouble({"input_tokens": 2}))
     assert processor.context_usage.input_tokens == 2
+
+
+async def test_a_window_in_doubt_is_one_warning(caplog):
+    processor = MessageStreamProcessor(ContextTracker())
+    turns = [
+        init(model="claude-haiku-4-5"),
+        assistant(671_400),
+        result(usage()),
+        assistant(672_000, "m2"),
+        result(usage()),
+    ]
+    await drain(processor, turns)
+    assert processor.tracker.snapshot().window_doubtful
+    assert len([line for line in caplog.messages if "in doubt" in line]) == 1
