@@ -112,8 +112,9 @@ class AgentRuntime:
     def session(self) -> AbstractAsyncContextManager[AgentSession]:
         """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
 
-        It compacts and restarts by itself where `compact_at` and `restart_at` are set. Raises what the SDK raises where
-        the CLI cannot be started.
+        It compacts and restarts by itself where `compact_at` and `restart_at` are set. One session at a time: two at
+        once would share a gauge, so make a runtime for each. Raises what the SDK raises where the CLI cannot be
+        started.
         """
         from claude_agent_sdk import ClaudeSDKClient
 
@@ -233,7 +234,12 @@ class AgentRuntimeBuilder:
 
     def with_config(self, config: ContextConfig | str | os.PathLike[str]) -> Self:
         """Use this configuration, or this file, in place of the repository's `mala.yaml`; raises `ConfigError`."""
-        self._config = config if isinstance(config, ContextConfig) else load_config(config)
+        if not isinstance(config, ContextConfig):
+            path = os.fspath(config)
+            if not os.path.lexists(path):
+                raise ConfigError(f"{path}: no such file; a configuration that is named must be there", path=path)
+            config = load_config(path)
+        self._config = config
         return self
 
     def with_options(self, **fields: Any) -> Self:
@@ -269,7 +275,7 @@ def _wire(
     agent_id: str | None = None,
 ) -> AgentRuntime:
     """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
-    config = load_config(repo) if config is None else config
+    config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     if waiting := unimplemented(config):
         log.info("mala.yaml: set, but without effect in this version: %s", ", ".join(waiting))
     env = getattr(options, "env", None) or {}
@@ -362,10 +368,12 @@ def _pin(repo: str, config: ContextConfig, archivist: Archivist) -> Pin | None:
     return Pin(config.pin, repo, archivist.words_lost)
 
 
-def _without_ours(hooks: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """Copy hooks, leaving out those that an earlier wiring put there."""
+def _without_ours(hooks: Mapping[str, Sequence[Any] | None]) -> dict[str, list[Any]]:
+    """Copy hooks, leaving out those that an earlier wiring put there; what is no matcher is the SDK's to judge."""
     kept = {
-        event: [matcher for matcher in matchers if not any(is_ours(hook) for hook in matcher.hooks)]
+        event: [
+            matcher for matcher in matchers or () if not any(is_ours(hook) for hook in getattr(matcher, "hooks", ()))
+        ]
         for event, matchers in hooks.items()
     }
     return {event: matchers for event, matchers in kept.items() if matchers}
@@ -382,5 +390,5 @@ def _projects_dirs(env: Mapping[str, str]) -> list[str] | None:
 
 def _auto_compact_window(env: Mapping[str, str]) -> int | None:
     """Tokens of `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; the CLI compacts proactively only where it is set."""
-    text = env.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", os.environ.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", ""))
+    text = str(env.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", os.environ.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "")))
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None

@@ -25,7 +25,8 @@ async def users_hook(*_):
 
 
 def ours(options, event):
-    return [matcher for matcher in options.hooks.get(event, []) if any(is_ours(hook) for hook in matcher.hooks)]
+    matchers = options.hooks.get(event, [])
+    return [matcher for matcher in matchers if any(is_ours(hook) for hook in getattr(matcher, "hooks", ()))]
 
 
 def test_the_original_options_are_not_touched(repo):
@@ -228,3 +229,26 @@ async def test_at_session_end_false_leaves_the_rest_alone(repo, tmp_path):
     async with runtime:
         await stop.hooks[0]({"session_id": "s1", "transcript_path": str(transcript)}, None, {})
     assert runtime.archive.pieces("s1") == []
+
+
+@pytest.mark.parametrize("hooks", [{"PreCompact": None}, {"Stop": [{"matcher": "", "hooks": []}]}, {"Stop": ()}])
+def test_hooks_of_odd_shapes_are_left_to_the_sdk(repo, hooks):
+    options = instrument(ClaudeAgentOptions(cwd=repo, hooks=hooks)).options
+    assert len(ours(options, "PreCompact")) == 1
+    for event, matchers in hooks.items():
+        assert options.hooks[event][: len(matchers or ())] == list(matchers or ())
+
+
+def test_a_window_that_is_a_number_is_one(repo):
+    options = ClaudeAgentOptions(cwd=repo, model="claude-sonnet-4-5", env={"CLAUDE_CODE_AUTO_COMPACT_WINDOW": 200_000})
+    assert instrument(options).tracker.snapshot().auto_compact_threshold == 167_000
+
+
+def test_a_file_where_a_repository_should_be_is_not_read_as_one(repo):
+    (repo / "odd.py").write_text("def f(): pass\n")
+    assert instrument(ClaudeAgentOptions(cwd=repo / "odd.py")).config == ContextConfig()
+
+
+def test_a_named_configuration_must_be_there(repo):
+    with pytest.raises(ConfigError, match="no such file"):
+        AgentRuntimeBuilder(repo).with_config(repo / "typo.yaml")
