@@ -185,10 +185,11 @@ async def test_a_disk_that_is_full_still_caps_and_says_so(spills, monkeypatch, c
     assert "could not be kept" in caplog.text
 
 
-async def test_a_disk_that_hangs_does_not_hold_the_agent(spills, monkeypatch, caplog):
+async def test_a_disk_that_hangs_does_not_hold_the_agent(spills, monkeypatch, caplog, tmp_path):
     import threading
 
     gate = threading.Event()
+    monkeypatch.setattr(spills, "write", lambda *_: str(tmp_path))  # what goes on once the gate opens writes nothing
     monkeypatch.setattr(tool_cap_module, "DISK_SECONDS", 0.05)
     monkeypatch.setattr(spills, "owner", lambda path: gate.wait(30) and None)
     try:
