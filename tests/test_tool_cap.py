@@ -185,17 +185,18 @@ async def test_a_disk_that_is_full_still_caps_and_says_so(spills, monkeypatch, c
     assert "could not be kept" in caplog.text
 
 
-async def test_a_disk_that_hangs_does_not_hold_the_agent(spills, monkeypatch, caplog, tmp_path):
+async def test_a_disk_that_hangs_does_not_hold_the_agent(spills, monkeypatch, caplog):
     import threading
 
     gate = threading.Event()
-    monkeypatch.setattr(spills, "write", lambda *_: str(tmp_path))  # what goes on once the gate opens writes nothing
     monkeypatch.setattr(tool_cap_module, "DISK_SECONDS", 0.05)
     monkeypatch.setattr(spills, "owner", lambda path: gate.wait(30) and None)
+    cap = ToolCap(GuardConfig(tool_output_tokens=1_000), spills, Gauge())
     try:
-        seen = await cap_of(ToolCap(GuardConfig(tool_output_tokens=1_000), spills, Gauge()), bash(LINES))
+        seen = await cap_of(cap, bash(LINES))
     finally:
         gate.set()
+        cap._worker.submit(lambda: None).result(30)  # what goes on ends while the runs directory is the test's
     assert LOST in seen
     assert "could not be kept in" in caplog.text
 

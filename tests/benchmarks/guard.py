@@ -4,7 +4,9 @@ Prints the median of several rounds, in microseconds a decision; exits 1 where o
 """
 
 import json
+import os
 import statistics
+import tempfile
 import sys
 import time
 from types import SimpleNamespace
@@ -156,4 +158,5 @@ def main():
 
 
 if __name__ == "__main__":
+    os.environ["MALA_RUNS_DIR"] = tempfile.mkdtemp(prefix="mala-context-bench-")  # never the user's own
     sys.exit(main())
