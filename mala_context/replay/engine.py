@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from mala_context.replay.files import BLOCK, Recording, find
+from mala_context.replay.files import Recording, find, new_buffer
 from mala_context.replay.record import SessionRecord, Stretch
 from mala_context.replay.sessions import join
 
@@ -57,7 +57,7 @@ def _scan(recording: Recording) -> list[Stretch] | None:
         return None
 
 
-_buffer = bytearray(BLOCK)
+_buffer = new_buffer()
 
 
 def read_all(

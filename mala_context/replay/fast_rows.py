@@ -44,25 +44,25 @@ class RowUsage(Struct, gc=False):
 class Message(Struct, gc=False):
     """The message of a user's or an assistant's row."""
 
-    id: str | None = None
     model: str | None = None
-    usage: RowUsage | None = None
+    id: str | None = None
     content: Raw = Raw()
+    usage: RowUsage | None = None
 
 
 class Row(Struct, gc=False):
-    """A transcript's row."""
+    """A transcript's row; the fields stand as most rows have them, since a search for one begins behind the last."""
 
-    type: str | None = None
-    uuid: str | None = None
     parentUuid: str | UnsetType | None = UNSET  # noqa: N815  (the transcript's spelling)
-    message: Message | None = None
-    timestamp: str | None = None
-    sessionId: str | None = None  # noqa: N815
-    session_id: Any = None
     isSidechain: bool | None = None  # noqa: N815
+    sessionId: str | None = None  # noqa: N815
     agentId: str | None = None  # noqa: N815
+    type: str | None = None
+    message: Message | None = None
     requestId: str | None = None  # noqa: N815
+    uuid: str | None = None
+    timestamp: str | None = None
+    session_id: Any = None
     subtype: str | None = None
     isCompactSummary: bool | None = None  # noqa: N815
     isApiErrorMessage: bool | None = None  # noqa: N815

@@ -24,6 +24,7 @@ from mala_context.errors import MalaContextError, RecordingNotFoundError
 
 BLOCK: Final = 1 << 20
 """Bytes of a block, as long as lines are shorter."""
+_AHEAD: Final = 240
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read."""
 STDIN: Final = "-"
@@ -126,6 +127,17 @@ def _stored(folder: str, name: str) -> StoredFile:
 # -- bytes ----------------------------------------------------------------------------------------------------
 
 
+def new_buffer() -> bytearray:
+    """Return a buffer for `blocks`, to be used for any number of recordings.
+
+    Large pieces of memory begin some bytes behind a page. To copy a file's beginning just there, slightly ahead of its
+    own place in a page, takes some processors four times as long, so the first bytes are let go.
+    """
+    buffer = bytearray(_AHEAD + BLOCK)
+    del buffer[:_AHEAD]
+    return buffer
+
+
 def blocks(
     recording: Recording, problem: Callable[[str], object], buffer: bytearray | None = None
 ) -> Iterator[memoryview]:
@@ -137,7 +149,7 @@ def blocks(
     """
     reader = _Parts(recording.parts, problem)
     try:
-        yield from _blocks(reader, problem, bytearray(BLOCK) if buffer is None else buffer)
+        yield from _blocks(reader, problem, new_buffer() if buffer is None else buffer)
     finally:
         reader.close()
 
@@ -164,7 +176,7 @@ def _blocks(reader: _Parts, problem: Callable[[str], object], buffer: bytearray)
         if end:
             tail = bytes(memoryview(buffer)[end:held])
             if len(buffer) > BLOCK and len(tail) < BLOCK:
-                buffer = bytearray(BLOCK)
+                buffer = new_buffer()
             buffer[: len(tail)] = tail
             held = len(tail)
         searched = held
