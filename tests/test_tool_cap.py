@@ -196,7 +196,8 @@ async def test_a_disk_that_hangs_does_not_hold_the_agent(spills, monkeypatch, ca
         seen = await cap_of(cap, bash(LINES))
     finally:
         gate.set()
-        cap._worker.submit(lambda: None).result(30)  # what goes on ends while the runs directory is the test's
+        # What goes on ends while the runs directory is still the test's.
+        await tool_cap_module.wait_for(cap._worker.submit(lambda: None), seconds=30)
     assert LOST in seen
     assert "could not be kept in" in caplog.text
 

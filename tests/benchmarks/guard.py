@@ -6,8 +6,8 @@ Prints the median of several rounds, in microseconds a decision; exits 1 where o
 import json
 import os
 import statistics
-import tempfile
 import sys
+import tempfile
 import time
 from types import SimpleNamespace
 
