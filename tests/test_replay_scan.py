@@ -48,6 +48,25 @@ def one(line):
         return {}
 
 
+INSIDE = '},"isCompactSummary":true,"uuid":"u"}{"parentUuid":null,"message":{"usage":{"input_tokens":9}}}'
+SPELLINGS = {
+    "escaped key": lambda line: line.replace('"usage":', '"\\u0075sage":').replace('"uuid":', '"\\u0075uid":'),
+    "escaped value": lambda line: line.replace('"type":"assistant"', '"type":"\\u0061ssistant"'),
+    "blanks": lambda line: line.replace('":', '" : ').replace(',"', ' , "'),
+    "return": lambda line: line + "\r",
+    "blank before": lambda line: " \t" + line,
+    "key twice": lambda line: line[:-1] + ',"uuid":"another","isSidechain":false}',
+    "key twice, other kind": lambda line: line[:-1] + ',"type":"system"}',
+    "late key": lambda line: line[:-1] + ',"isCompactSummary":true}',
+    "needles in text": lambda line: line.replace('"content":"', f'"content":"{json.dumps(INSIDE)[1:-1]}', 1),
+    "needles in keys": lambda line: line[:-1] + f',"toolUseResult":{{"x":{{{json.dumps(INSIDE)}:0}},"uuid":"u"}}}}',
+    "two objects": lambda line: line + '{"type":"progress","uuid":"p","parentUuid":null}',
+    "order": lambda line: json.dumps(dict(reversed(one(line).items())), separators=(",", ":")),
+    "stream without a name": lambda line: line.replace('"sessionId":', '"session_id":null,"x":'),
+}
+"""Other ways to write a row, on its text; some mean the same, some do not."""
+
+
 def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one after the other)
     """Make one oddity that real files have."""
     row, place_other = one(lines[place]), one(lines[other])
@@ -66,6 +85,8 @@ def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one a
         lines.insert(place, "no JSON")
     elif kind == "empty":
         lines.insert(place, "")
+    elif kind in SPELLINGS:
+        lines[place] = SPELLINGS[kind](lines[place])
     else:
         if kind == "rewind":
             row["parentUuid"] = place_other.get("uuid")
@@ -120,6 +141,7 @@ KINDS = (
     *("drop", "twice", "move", "join", "cut", "garbage", "empty", "rewind", "root", "unknown parent", "no id", "zero"),
     *("no usage", "iterations", "odd usage", "less", "error", "session", "stream", "sidechain", "agent", "summary"),
     *("clear", "context", "boundary", "model", "time"),
+    *SPELLINGS,
 )
 LINES = {seed: generated(seed, 25_000) for seed in range(3)}
 
@@ -164,6 +186,16 @@ def test_these_oddities_do_not_make_it_give_up(tmp_path, kind):
     assert [each.problem for each in fast[0].problems] == (
         ["no whole JSON object"] if kind in ("cut", "garbage") else []
     )
+
+
+@pytest.mark.parametrize("kind", ["escaped key", "escaped value", "blanks", "return", "needles in text", "order"])
+def test_another_spelling_of_every_row_gives_the_same(tmp_path, kind):
+    before, _ = both(tmp_path / "a.jsonl", "\n".join(LINES[1]).encode())
+    lines = [SPELLINGS[kind](line) for line in LINES[1]]
+    assert kind == "needles in text" or lines != LINES[1]
+    fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert fast[0].main.counts == before[0].main.counts
 
 
 def test_bad_lines_are_counted_with_their_rows(tmp_path):

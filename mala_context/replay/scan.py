@@ -161,14 +161,14 @@ class Scanner:
                     context, owner = self.context, self.owner
                 else:
                     places[uuid] = place
-            elif row.session_id is not None:
+            elif row.session_id is not msgspec.UNSET:
                 raise Unusual("stream-json")
         self.started, self.ended = started, ended
 
     # -- rows that are rare, or need a look ---------------------------------------------------------------------------
 
     def _without_id(self, row: Row) -> None:
-        if row.session_id is not None or row.type in _READ:
+        if row.session_id is not msgspec.UNSET or row.type in _READ:
             raise Unusual("a row without an id, or stream-json")
         if self.named is None:
             self.named = row.sessionId
@@ -185,7 +185,7 @@ class Scanner:
     def _own(self, row: Row) -> None:
         if row.agentId is None and row.isSidechain is True:
             raise Unusual("a sidechain without a name")
-        if row.session_id is not None and row.sessionId is None:
+        if row.session_id is not msgspec.UNSET and row.sessionId is None:
             raise Unusual("stream-json")
         if self.named is None:
             self.named = row.sessionId
@@ -217,7 +217,7 @@ class Scanner:
             self.named = row.sessionId
         parent = row.parentUuid
         self.is_fork = self.is_fork or row.forkedFrom is not None
-        if row.session_id is not None and row.sessionId is None:
+        if row.session_id is not msgspec.UNSET and row.sessionId is None:
             raise Unusual("stream-json")
         if row.type == "system":
             if row.subtype == "compact_boundary":
@@ -329,7 +329,7 @@ class Scanner:
             self.best[identity] = usage
 
     def _session(self, row: Row) -> None:
-        if row.session_id is not None and row.sessionId is None:
+        if row.session_id is not msgspec.UNSET and row.sessionId is None:
             raise Unusual("stream-json")
         if self.session_id is not None and row.sessionId:
             raise Unusual("another session")
