@@ -5,6 +5,7 @@
     MalaContextError
     ├── ConfigError (also ValueError)           mala.yaml cannot be used; lists every problem found
     ├── ContextPressureError                    `restart_at` is set and was reached
+    ├── BaselineError                           the CLI does not say what a fresh session holds
     ├── RecordingNotFoundError (LookupError)    a path to replay that is not there
     └── ArchiveError
         ├── ArchiveUnavailableError             there is no place to write to, or it is not safe
@@ -92,6 +93,18 @@ class ContextPressureError(MalaContextError):
         self.output_tokens = output_tokens
         self.cache_read_tokens = cache_read_tokens
         self.pressure_ratio = pressure_ratio
+
+
+class BaselineError(MalaContextError):
+    """The CLI does not say what a fresh session holds, neither to the SDK nor by its `/context` command.
+
+    Attributes:
+        reason: why the SDK's way did not do.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"no baseline: {reason}, and /context printed no counts")
+        self.reason = reason
 
 
 class RecordingNotFoundError(MalaContextError, LookupError):

@@ -29,6 +29,7 @@ EXAMPLES = [
     InvalidSessionIdError("../x", "it has a slash"),
     SessionNotFoundError("s1", "/x"),
     CorruptArchiveError("cut", path="/x"),
+    errors.BaselineError("no count"),
 ]
 
 
