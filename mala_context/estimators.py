@@ -177,12 +177,13 @@ class MaxCacheRead(_Quiet):
 class LastTotal(_Quiet):
     """The last answer's total, as OpenAI-compatible servers report it; an answer without one leaves it alone."""
 
-    __slots__ = ("_chars", "_messages", "_openai", "_total", "_usage")
+    __slots__ = ("_answer_id", "_chars", "_messages", "_openai", "_total", "_usage")
 
     def __init__(self) -> None:
         self._total: int | None = None
         self._usage: Usage | None = None
         self._chars = self._messages = 0
+        self._answer_id: str | None = None
         self._openai = False
 
     def counted(self, before: Usage | None, now: Usage) -> None:
@@ -194,7 +195,8 @@ class LastTotal(_Quiet):
     def total(self, event: TotalTokens) -> None:
         """Take an answer's total; keep the last one where it has none."""
         self._openai = True
-        self._messages += 1
+        self._messages += event.answer_id is None or event.answer_id != self._answer_id  # a stream is one message
+        self._answer_id = event.answer_id
         self._chars += len(all_text(event.content))
         if event.total_tokens is not None:
             self._total = event.total_tokens

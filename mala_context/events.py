@@ -241,6 +241,8 @@ class TotalTokens(NamedTuple):
     """Tokens of the answer."""
     content: Any = ()
     """Text of the answer, for servers that never send usage."""
+    answer_id: str | None = None
+    """Id of the answer, which all chunks of a stream share; `None` where the server gives none."""
 
 
 Event = (

@@ -452,7 +452,8 @@ class ContextTracker:
         main = self._roster.main
         if event.model:
             main.model = event.model
-        main.responses += 1
+        main.responses += event.answer_id is None or event.answer_id != main.current  # a stream is one response
+        main.current = event.answer_id
         for estimator in main.estimators.values():
             estimator.total(event)
         return main

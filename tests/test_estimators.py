@@ -74,6 +74,17 @@ def test_total_tokens_keeps_the_last_value_on_errors() -> None:
     assert (answer.tokens, answer.is_estimate, answer.audit) == (900, False, {"messages": 3})
 
 
+def test_a_stream_is_one_message() -> None:
+    estimator = LastTotal()
+    for event in (
+        TotalTokens(None, content="ab", answer_id="1"),
+        TotalTokens(7, answer_id="1"),
+        TotalTokens(9, answer_id="2"),
+    ):
+        estimator.total(event)
+    assert estimator.estimate(None, nothing).audit == {"messages": 2}
+
+
 def test_characters_are_quartered_upwards() -> None:
     estimator = Characters()
     estimator.text(5)

@@ -10,9 +10,9 @@ from mala_context.readers.parts import count, text
 
 
 def read_openai(answer: Any) -> Events:
-    """Return the counts of an answer, or of a stream's last chunk (whose `choices` is empty). Never raises.
+    """Return the counts of an answer, or of a stream's chunk; the last one has them, and no choices. Never raises.
 
-    An answer without usage gives an event without a total: the last value stays.
+    An answer without usage gives an event without a total: the last value stays. Chunks of one stream share an id.
     """
     try:
         usage = _get(answer, "usage")
@@ -23,7 +23,8 @@ def read_openai(answer: Any) -> Events:
         prompt, completion = count(_get(usage, "prompt_tokens")), count(_get(usage, "completion_tokens"))
         if total is None and prompt is not None and completion is not None:
             total = prompt + completion
-        return (TotalTokens(total, text(_get(answer, "model")), prompt, completion, _content(choices)),)
+        model, answer_id = text(_get(answer, "model")), text(_get(answer, "id"))
+        return (TotalTokens(total, model, prompt, completion, _content(choices), answer_id),)
     except Exception:  # noqa: BLE001  (an answer that we do not understand moves nothing)
         return ()
 
