@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
 BASELINE_SECONDS = 60.0
-"""Longest that a measurement takes by default; about 1 to 3 s are usual, most of it the CLI's start."""
+"""Longest that a measurement takes by default; most of it is the CLI's start and its counting at the server."""
 _DISCONNECT_SECONDS = 30.0
 _OF_A_SESSION: dict[str, Any] = {
     "resume": None,
