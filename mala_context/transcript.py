@@ -1,39 +1,19 @@
 """Read a transcript that the CLI is still writing: whole rows only, each once.
 
 Rows end at newline bytes. U+2028 and the like stand inside rows, so text functions that split lines are no use here;
-nor is a line always one JSON object: the CLI has written two on one line.
+nor is a line always one JSON object: the CLI has written two on one line (`archive.reading.objects` reads them).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from typing import Any
 
+from mala_context.archive.reading import objects
+
 _BLOCK = 1 << 20
 _MOST_OPENING = 8 << 20
-_decoder = json.JSONDecoder()
-
-
-def decode_line(line: bytes) -> list[dict[str, Any]]:
-    """Return the objects on one line, in order; empty where it holds none. Never raises."""
-    try:
-        text = line.decode("utf-8", "replace").strip()
-    except MemoryError:
-        return []
-    found: list[dict[str, Any]] = []
-    start = 0
-    while start < len(text):
-        try:
-            value, start = _decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            break
-        if isinstance(value, dict):
-            found.append(value)
-        while start < len(text) and text[start] in " \t\r\n":
-            start += 1
-    return found
 
 
 def read_opening(path: str) -> list[dict[str, Any]]:
@@ -46,7 +26,7 @@ def read_opening(path: str) -> list[dict[str, Any]]:
     descriptor = _open(path)
     with os.fdopen(descriptor, "rb") as file:
         while file.tell() < _MOST_OPENING and (line := file.readline()).endswith(b"\n"):
-            rows.extend(decode_line(line))
+            rows.extend(objects(line))
             if rows and rows[-1].get("type") == "assistant":
                 break
     return rows
@@ -101,5 +81,5 @@ class TranscriptTail:
             self._offset += len(whole)
             for line in whole.split(b"\n"):
                 if line:
-                    rows.extend(decode_line(line))
+                    rows.extend(objects(line))
         return rows

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import transcript as transcript_module
-from mala_context.transcript import TranscriptTail, decode_line, read_opening
+from mala_context.archive.reading import objects
+from mala_context.transcript import TranscriptTail, read_opening
 
 ROWS = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=20), max_size=3), max_size=6)
 
@@ -19,23 +20,23 @@ def line(row):
 
 @given(ROWS, st.sampled_from([b"", b" ", b"\t", b"\r"]))
 def test_every_object_on_a_line_is_read(rows, between):
-    assert decode_line(between.join(line(row).decode("utf-8", "replace").encode() for row in rows)) == [
+    assert objects(between.join(line(row).decode("utf-8", "replace").encode() for row in rows)) == [
         json.loads(line(row).decode("utf-8", "replace")) for row in rows
     ]
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_raise(data):
-    assert isinstance(decode_line(data), list)
+    assert isinstance(objects(data), list)
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"[1]", b'"x"', b"{", b"\xff\xfe", b"[" * 100_000])
 def test_what_holds_no_object_gives_none(data):
-    assert decode_line(data) == []
+    assert objects(data) == []
 
 
 def test_a_good_object_before_garbage_is_kept():
-    assert decode_line(b'{"a":1}{"b"') == [{"a": 1}]
+    assert objects(b'{"a":1}{"b"') == [{"a": 1}]
 
 
 @given(ROWS, st.integers(1, 50))

@@ -178,7 +178,10 @@ def rows(data: Iterable[bytes]) -> Iterator[Row]:
 
 def objects(data: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects on one row, usually one; empty where there is none. Never raises."""
-    text = data.decode("utf-8", "replace").strip()
+    try:
+        text = data.decode("utf-8", "replace").strip()
+    except MemoryError:
+        return []
     found: list[dict[str, Any]] = []
     start = 0
     while start < len(text):
