@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from mala_context.archive import layout
+from mala_context.archive.known import known_archives
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
 
@@ -89,15 +90,8 @@ def repository() -> str:
 
 def all_archives() -> Iterator[tuple[str, TranscriptArchive]]:
     """Yield the path of each repository that has an archive (its key where that is unknown), and the archive."""
-    runs = layout.runs_dir()
-    try:
-        keys = sorted(os.listdir(runs))
-    except FileNotFoundError:
-        return
-    for key in keys:
-        directory = os.path.join(runs, key, layout.ARCHIVES)
-        if os.path.isdir(directory) and not os.path.islink(directory):
-            yield layout.read_marker(os.path.join(runs, key)) or key, TranscriptArchive(directory)
+    for name, directory in known_archives():
+        yield name, TranscriptArchive(directory)
 
 
 def find_session(repo: str | None, directory: str | None, session: str) -> tuple[TranscriptArchive, str]:

@@ -1,0 +1,68 @@
+"""A session that proves whether hooks fire: the real CLI, our wiring, a scripted API on the loopback."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.doctor.facts import HookProof
+from mala_context.errors import MalaContextError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECONDS: Final = 60.0
+"""Longest that the session may take; two or three are usual."""
+
+
+def prove(**options: Any) -> HookProof:
+    """Play one exchange and a `/compact`, and see whether the archive has it.
+
+    Nothing outside a temporary directory is read or written, but for what whoever manages this machine has set.
+    `options` are fields of `ClaudeAgentOptions`. Raises `KeyboardInterrupt` alone.
+    """
+    from mala_context.cli.running import AgentUnusableError, first_line, load_sdk, run_agent
+    from mala_context.testing import ScriptError
+
+    load_sdk()
+    begun = time.monotonic()
+    error = None
+    archived = False
+    try:
+        with tempfile.TemporaryDirectory(prefix="mala-context-doctor-", ignore_cleanup_errors=True) as directory:
+            archived = run_agent(_play, directory, options)
+    except TimeoutError:
+        error = f"it was not over after {SECONDS:g} s"
+    except (AgentUnusableError, MalaContextError, OSError, ScriptError) as failure:
+        error = first_line(str(failure))
+    return HookProof(archived, time.monotonic() - begun, error)
+
+
+async def _play(directory: str, options: Mapping[str, Any]) -> bool:
+    import anyio
+
+    from mala_context.archive.increment import PRECOMPACT_TRIGGERS
+    from mala_context.config import ArchiveConfig, ContextConfig
+    from mala_context.runtime import instrument
+    from mala_context.testing import ScriptedMessagesAPI
+
+    config = ContextConfig(archive=ArchiveConfig(directory=os.path.join(directory, "archives"), at_session_end=False))
+    project = os.path.join(directory, "project")
+    os.mkdir(project)
+    with ScriptedMessagesAPI(["Noted."]) as api, anyio.fail_after(SECONDS):
+        given = api.options(cwd=project, home=os.path.join(directory, "home"), **options)
+        runtime = instrument(given, project, config=config)
+        async with runtime.session() as session:
+            for prompt in ("Remember the word heron.", "/compact"):
+                async for _ in session.send(prompt):
+                    pass
+        archive = runtime.archive
+        if archive is None:
+            return False
+        return any(
+            piece.row is not None and piece.row.get("trigger") in PRECOMPACT_TRIGGERS
+            for summary in archive.sessions()
+            for piece in archive.pieces(summary.session_id)
+        )

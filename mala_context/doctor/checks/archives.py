@@ -1,0 +1,162 @@
+"""Checks of the archives: where they lie, who can read them, whether there is room, and whether all of it is there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from mala_context.archive.log import size_text
+from mala_context.doctor.facts import Entry, Facts, Readable, Unarchived
+from mala_context.doctor.findings import Finding, Severity
+
+ENOUGH_DAYS: Final = 30
+"""Days for which there should be room at the pace of late."""
+LEAST_FREE: Final = 100_000_000
+"""Bytes that should be free in any case: one large transcript and then some."""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def runs(facts: Facts) -> Iterator[Finding]:
+    """Find that there is no place for archives, or none that can be written to, or one of somebody else."""
+    place = facts.runs
+    if place is None:
+        return
+    mend = "set MALA_RUNS_DIR to an absolute path of a directory that is yours"
+    if place.error is not None:
+        found = f"nothing can be archived: {place.error}"
+        yield Finding("runs", "error", found, place.path or "MALA_RUNS_DIR", mend)
+    for each in place.directories:
+        if each.owner != place.us:
+            found = f"it belongs to user {each.owner}, not to us ({place.us}): nothing is archived there"
+            yield Finding(
+                "runs", "error", found, each.path, f"`chown -R {place.us} {shlex.quote(each.path)}`, or {mend}"
+            )
+
+
+def runs_well(facts: Facts) -> str:
+    """Name it."""
+    place = facts.runs
+    if place is None or place.path is None:
+        return ""
+    state = _count(place.archives, "archive") if place.directories else "not there yet"
+    return f"{place.path} ({state})"
+
+
+def permissions(facts: Facts) -> Iterator[Finding]:
+    """Find directories of archives that others can enter."""
+    place = facts.runs
+    for each in place.directories if place is not None else ():
+        if each.mode & 0o077:
+            found = f"its mode is {each.mode:04o}: others can {_may(each)}"
+            severity: Severity = "error" if each.mode & 0o022 else "warning"
+            yield Finding("permissions", severity, found, each.path, f"chmod 700 {shlex.quote(each.path)}")
+
+
+def _may(entry: Entry) -> str:
+    verbs = [
+        word for bits, word in ((0o022, "write to it"), (0o044, "list it"), (0o011, "enter it")) if entry.mode & bits
+    ]
+    return " and ".join(verbs)
+
+
+def permissions_well(facts: Facts) -> str:
+    """Say how many directories."""
+    count = len(facts.runs.directories) if facts.runs is not None else 0
+    return f"{count} {'directory' if count == 1 else 'directories'}, all 0700" if count else "nothing to look at yet"
+
+
+def readable(facts: Facts) -> Iterator[Finding]:
+    """Find files with what agents read and wrote that others can read."""
+    for each in facts.readable or ():
+        if each.files:
+            found = f"{_count(len(each.files), 'file')} with what agents read and wrote: others can read {_them(each)}"
+            paths = tuple(f"{file.path} ({file.mode:04o})" for file in each.files)
+            yield Finding("readable", "error", found, each.root, f"chmod -R go= {shlex.quote(each.root)}", paths)
+
+
+def _them(each: Readable) -> str:
+    return "it" if len(each.files) == 1 else "them"
+
+
+def readable_well(facts: Facts) -> str:
+    """Say that nobody can."""
+    del facts
+    return "transcripts and archives are ours alone to read"
+
+
+def space(facts: Facts) -> Iterator[Finding]:
+    """Find that the disk will be full before long."""
+    disk = facts.space
+    if disk is None:
+        return
+    days = disk.free / disk.per_day if disk.per_day > 0 else None
+    mend = (
+        "free space; `mala-context archives prune`, `archives pack`, or archive.keep in mala.yaml make archives smaller"
+    )
+    if disk.free < LEAST_FREE:
+        yield Finding("space", "error", f"only {size_text(disk.free)} are free for archives", disk.path, mend)
+    elif days is not None and days < ENOUGH_DAYS:
+        found = (
+            f"{size_text(disk.free)} are free, archives grow by {size_text(round(disk.per_day))} a day: {days:.0f} days"
+        )
+        yield Finding("space", "warning", found, disk.path, mend)
+
+
+def space_well(facts: Facts) -> str:
+    """Say how much is free and how fast it goes."""
+    disk = facts.space
+    if disk is None:
+        return ""
+    return (
+        f"{size_text(disk.free)}; archives take {size_text(disk.stored)}, {size_text(round(disk.per_day))} more a day"
+    )
+
+
+def unarchived(facts: Facts) -> Iterator[Finding]:
+    """Find transcripts whose compactions no archive covers; the CLI deletes them one day."""
+    for each in facts.transcripts.unarchived if facts.transcripts is not None else ():
+        found = (
+            f"{_count(each.compactions, 'compaction')} of {_count(len(each.transcripts), 'transcript')} "
+            "not in any archive: what was dropped goes when Claude Code deletes the transcript"
+        )
+        yield Finding("unarchived", "warning", found, each.folder, _archive_it(each), each.transcripts)
+
+
+def _archive_it(each: Unarchived) -> str:
+    repo = f" --repo {shlex.quote(each.cwd)}" if each.cwd is not None else ""
+    if each.known:
+        return f"mala-context archives catch-up{repo}"
+    return f"mala-context archives import{repo} {shlex.quote(each.folder)}"
+
+
+def unarchived_well(facts: Facts) -> str:
+    """Say how many transcripts were searched."""
+    seen = facts.transcripts
+    if seen is None:
+        return ""
+    some = "" if seen.searched == seen.files else f", the newest {seen.searched:,} of them searched"
+    return f"{_count(seen.files, 'transcript')}{some}"
+
+
+def verify(facts: Facts) -> Iterator[Finding]:
+    """Find archives that are not what they say."""
+    for each in facts.verified.damaged if facts.verified is not None else ():
+        found = f"{_count(len(each.problems), 'problem')} in this archive"
+        mend = f"mala-context archives verify --repair --dir {shlex.quote(each.location)}"
+        yield Finding("verify", "error", found, each.location, mend, each.problems)
+
+
+def verify_well(facts: Facts) -> str:
+    """Say how many sessions were verified."""
+    seen = facts.verified
+    if seen is None:
+        return ""
+    if seen.verified == seen.sessions:
+        return f"{_count(seen.sessions, 'session')} verified"
+    return (
+        f"the newest {seen.verified:,} of {_count(seen.sessions, 'session')} verified; `archives verify --all` does all"
+    )

@@ -1,0 +1,82 @@
+"""Checks of the programs: the CLI, whether hooks fire in it, and `mala.yaml`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from mala_context.doctor.facts import Facts, Program
+from mala_context.doctor.findings import Finding
+
+OLDEST_CLI: Final = (2, 0, 0)
+"""The oldest CLI that the SDK itself works with."""
+_INSTALL: Final = "install it (`npm install -g @anthropic-ai/claude-code`), or `pip install claude-agent-sdk`"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return `1.2.3` as numbers that compare; what is no number counts as 0."""
+    return tuple(int(part) if part.isascii() and part.isdigit() else 0 for part in version.split(".")[:3])
+
+
+def cli(facts: Facts) -> Iterator[Finding]:
+    """Find that there is no CLI, that one does not run, that one is too old."""
+    programs = facts.programs or ()
+    if not programs:
+        yield Finding("cli", "error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
+    for each in programs:
+        if each.version is None:
+            found = f"this Claude Code CLI does not run: {each.error or 'it says no version'}"
+            yield Finding("cli", "error", found, each.path, f"install it anew or remove it ({each.source})")
+        elif numbers(each.version) < OLDEST_CLI:
+            oldest = ".".join(map(str, OLDEST_CLI))
+            found = f"Claude Code {each.version} ({each.source}) is older than {oldest}, which the SDK needs"
+            yield Finding("cli", "error", found, each.path, "`claude update`, or install a newer one")
+
+
+def cli_well(facts: Facts) -> str:
+    """Name each CLI and its version."""
+    return ", ".join(f"{each.version} ({each.source})" for each in _programs(facts))
+
+
+def _programs(facts: Facts) -> tuple[Program, ...]:
+    return facts.programs or ()
+
+
+def hooks(facts: Facts) -> Iterator[Finding]:
+    """Find that a session of our own archived nothing before its compaction."""
+    proof = facts.hooks
+    if proof is None or (proof.archived and proof.error is None):
+        return
+    where = facts.programs[0].path if facts.programs else "the Claude Code CLI"
+    if proof.error is not None:
+        mend = "run `mala-context demo`, which says more"
+        yield Finding("hooks", "error", f"a session on the loopback failed: {proof.error}", where, mend)
+        return
+    found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
+    mend = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
+    yield Finding("hooks", "error", found, where, mend)
+
+
+def hooks_well(facts: Facts) -> str:
+    """Say how the proof went."""
+    seconds = 0.0 if facts.hooks is None else facts.hooks.seconds
+    return f"PreCompact archived a session on the loopback ({seconds:.1f} s)"
+
+
+def config(facts: Facts) -> Iterator[Finding]:
+    """Find each `mala.yaml` that cannot be used; the agent of that repository does not start."""
+    for each in facts.configs or ():
+        if each.problems:
+            count = len(each.problems)
+            found = f"it cannot be used: {count} problem{'s' * (count > 1)}; an agent here does not start"
+            mend = (
+                f"mend what is listed; `mala-context config check {os.path.dirname(each.path)}` tells when it is right"
+            )
+            yield Finding("config", "error", found, each.path, mend, each.problems)
+
+
+def config_well(facts: Facts) -> str:
+    """Say how many there are."""
+    count = len(facts.configs or ())
+    return f"{count} can be used" if count else "none, the defaults are in force"

@@ -1,0 +1,163 @@
+"""Checks of Claude Code's own settings, and of the models that are in use.
+
+Of several settings files the strongest that has a key counts: managed, local, project, user, and for old keys the
+global `~/.claude.json`. A variable counts for a process that has it, and from the `env` of any of these files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mala_context.doctor.facts import Facts, Settings
+from mala_context.doctor.findings import Finding
+from mala_context.windows import from_name
+
+DEFAULT_CLEANUP: Final = 30
+"""Days after which the CLI deletes transcripts where no settings say otherwise."""
+SHORT_CLEANUP: Final = 7
+"""Days below which a session that nobody archived may be gone before anybody catches up."""
+SWITCHES: Final = ("DISABLE_COMPACT", "DISABLE_AUTO_COMPACT")
+"""Variables that switch compaction off."""
+LOOKED_AT: Final = (*SWITCHES, "ANTHROPIC_MODEL")
+"""Variables that these checks look at, and no others."""
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
+
+
+def effective(facts: Facts, key: str) -> tuple[Any, Settings | None]:
+    """Return the value that counts and the file that has it, `None` twice where no file does."""
+    for each in facts.settings or ():
+        if key in each.values:
+            return each.values[key], each
+    return None, None
+
+
+def variable(facts: Facts, name: str) -> tuple[str, str]:
+    """Return a variable's value and where it is set; two empty texts where it is not."""
+    for each in facts.settings or ():
+        env = each.values.get("env")
+        if isinstance(env, dict) and name in env:
+            return str(env[name]), each.path
+    value = facts.environment.get(name, "")
+    return (value, f"${name}") if value else ("", "")
+
+
+def is_alias(model: str) -> bool:
+    """Tell whether a model's name is one of the CLI's short ones, which stand for a model that it knows."""
+    return model.strip().lower().removesuffix("[1m]") in _ALIASES
+
+
+def files(facts: Facts) -> Iterator[Finding]:
+    """Find settings files that the CLI cannot read."""
+    for each in facts.settings or ():
+        if each.error is not None:
+            found = f"Claude Code's {each.source} settings cannot be read, so nothing in them counts: {each.error}"
+            yield Finding("settings", "error", found, each.path, "mend the file; it must be one JSON object")
+
+
+def files_well(facts: Facts) -> str:
+    """Say how many were read."""
+    count = len(facts.settings or ())
+    return f"{count} read" if count else "none, Claude Code's defaults are in force"
+
+
+settings, settings_well = files, files_well
+
+
+def hooks_off(facts: Facts) -> Iterator[Finding]:
+    """Find settings under which the plugin's hooks do not fire; an SDK agent's own callbacks fire all the same."""
+    value, file = effective(facts, "disableAllHooks")
+    if value is True and file is not None:
+        found = (
+            f"disableAllHooks is true in the {file.source} settings: hooks of plugins and settings do not fire, "
+            "so nothing archives an interactive session before its compaction"
+        )
+        yield Finding("hooks-off", "error", found, file.path, "remove the key, or set it to false")
+    for each in facts.settings or ():
+        if each.source == "managed" and each.values.get("allowManagedHooksOnly") is True:
+            found = "allowManagedHooksOnly is true: hooks of plugins and of your own settings do not fire"
+            mend = "ask whoever manages this machine, or have the hooks put into the managed settings"
+            yield Finding("hooks-off", "warning", found, each.path, mend)
+
+
+def hooks_off_well(facts: Facts) -> str:
+    """Say that nothing switches them off."""
+    del facts
+    return "no settings switch them off"
+
+
+def compaction(facts: Facts) -> Iterator[Finding]:
+    """Find what switches automatic compaction off, so that a full session can only end."""
+    for name in SWITCHES:
+        value, where = variable(facts, name)
+        if value.strip().lower() in _TRUE:
+            too = " and /compact" if name == "DISABLE_COMPACT" else ""
+            found = f"{name} is {value.strip()}: automatic compaction{too} is off, a full session can only end"
+            yield Finding("compaction", "warning", found, where, f"unset {name}; or set restart_at in mala.yaml")
+    value, file = effective(facts, "autoCompactEnabled")
+    if value is False and file is not None:
+        found = f"autoCompactEnabled is false in the {file.source} settings: a full session can only end"
+        yield Finding(
+            "compaction", "warning", found, file.path, "remove the key; or set compact_at or restart_at in mala.yaml"
+        )
+
+
+def compaction_well(facts: Facts) -> str:
+    """Say that it is on."""
+    del facts
+    return "on"
+
+
+def cleanup(facts: Facts) -> Iterator[Finding]:
+    """Find that the CLI deletes transcripts at once, or earlier than the archive's own limit."""
+    days, file = effective(facts, "cleanupPeriodDays")
+    where = "cleanupPeriodDays" if file is None else file.path
+    keep = facts.config.archive.keep
+    kept = None if keep is None else keep.days
+    mend = f"set cleanupPeriodDays to {max(kept or 0, DEFAULT_CLEANUP)} or more in ~/.claude/settings.json"
+    if file is None:
+        days = DEFAULT_CLEANUP
+    if isinstance(days, bool) or not isinstance(days, int | float) or days < 0:
+        found = f"cleanupPeriodDays is {days!r:.60}, wanted a number of days from 1"
+        yield Finding("cleanup", "warning", found, where, mend)
+    elif days == 0:
+        found = "cleanupPeriodDays is 0: Claude Code keeps no transcripts, or refuses this settings file"
+        yield Finding("cleanup", "error", found, where, mend)
+    elif kept is not None and days < kept:
+        found = (
+            f"Claude Code deletes transcripts after {days:g} days, archives are kept for {kept}: in between "
+            "the archive is the only copy, which keep never removes"
+        )
+        yield Finding("cleanup", "warning", found, where, f"{mend}, or lower archive.keep.days")
+    elif kept is None and days < SHORT_CLEANUP:
+        found = f"Claude Code deletes transcripts after {days:g} days: what no hook archived is soon lost"
+        yield Finding("cleanup", "warning", found, where, mend)
+
+
+def cleanup_well(facts: Facts) -> str:
+    """Say after how many days."""
+    days, file = effective(facts, "cleanupPeriodDays")
+    return f"transcripts stay for {DEFAULT_CLEANUP if file is None else days:g} days"
+
+
+def models(facts: Facts) -> Iterator[Finding]:
+    """Find models of which nobody says how large their window is."""
+    if facts.config.window != "auto":
+        return
+    for model, where in (facts.models or {}).items():
+        if is_alias(model):
+            continue
+        window = from_name(model)
+        if window.source == "guess":
+            found = f"the window of {model} is a guess: {window.tokens:,} tokens until the CLI reports another"
+            mend = "set `window:` under `context:` in mala.yaml to what the model really holds"
+            yield Finding("models", "warning", found, where, mend, (model,))
+
+
+def models_well(facts: Facts) -> str:
+    """Say of how many models."""
+    if facts.config.window != "auto":
+        return f"mala.yaml says {facts.config.window:,} tokens"
+    names = [model for model in facts.models or {} if not is_alias(model)]
+    return f"{len(names)} models seen of late" if len(names) != 1 else "1 model seen of late"

@@ -1,0 +1,173 @@
+"""What is known of a machine: frozen records, made by `gather` and read by `checks`.
+
+`None` in a field of `Facts` means that nobody looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mala_context.config import ContextConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One Claude Code CLI."""
+
+    path: str
+    source: str
+    """Whose it is: `the SDK's own`, `on PATH`, or `installed`."""
+    version: str | None = None
+    """As `1.2.3`; `None` where it did not say."""
+    error: str | None = None
+    """Why it could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookProof:
+    """How a short session with our hooks went, against a scripted API on the loopback."""
+
+    archived: bool = False
+    """Whether PreCompact fired and archived the transcript."""
+    seconds: float = 0.0
+    error: str | None = None
+    """Why the session itself failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or a directory and who may do what with it."""
+
+    path: str
+    mode: int
+    """Permission bits."""
+    owner: int = 0
+    """User id."""
+    directory: bool = False
+    regular: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs directory."""
+
+    path: str | None
+    error: str | None = None
+    """Why there is no place, or why it cannot be written to."""
+    us: int = 0
+    """Our own user id."""
+    directories: tuple[Entry, ...] = ()
+    """The runs directory itself, if it is there, and the directories in it that are ours to keep private."""
+    archives: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The disk that archives go to."""
+
+    path: str
+    free: int
+    """Bytes that we may still write."""
+    stored: int = 0
+    """Bytes that all archives take."""
+    per_day: float = 0.0
+    """Bytes that archives gained a day of late, by the times in their manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One settings file of Claude Code."""
+
+    source: str
+    """`managed`, `local`, `project`, `user` or `global`."""
+    path: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What it says; empty where it could not be read."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One `mala.yaml` that was read."""
+
+    path: str
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unarchived:
+    """The transcripts of one project folder that were compacted and are not in any archive up to there."""
+
+    folder: str
+    cwd: str | None
+    """Working directory of the newest of them."""
+    transcripts: tuple[str, ...]
+    compactions: int
+    """Compactions that no archive covers."""
+    known: bool = False
+    """Whether an archive knows all of these sessions, so that it can catch up by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcripts:
+    """What was seen of the CLI's own transcripts."""
+
+    files: int = 0
+    """Transcripts that there are."""
+    searched: int = 0
+    """Those of them that were searched for compactions; the newest."""
+    unarchived: tuple[Unarchived, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One archive in which something is wrong."""
+
+    location: str
+    problems: tuple[str, ...]
+    """`path: what is wrong`, each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was verified of all archives."""
+
+    sessions: int = 0
+    verified: int = 0
+    """Those of them that were read; the newest."""
+    damaged: tuple[Damage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Files with a transcript's text in them that other users can read."""
+
+    root: str
+    """The directory below which they lie: the runs directory, or the CLI's projects."""
+    files: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is known of a machine."""
+
+    repo: str = ""
+    """The repository that was asked about."""
+    config: ContextConfig = field(default_factory=ContextConfig)
+    """Its configuration; the defaults where it cannot be used."""
+    programs: tuple[Program, ...] | None = None
+    hooks: HookProof | None = None
+    runs: Runs | None = None
+    space: Space | None = None
+    settings: tuple[Settings, ...] | None = None
+    """The strongest first."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Those few variables that the checks look at, where they are set."""
+    configs: tuple[ConfigFile, ...] | None = None
+    transcripts: Transcripts | None = None
+    verified: Verified | None = None
+    readable: tuple[Readable, ...] | None = None
+    models: Mapping[str, str] | None = None
+    """Model → where it was seen."""

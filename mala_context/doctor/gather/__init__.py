@@ -1,0 +1,72 @@
+"""Looking at the machine: each module gathers one kind of facts and reads only.
+
+One thing is not left quite alone: opening an archive's directory sets its mode to 0700, as every reader of an archive
+does. So permissions are looked at first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from mala_context.config import ContextConfig, load_config
+from mala_context.doctor.checks.settings import LOOKED_AT
+from mala_context.doctor.facts import Facts, HookProof
+from mala_context.doctor.gather import archives, models, places, programs, settings, transcripts
+from mala_context.errors import ConfigError
+
+Progress = Callable[[int], object]
+"""Told the bytes that were read since it was told last."""
+MOST_BYTES = 1 << 30
+"""Bytes of transcripts that are searched, and of archives that are verified; the newest first."""
+
+
+def gather(
+    repo: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    prove_hooks: Callable[[], HookProof] | None = None,
+    progress: Progress | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Facts:
+    """Gather all facts; give them to `checks.examine` next.
+
+    Args:
+        repo: the repository whose `mala.yaml` and project settings count.
+        env: the environment; `None` for this process's own.
+        prove_hooks: plays a session and says whether hooks fire; without it nobody looked.
+        progress: told the bytes of what is read.
+        most_bytes: how much of transcripts and of archives is read at most, each.
+
+    Never raises for what is wrong on the machine: that is what it is for.
+    """
+    values = os.environ if env is None else env
+    tell = progress or (lambda _: None)
+    config = _config(repo)
+    runs = places.runs(values)
+    directories = places.archive_directories(repo, config, values)
+    readable = places.readable(values)
+    files = settings.files(repo, values)
+    found = dict(transcripts.candidates(values))
+    return Facts(
+        repo=repo,
+        config=config,
+        programs=programs.programs(values),
+        hooks=None if prove_hooks is None else prove_hooks(),
+        runs=runs,
+        space=places.space(values, directories),
+        settings=files,
+        environment={name: values[name] for name in LOOKED_AT if values.get(name)},
+        configs=settings.configs([repo, *(name for name, _ in places.known(values))]),
+        transcripts=transcripts.transcripts(found, directories, tell, most_bytes),
+        verified=archives.verified(directories, tell, most_bytes),
+        readable=readable,
+        models=models.models(found, files, values),
+    )
+
+
+def _config(repo: str) -> ContextConfig:
+    try:
+        return load_config(repo)
+    except ConfigError:
+        return ContextConfig()

@@ -1,0 +1,175 @@
+"""Where archives lie: the runs directory, modes and owners in it, and room on its disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from mala_context.archive import layout
+from mala_context.archive.known import known_archives
+from mala_context.archive.store import TranscriptArchive
+from mala_context.config import ContextConfig, names_object_store
+from mala_context.doctor.facts import Entry, Readable, Runs, Space
+from mala_context.doctor.gather.settings import config_dir
+from mala_context.errors import ArchiveError, ArchiveUnavailableError
+
+T = TypeVar("T")
+
+SPAN_DAYS: Final = 30
+"""Days over which the growth of archives is taken."""
+MOST_ENTRIES: Final = 200_000
+"""Files and directories that are looked at below one place."""
+MOST_SESSIONS: Final = 2_000
+"""Manifests that are read for the growth, the newest first."""
+
+
+def known(env: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return repository and directory of each archive in the runs directory; none where it cannot be read."""
+    try:
+        return list(known_archives(env))
+    except (ArchiveUnavailableError, OSError):
+        return []
+
+
+def archive_directories(repo: str, config: ContextConfig, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories of all archives: those of the runs directory, and the one that `mala.yaml` names."""
+    found = [directory for _, directory in known(env)]
+    named = config.archive.directory
+    if named is not None and not names_object_store(named):
+        own = os.path.abspath(os.path.join(repo, os.path.expanduser(named)))
+        found += [own] if os.path.isdir(own) and own not in found else []
+    return tuple(found)
+
+
+def runs(env: Mapping[str, str]) -> Runs:
+    """Return what there is to say of the runs directory."""
+    us = os.geteuid() if hasattr(os, "geteuid") else 0
+    try:
+        path = layout.runs_dir(env)
+    except ArchiveUnavailableError as error:
+        return Runs(None, error=str(error), us=us)
+    if os.path.lexists(path) and not os.path.isdir(path):
+        return Runs(path, error="it is no directory", us=us)
+    ground = _nearest(path)
+    wrong = None
+    if not os.path.isdir(ground):
+        wrong = f"{ground} is no directory"
+    elif not os.access(ground, os.W_OK | os.X_OK):
+        wrong = f"{ground} cannot be written to"
+    return Runs(path, wrong, us, tuple(_private_directories(path, env)), len(known(env)))
+
+
+def _nearest(path: str) -> str:
+    """Return the path, or the nearest place above it that is there."""
+    while not os.path.lexists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _private_directories(path: str, env: Mapping[str, str]) -> Iterator[Entry]:
+    each = [path]
+    for _, directory in known(env):
+        each += [os.path.dirname(directory), directory]
+    for directory in each:
+        entry = _entry(directory)
+        if entry is not None and entry.directory:
+            yield entry
+
+
+def _entry(path: str) -> Entry | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    kind = stat.S_IFMT(status.st_mode)
+    return Entry(path, stat.S_IMODE(status.st_mode), status.st_uid, kind == stat.S_IFDIR, kind == stat.S_IFREG)
+
+
+def readable(env: Mapping[str, str]) -> tuple[Readable, ...]:
+    """Return, by place, the files with transcripts' text that others can read.
+
+    Each file of the runs directory must be private itself. The CLI's own files count as private where a directory
+    among those that the CLI makes keeps others out; what lies above does not count, for it is easily opened one day.
+    """
+    found = []
+    user = config_dir(env)
+    if user is not None:
+        projects = os.path.join(user, "projects")
+        found.append(Readable(projects, tuple(_open_to_others(projects, by_directories=True))))
+    with contextlib.suppress(ArchiveUnavailableError):
+        runs_dir = layout.runs_dir(env)
+        found.append(Readable(runs_dir, tuple(_open_to_others(runs_dir, by_directories=False))))
+    return tuple(found)
+
+
+def _open_to_others(root: str, *, by_directories: bool) -> Iterator[Entry]:
+    """Yield the files below a directory that the group or others can read, and come to."""
+    waiting = [(root, 0o077)]
+    seen = 0
+    while waiting and seen < MOST_ENTRIES:
+        directory, coming = waiting.pop()
+        here = _entry(directory)
+        if here is None or not here.directory:
+            continue
+        if by_directories:
+            coming &= (here.mode & 0o011) * 7
+        try:
+            names = sorted(os.listdir(directory)) if coming else []
+        except OSError:
+            continue
+        seen += len(names)
+        for name in names:
+            found = _entry(os.path.join(directory, name))
+            if found is not None and found.directory:
+                waiting.append((found.path, coming))
+            elif found is not None and found.regular and found.mode & coming & 0o044 and name != layout.REPO_MARKER:
+                yield found
+
+
+def space(env: Mapping[str, str], directories: Sequence[str]) -> Space | None:
+    """Return the room for archives; `None` where there is no place for them, or where the system does not say."""
+    try:
+        path = layout.runs_dir(env)
+        figures = os.statvfs(_nearest(path))
+    except (ArchiveUnavailableError, OSError, AttributeError):
+        return None
+    archives = [TranscriptArchive(each) for each in directories]
+    stored = sum(_guarded(archive.usage_bytes) or 0 for archive in archives)
+    return Space(path, figures.f_bavail * figures.f_frsize, stored, _per_day(archives, time.time()))
+
+
+def _guarded(ask: Callable[[], T]) -> T | None:
+    """Return an archive's answer, `None` where it cannot be read: `verify` says so."""
+    try:
+        return ask()
+    except (ArchiveError, OSError):
+        return None
+
+
+def _per_day(archives: Sequence[TranscriptArchive], now: float) -> float:
+    """Return the bytes a day that pieces brought in the last days, by the times in the manifests."""
+    sizes: list[tuple[float, int]] = []
+    for archive in archives:
+        for summary in (_guarded(archive.sessions) or [])[:MOST_SESSIONS]:
+            pieces = _guarded(lambda: archive.pieces(summary.session_id))  # noqa: B023 - asked at once
+            for piece in pieces or []:
+                when = _moment(piece.row.get("time") if piece.row else None)
+                if when is not None and 0 <= now - when <= SPAN_DAYS * 86_400:
+                    sizes.append((when, piece.stored))
+    if not sizes:
+        return 0.0
+    days = max(1.0, (now - min(when for when, _ in sizes)) / 86_400)
+    return sum(size for _, size in sizes) / days
+
+
+def _moment(text: object) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if moment is None else (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,168 @@
+"""The CLI's transcripts: which were compacted beyond what any archive holds.
+
+A compaction counts as archived where an archive's pieces of that session reach up to it, or where what lies between
+has no answer of the model in it: the newest prompt is written after PreCompact has run. A fork repeats the rows of the
+session that it comes from, boundaries too; those are the other session's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mala_context.archive import layout
+from mala_context.archive.compactions import compactions
+from mala_context.archive.reading import Row, file_chunks, objects, rows
+from mala_context.archive.store import TranscriptArchive
+from mala_context.doctor.facts import Transcripts, Unarchived
+from mala_context.doctor.gather.settings import config_dir
+from mala_context.errors import ArchiveError
+
+_MARKS: Final = (b"compact_boundary", b'"isCompactSummary"')
+"""What stands in the rows of a compaction."""
+_LONGEST_MARK: Final = max(map(len, _MARKS))
+_FORKED: Final = b'"forkedFrom"'
+_ANSWER: Final = b'"type":"assistant"'
+_OPENING: Final = 50
+"""Rows at a transcript's start among which its working directory must be named."""
+
+
+def candidates(env: Mapping[str, str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each main transcript of the CLI's project folders, the one that was written to last first."""
+    user = config_dir(env)
+    found: list[tuple[str, os.stat_result]] = []
+    for folder in _directories(os.path.join(user, "projects")) if user is not None else ():
+        for name in _names(folder):
+            path = os.path.join(folder, name)
+            status = _status(path)
+            if name.endswith(".jsonl") and status is not None and stat.S_ISREG(status.st_mode):
+                found.append((path, status))
+    yield from sorted(found, key=lambda each: (-each[1].st_mtime_ns, each[0]))
+
+
+def _directories(path: str) -> list[str]:
+    return [each for name in _names(path) if os.path.isdir(each := os.path.join(path, name))]
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+@dataclass
+class _Folder:
+    """What was found in one project folder."""
+
+    cwd: str | None = None
+    transcripts: list[str] = field(default_factory=list)
+    compactions: int = 0
+    known: bool = True
+
+
+def transcripts(
+    found: Mapping[str, os.stat_result],
+    directories: Sequence[str],
+    progress: Callable[[int], object],
+    most_bytes: int,
+) -> Transcripts:
+    """Search transcripts for compactions that are not archived, in their order until so many bytes were read."""
+    archives = [TranscriptArchive(each) for each in directories]
+    folders: dict[str, _Folder] = {}
+    searched = 0
+    for path, status in found.items():
+        most_bytes -= status.st_size
+        if most_bytes < 0:
+            break
+        searched += 1
+        missing, known = _missing(path, archives)
+        progress(status.st_size)
+        if missing:
+            folder = folders.setdefault(os.path.dirname(path), _Folder(cwd=_cwd(path)))
+            folder.transcripts.append(path)
+            folder.compactions += missing
+            folder.known = folder.known and known
+    listed = (
+        Unarchived(path, each.cwd, tuple(each.transcripts), each.compactions, each.known)
+        for path, each in folders.items()
+    )
+    return Transcripts(len(found), searched, tuple(listed))
+
+
+def _missing(path: str, archives: Sequence[TranscriptArchive]) -> tuple[int, bool]:
+    """Return how many compactions of a transcript no archive covers, and whether an archive knows the session."""
+    try:
+        if not _has_marks(path):
+            return 0, False
+        found = [each.offset for each in compactions(_own_rows(path))]
+        if not found:
+            return 0, False
+        end = _archived(os.path.splitext(os.path.basename(path))[0], archives)
+        missing = sum(offset > (end or 0) and _answers_between(path, end or 0, offset) for offset in found)
+    except OSError:
+        return 0, False
+    return missing, end is not None
+
+
+def _has_marks(path: str) -> bool:
+    """Tell whether a file has the words of a compaction anywhere, quicker than by its rows."""
+    rest = b""
+    for chunk in file_chunks(path):
+        data = rest + chunk
+        if any(mark in data for mark in _MARKS):
+            return True
+        rest = chunk[-_LONGEST_MARK:]
+    return False
+
+
+def _own_rows(path: str) -> Iterator[Row]:
+    return (row for row in rows(file_chunks(path)) if _FORKED not in row.data)
+
+
+def _archived(session_id: str, archives: Sequence[TranscriptArchive]) -> int | None:
+    """Return up to which byte a session is archived anywhere; `None` where nobody knows it."""
+    try:
+        layout.check_session_id(session_id)
+    except ArchiveError:
+        return None
+    ends: list[int] = []
+    for archive in archives:
+        try:
+            pieces = archive.pieces(session_id)
+        except (ArchiveError, OSError):
+            continue
+        ends += [each.end or 0 for each in pieces if each.subagent is None]
+    return max(ends) if ends else None
+
+
+def _answers_between(path: str, start: int, end: int) -> bool:
+    """Tell whether the model answered between two places of a transcript."""
+    for row in _own_rows(path):
+        if row.offset >= end:
+            return False
+        if row.offset >= start and _ANSWER in row.data.replace(b": ", b":"):
+            return True
+    return False
+
+
+def _cwd(path: str) -> str | None:
+    """Return the working directory that a transcript's first rows name, if it is still there."""
+    for number, row in enumerate(rows(file_chunks(path))):
+        if number >= _OPENING:
+            break
+        for value in objects(row.data):
+            cwd = value.get("cwd")
+            if isinstance(cwd, str) and os.path.isdir(cwd):
+                return cwd
+    return None

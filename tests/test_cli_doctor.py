@@ -1,0 +1,124 @@
+"""`mala-context doctor`: what people see of it, and the session that proves that hooks fire."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from mala_context.cli.doctor import doctor
+from mala_context.cli.hook_proof import prove
+from mala_context.doctor import CHECKS, Facts
+from mala_context.doctor.facts import ConfigFile, HookProof, Program, Settings
+
+
+@pytest.fixture
+def facts(monkeypatch):
+    """Let the doctor see these facts."""
+    given = []
+    monkeypatch.setattr("mala_context.doctor.gather", lambda *args, **more: given[-1])
+    return given.append
+
+
+def run(*args, status=0):
+    result = CliRunner().invoke(doctor, args, standalone_mode=False)
+    assert result.exception is None, result.exception
+    assert result.return_value == status
+    return result.stdout
+
+
+def test_nothing_is_wrong(facts, tmp_path):
+    facts(Facts(programs=(Program("/bin/claude", "on PATH", "2.1.332"),), configs=()))
+    lines = run("--repo", str(tmp_path)).splitlines()
+    assert lines[0] == f"{tmp_path}:"
+    assert lines[1] == "✓ Claude Code      2.1.332 (on PATH)"
+    assert "- free space       not looked at" in lines
+    assert lines[-1] == "Nothing is wrong."
+    assert len(lines) == 3 + len(CHECKS)
+
+
+def test_what_is_wrong(facts, tmp_path):
+    problems = tuple(f"line {number}: bad" for number in range(7))
+    facts(
+        Facts(
+            configs=(ConfigFile("/repo/mala.yaml", problems),),
+            settings=(Settings("user", "/u", {"disableAllHooks": True}),),
+        )
+    )
+    text = run("--repo", str(tmp_path), status=1)
+    assert "✗ mala.yaml        1 finding\n" in text
+    assert "\nerror /repo/mala.yaml\n" in text
+    assert "  - line 4: bad\n  - and 2 more; --json lists all\n  mend: mend what is listed" in text
+    assert text.endswith("2 things are wrong.\n")
+    paths = re.compile(r"mend:|/")
+    assert max(len(line) for line in text.splitlines() if not paths.search(line)) <= 80
+
+
+def test_hostile_text_does_nothing_to_a_terminal(facts, tmp_path):
+    hostile = "\x1b]0;title\x07\x1b[2J\u202e"
+    facts(
+        Facts(
+            configs=(ConfigFile(hostile, (hostile,)),),
+            models={hostile: hostile},
+            programs=(Program(hostile, hostile, error=hostile),),
+        )
+    )
+    text = run("--repo", str(tmp_path), status=1)
+    assert not set("\x1b\x07\u202e") & set(text)
+    assert "\\x1b]0;title\\x07" in text
+    raw = run("--repo", str(tmp_path), "--json", status=1)
+    assert raw.isascii()
+    assert hostile in [each["where"] for each in json.loads(raw)["findings"]]
+
+
+def test_no_colours_in_a_pipe(facts, tmp_path):
+    facts(Facts(programs=()))
+    assert "\x1b" not in run("--repo", str(tmp_path), status=1)
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    result = CliRunner().invoke(doctor, ["--repo", str(tmp_path / "none")])
+    assert result.exit_code in {2, 3}
+
+
+def test_no_session_without_being_asked(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(
+        "mala_context.doctor.gather", lambda *args, **more: asked.append(more["prove_hooks"]) or Facts()
+    )
+    run("--repo", str(tmp_path), "--no-session")
+    run("--repo", str(tmp_path))
+    assert asked == [None, prove]
+
+
+class TestProof:
+    def test_hooks_fire(self):
+        proof = prove()
+        assert proof.error is None
+        assert proof.archived
+        assert 0 < proof.seconds < 60
+
+    def test_a_session_in_which_none_fires(self):
+        """With compaction switched off there is no PreCompact."""
+        proof = prove(env={"DISABLE_COMPACT": "1"})
+        assert (proof.archived, proof.error) == (False, None)
+
+    def test_a_cli_that_is_not_there(self):
+        proof = prove(cli_path="/nowhere/claude")
+        assert not proof.archived
+        assert "not found" in proof.error
+
+    def test_a_cli_that_falls(self):
+        proof = prove(cli_path="/bin/false")
+        assert isinstance(proof, HookProof)
+        assert not proof.archived
+        assert proof.error
+
+    def test_one_that_never_answers(self, monkeypatch, tmp_path):
+        from mala_context.cli import hook_proof
+
+        monkeypatch.setattr(hook_proof, "SECONDS", 0.5)
+        program = tmp_path / "claude"
+        program.write_text("#!/bin/sh\nexec cat > /dev/null\n")
+        program.chmod(0o755)
+        assert prove(cli_path=str(program)).error == "it was not over after 0.5 s"

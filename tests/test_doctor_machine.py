@@ -1,0 +1,344 @@
+"""The doctor on a machine: a healthy one, and one with ten faults."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from archived import SID, dump, message, session
+
+from mala_context.archive.store import TranscriptArchive
+from mala_context.doctor import examine, gather
+
+OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
+class Machine:
+    """A home with a repository, Claude Code's settings and projects, and archives; all healthy at first."""
+
+    def __init__(self, root):
+        self.home = root / "home"
+        self.claude = self.home / ".claude"
+        self.folder = self.claude / "projects" / "-home-dev-project"
+        self.runs = self.home / ".config" / "mala" / "runs"
+        self.repo = self.home / "repo"
+        self.bin = root / "bin"
+        for each in (self.folder, self.repo / ".claude", self.bin):
+            each.mkdir(parents=True, mode=0o700)
+        (self.claude / "projects").chmod(0o700)
+        path = os.pathsep.join([str(self.bin), *(each for each in (os.environ["PATH"],) if each)])
+        self.env = {"HOME": str(self.home), "PATH": path}
+        self.settings = self.claude / "settings.json"
+        self.settings.write_text(json.dumps({"model": "sonnet", "cleanupPeriodDays": 90}))
+        self.archive = TranscriptArchive(directory=self.runs / "-home-repo" / "archives")
+        self.transcript = self.write(SID, session(2))
+        self.archive.archive(self.transcript, SID, trigger="auto")
+
+    def write(self, session_id, rows, mode=0o600):
+        path = self.folder / f"{session_id}.jsonl"
+        path.write_bytes(dump(rows))
+        path.chmod(mode)
+        return path
+
+    @property
+    def pieces(self):
+        return sorted((self.runs / "-home-repo" / "archives").glob("*_transcript.jsonl"))
+
+    def set(self, **values):
+        self.settings.write_text(json.dumps({**json.loads(self.settings.read_text()), **values}))
+
+    def findings(self, **more):
+        checked = examine(gather(str(self.repo), env=self.env, **more))
+        return [finding for each in checked for finding in each.findings]
+
+    def names(self):
+        return sorted(finding.check for finding in self.findings())
+
+    def run(self, *args, **more):
+        command = [sys.executable, "-m", "mala_context.cli", "doctor", "--repo", str(self.repo), *args]
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=100, **more)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def old_cli(machine):
+    program = machine.bin / "claude"
+    program.write_text("#!/bin/sh\necho '1.0.30 (Claude Code)'\n")
+    program.chmod(0o755)
+
+
+def broken_config(machine):
+    (machine.repo / "mala.yaml").write_text("context:\n  warn_at: 70\n  oops: 1\n")
+
+
+def broken_settings(machine):
+    (machine.repo / ".claude" / "settings.local.json").write_text("{,}")
+
+
+def hooks_off(machine):
+    machine.set(disableAllHooks=True)
+
+
+def no_compaction(machine):
+    machine.set(env={"DISABLE_AUTO_COMPACT": "1"})
+
+
+def early_cleanup(machine):
+    machine.set(cleanupPeriodDays=1)
+
+
+def unknown_model(machine):
+    machine.set(model="glm-9-air")
+
+
+def open_runs(machine):
+    machine.runs.chmod(0o755)
+
+
+def open_piece(machine):
+    machine.pieces[0].chmod(0o644)
+
+
+def never_archived(machine):
+    machine.write(OTHER, session(1))
+
+
+def damaged_piece(machine):
+    machine.pieces[0].write_bytes(b"X" + machine.pieces[0].read_bytes()[1:])
+
+
+FAULTS = {
+    "cli": old_cli,
+    "config": broken_config,
+    "settings": broken_settings,
+    "hooks-off": hooks_off,
+    "compaction": no_compaction,
+    "cleanup": early_cleanup,
+    "models": unknown_model,
+    "permissions": open_runs,
+    "readable": open_piece,
+    "unarchived": never_archived,
+    "verify": damaged_piece,
+}
+
+
+def test_a_healthy_machine_has_no_findings(machine):
+    assert machine.findings() == []
+
+
+def test_a_machine_on_which_nothing_is_there_yet(tmp_path):
+    (tmp_path / "home").mkdir()
+    env = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+    checked = examine(gather(str(tmp_path), env=env))
+    assert [each.check.name for each in checked if each.findings] == []
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_alone_is_one_finding(machine, name):
+    FAULTS[name](machine)
+    (finding,) = machine.findings()
+    assert finding.check == name
+    assert finding.mend
+    assert finding.where
+
+
+def test_ten_faults_are_found_and_nothing_else(machine):
+    for fault in FAULTS.values():
+        fault(machine)
+    done = machine.run("--json", "--no-session")
+    assert (done.returncode, done.stderr) == (1, "")
+    result = json.loads(done.stdout)
+    assert result["ok"] is False
+    assert sorted(each["check"] for each in result["findings"]) == sorted(FAULTS)
+    assert len(result["findings"]) > 10
+    states = {each["name"]: each["state"] for each in result["checks"]}
+    assert states.pop("hooks") == "skipped"
+    assert {name for name, state in states.items() if state == "failed"} == set(FAULTS)
+
+
+def test_on_a_healthy_machine_hooks_fire_and_the_exit_status_is_0(machine):
+    done = machine.run("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert result["findings"] == []
+    assert {each["state"] for each in result["checks"]} == {"ok"}
+    assert result["repo"] == str(machine.repo)
+
+
+def test_what_it_says_mends_is_what_mends(machine):
+    """The command that a finding about an unarchived transcript names, run as it is."""
+    never_archived(machine)
+    (finding,) = machine.findings()
+    assert finding.mend == f"mala-context archives import {machine.folder}"
+    command = finding.mend.replace("mala-context", f"{sys.executable} -m mala_context.cli")
+    subprocess.run(command, shell=True, env=machine.env, cwd=machine.repo, check=True, capture_output=True, timeout=60)
+    assert machine.findings() == []
+
+
+class TestUnarchived:
+    def test_a_known_session_is_caught_up(self, machine):
+        machine.write(SID, session(4))
+        (finding,) = machine.findings()
+        assert finding.check == "unarchived"
+        assert finding.mend.startswith("mala-context archives catch-up")
+        assert finding.items == (str(machine.transcript),)
+
+    def test_a_prompt_that_was_written_after_the_hook_is_no_loss(self, machine):
+        rows = session(2)
+        machine.archive.archive(machine.write(OTHER, rows[:3]), OTHER, trigger="auto")
+        machine.write(OTHER, [*rows[:3], *rows[4:8]])
+        assert machine.findings() == []
+
+    def test_rows_of_a_fork_are_the_other_sessions(self, machine):
+        machine.write(OTHER, [{**row, "forkedFrom": {"sessionId": SID}} for row in session(2)] + [message(90)])
+        assert machine.findings() == []
+
+    def test_no_more_is_read_than_was_asked_for(self, machine):
+        machine.write(OTHER, session(1))
+        facts = gather(str(machine.repo), env=machine.env, most_bytes=10)
+        assert (facts.transcripts.files, facts.transcripts.searched) == (2, 0)
+        assert (facts.verified.sessions, facts.verified.verified) == (1, 0)
+
+    def test_odd_files_are_passed_over(self, machine):
+        (machine.folder / "x.jsonl").symlink_to(machine.transcript)
+        os.mkfifo(machine.folder / "pipe.jsonl")
+        (machine.folder / "odd name!.jsonl").write_bytes(dump(session(1)))
+        (machine.folder / "cut.jsonl").write_bytes(b'{"subtype": "compact_boundary"\n\xff\xfe{[[[')
+        (finding,) = machine.findings()
+        assert finding.items == (str(machine.folder / "odd name!.jsonl"),)
+
+
+class TestReadable:
+    def test_a_transcript_that_others_can_come_to(self, machine):
+        machine.transcript.chmod(0o644)
+        assert machine.names() == []  # its folder is shut
+        machine.folder.chmod(0o755)
+        assert machine.names() == []  # so is the one above
+        (machine.claude / "projects").chmod(0o711)
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("readable", str(machine.claude / "projects"))
+        assert finding.items == (f"{machine.transcript} (0644)",)
+
+    def test_a_stray_copy_among_the_archives(self, machine):
+        copy = machine.pieces[0].parent / "old_copy.jsonl"
+        copy.write_text("{}\n")
+        copy.chmod(0o640)
+        (finding,) = machine.findings()
+        assert finding.items == (f"{copy} (0640)",)
+
+
+class TestPlaces:
+    def test_a_file_in_the_way(self, machine):
+        (machine.home / "file").write_text("")
+        machine.env["MALA_RUNS_DIR"] = str(machine.home / "file" / "runs")
+        assert {finding.check for finding in machine.findings()} == {"runs", "unarchived"}
+
+    def test_no_place_at_all(self, machine):
+        machine.env["HOME"] = "/nowhere"
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("runs", "MALA_RUNS_DIR")
+
+    def test_a_link_in_place_of_an_archive_is_no_archive(self, machine):
+        (machine.runs / "-other").mkdir(mode=0o700)
+        (machine.runs / "-other" / "archives").symlink_to("/etc")
+        assert machine.findings() == []
+
+    def test_the_archive_that_mala_yaml_names(self, machine):
+        (machine.repo / "mala.yaml").write_text("context:\n  archive:\n    directory: kept\n")
+        own = TranscriptArchive(directory=machine.repo / "kept")
+        own.archive(machine.write(OTHER, session(1)), OTHER, trigger="auto")
+        assert machine.findings() == []
+
+    def test_growth_is_that_of_the_manifests_times(self, machine):
+        facts = gather(str(machine.repo), env=machine.env)
+        assert facts.space.per_day == machine.pieces[0].stat().st_size
+        assert facts.space.stored == sum(each.stat().st_size for each in machine.pieces[0].parent.iterdir())
+        assert facts.space.free > 0
+
+
+class TestSettings:
+    def test_the_strongest_file_counts(self, machine):
+        machine.set(autoCompactEnabled=False)
+        assert machine.names() == ["compaction"]
+        (machine.repo / ".claude" / "settings.json").write_text('{"autoCompactEnabled": true}')
+        assert machine.names() == []
+
+    def test_the_global_file(self, machine):
+        (machine.home / ".claude.json").write_text('{"autoCompactEnabled": false}')
+        (finding,) = machine.findings()
+        assert finding.where == str(machine.home / ".claude.json")
+
+    @pytest.mark.parametrize("text", ["[]", "\x00", "[" * 100_000, '{"a": 1', "\udcff"])
+    def test_files_that_are_no_settings(self, machine, text):
+        machine.settings.write_bytes(text.encode("utf-8", "surrogateescape"))
+        assert machine.names() == ["settings"]
+
+    def test_an_empty_file_says_nothing(self, machine):
+        machine.settings.write_text("")
+        assert machine.names() == []
+
+    def test_a_variable(self, machine):
+        machine.env["DISABLE_COMPACT"] = "true"
+        (finding,) = machine.findings()
+        assert finding.where == "$DISABLE_COMPACT"
+
+    def test_managed_settings(self, machine, tmp_path):
+        from mala_context.doctor.gather.settings import files
+
+        parts = tmp_path / "managed" / "managed-settings.d"
+        parts.mkdir(parents=True)
+        (parts / "10.json").write_text('{"a": 1}')
+        (parts / "20.json").write_text('{"a": 2}')
+        (parts.parent / "managed-settings.json").write_text('{"a": 0}')
+        found = files(str(machine.repo), machine.env, str(parts.parent))
+        assert [each.values.get("a") for each in found if each.source == "managed"] == [2, 1, 0]
+
+
+class TestModels:
+    def test_those_that_answered(self, machine):
+        rows = session(2)
+        rows[1]["message"]["model"] = "glm-5"
+        rows[3]["message"]["model"] = "<synthetic>"
+        machine.transcript.write_bytes(dump(rows))
+        (finding,) = machine.findings()
+        assert (finding.check, finding.items, finding.where) == ("models", ("glm-5",), str(machine.transcript))
+
+    def test_a_configured_window_is_no_guess(self, machine):
+        unknown_model(machine)
+        (machine.repo / "mala.yaml").write_text("context:\n  window: 100000\n")
+        assert machine.names() == []
+
+
+class TestPrograms:
+    @pytest.mark.parametrize("body", ["exit 3", "echo nothing", "echo broken >&2; exit 1"])
+    def test_one_that_does_not_run(self, machine, body):
+        program = machine.bin / "claude"
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("cli", str(program))
+
+    def test_one_below_the_home(self, machine, monkeypatch):
+        from mala_context.doctor.gather import programs
+
+        place = machine.home / ".claude" / "local"
+        place.mkdir()
+        (place / "claude").write_text("#!/bin/sh\necho 2.1.0\n")
+        (place / "claude").chmod(0o755)
+        machine.env["PATH"] = "/nowhere"
+        found = programs.programs(machine.env)
+        assert (found[-1].path, found[-1].version, found[-1].source) == (str(place / "claude"), "2.1.0", "installed")
+
+    def test_one_that_hangs(self, machine, monkeypatch):
+        from mala_context.doctor.gather import programs
+
+        monkeypatch.setattr(programs, "SECONDS", 0.2)
+        (machine.bin / "claude").write_text("#!/bin/sh\nexec sleep 60\n")
+        (machine.bin / "claude").chmod(0o755)
+        found = {each.source: each for each in programs.programs(machine.env)}
+        assert "no version within" in found["on PATH"].error
