@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "audit": ("mala_context.cli.audit", "Hold every estimate against what recorded sessions know to be true."),
     "simulate": ("mala_context.cli.simulate", "Say what another policy would have done on recorded sessions."),
     "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
+    "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
     "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
 }

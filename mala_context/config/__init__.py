@@ -7,8 +7,8 @@ reader and the reference page follow.
 
 from __future__ import annotations
 
-from mala_context.config.reading import load_config, parse
-from mala_context.config.schema import SCHEMA, Key, names_object_store, unimplemented
+from mala_context.config.reading import Loaded, load_config, load_with_lines, parse
+from mala_context.config.schema import SCHEMA, Key, names_object_store, setting, unimplemented
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
 
 __all__ = [
@@ -17,9 +17,12 @@ __all__ = [
     "ContextConfig",
     "GuardConfig",
     "Key",
+    "Loaded",
     "Retention",
     "load_config",
+    "load_with_lines",
     "names_object_store",
     "parse",
+    "setting",
     "unimplemented",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mala_context.config.document import MAX_CHARACTERS, MalformedError, Node, Scalar, Table, read_document
@@ -26,17 +28,33 @@ _KEYS: Final = {key.path: key for key in SCHEMA}
 _NAMES: Final = frozenset({*_KEYS, *SECTIONS})
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration and where it comes from."""
+
+    config: ContextConfig
+    path: str | None
+    """The file; `None` where there is none, so that all is default."""
+    lines: Mapping[str, int]
+    """Dotted path of each key and mapping that the file names → its line."""
+
+
 def load_config(path_or_repo: str | os.PathLike[str]) -> ContextConfig:
     """Read a repository's `mala.yaml`, or the file itself; where there is no file, return the defaults.
 
     Raises `ConfigError` for a file that cannot be read, is not UTF-8, or is wrong; nothing else.
     """
+    return load_with_lines(path_or_repo).config
+
+
+def load_with_lines(path_or_repo: str | os.PathLike[str]) -> Loaded:
+    """Read like `load_config`, and tell on which line each value stands. Raises `ConfigError` alone."""
     path = os.fspath(path_or_repo)
     try:
         if os.path.isdir(path):
             path = os.path.join(path, FILE_NAME)
         if not os.path.lexists(path):
-            return ContextConfig()
+            return Loaded(ContextConfig(), None, {})
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise _unreadable(path, "it is no regular file")
         with open(path, "rb") as file:
@@ -47,7 +65,8 @@ def load_config(path_or_repo: str | os.PathLike[str]) -> ContextConfig:
         raise _unreadable(path, f"byte {error.start} is not UTF-8; save the file as UTF-8", line) from None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    return parse(text, path)
+    config, lines = _parse(text, path)
+    return Loaded(config, path, lines)
 
 
 def parse(text: str, path: str | None = None) -> ContextConfig:
@@ -55,6 +74,10 @@ def parse(text: str, path: str | None = None) -> ContextConfig:
 
     Raises `ConfigError` with every problem found, and nothing else.
     """
+    return _parse(text, path)[0]
+
+
+def _parse(text: str, path: str | None) -> tuple[ContextConfig, Mapping[str, int]]:
     try:
         root = read_document(text.removeprefix("\ufeff"))
     except MalformedError as error:
@@ -63,7 +86,7 @@ def parse(text: str, path: str | None = None) -> ContextConfig:
     config = walk.document(root)
     if walk.problems:
         raise _error(walk.problems, path)
-    return config
+    return config, walk.lines
 
 
 def _unreadable(path: str, why: str, line: int | None = None) -> ConfigError:

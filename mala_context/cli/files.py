@@ -1,0 +1,76 @@
+"""Files that a command writes where its user says: whole or not at all.
+
+What is written goes into a temporary file beside the target, which takes its place once it is complete. So Ctrl-C, a
+full disk or a bug leave what was there before. A target that is no regular file (a pipe, `/dev/stdout`) is written to
+as it is, since nothing can take its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def publish(path: str, *, replace: bool = True) -> Iterator[str]:
+    """Yield the path to write to; when the block ends well, `path` is that file.
+
+    The name ends as the target's does, and it keeps the target's mode where there is one. Raises `FileExistsError`
+    where something is there and `replace` is false, and `OSError` that names the target where it cannot be written.
+    """
+    target = os.path.realpath(path)
+    status = _status(target)
+    if status is not None and not replace:
+        raise FileExistsError(errno.EEXIST, "it is there already", path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        with _named(path, target):
+            yield target
+        return
+    directory, name = os.path.split(target)
+    temporary = os.path.join(directory, f".tmp-{os.urandom(6).hex()}{os.path.splitext(name)[1]}")
+    try:
+        with _named(path, temporary):
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666))
+            if status is not None:
+                os.chmod(temporary, stat.S_IMODE(status.st_mode))
+            yield temporary
+            _take_place(temporary, target, replace=replace)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _take_place(temporary: str, target: str, *, replace: bool) -> None:
+    if replace:
+        os.replace(temporary, target)
+        return
+    try:
+        os.link(temporary, target)  # unlike a rename it never replaces anything
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(temporary, target)
+
+
+@contextlib.contextmanager
+def _named(path: str, temporary: str) -> Iterator[None]:
+    """Say in an `OSError` what the user asked for, not the temporary file's name."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename in {None, temporary}:
+            raise type(error)(error.errno, error.strerror or str(error), path) from error
+        raise

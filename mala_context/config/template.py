@@ -1,0 +1,55 @@
+"""A `mala.yaml` to begin with: every key with what it does and its default, all of them commented out."""
+
+from __future__ import annotations
+
+import json
+from textwrap import wrap
+from typing import Any, Final
+
+from mala_context.config.schema import NULLABLE_SECTIONS, SCHEMA
+
+WIDTH: Final = 100
+"""Characters of a line at most, as far as values allow."""
+_HEAD: Final = """\
+# mala-context: what it does about a full context, and what it keeps. Every key stands here with its default; take away
+# the `# ` before one to change it. `mala-context config check` tells whether the file is right.
+"""
+_EXAMPLES: Final = {
+    "context.warn_at": "0.70",
+    "context.compact_at": "0.80",
+    "context.restart_at": "0.90",
+    "context.final_at": "0.95",
+    "context.archive.keep": "{days: 30, bytes: 5GB}",
+}
+"""Values to show beside a default that says nothing by itself."""
+
+
+def template() -> str:
+    """Return the text of the file; it means the defaults, as it is and with every `# ` before a key taken away."""
+    lines = [_HEAD, "context:"]
+    opened = {"context"}
+    for key in SCHEMA:
+        indent = "  " * key.path.count(".")
+        if key.section in NULLABLE_SECTIONS:
+            if key.section in opened:
+                continue
+            opened.add(key.section)
+            lines += _entry(indent[2:], key.section, None, "What may stay of archives; null keeps everything.")
+            continue
+        if key.section not in opened:
+            opened.add(key.section)
+            lines.append(f"{indent[2:]}{key.section.rpartition('.')[2]}:")
+        lines += _entry(indent, key.path, key.default, f"{key.doc} Wanted: {key.kind.words}.")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(indent: str, path: str, default: Any, doc: str) -> list[str]:
+    words = wrap(doc, WIDTH - len(indent) - 3)
+    example = _EXAMPLES.get(path)
+    tail = f"  # e.g. {example}" if example is not None and default is None else ""
+    return [*(f"{indent}## {line}" for line in words), f"{indent}# {path.rpartition('.')[2]}: {_yaml(default)}{tail}"]
+
+
+def _yaml(value: Any) -> str:
+    """Return a default as YAML on one line; JSON is YAML."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,114 @@
+"""Files that commands write: whole or not at all."""
+
+import os
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.cli.files import publish
+
+
+def names(directory):
+    return sorted(each.name for each in directory.iterdir())
+
+
+def write(path, text, **more):
+    with publish(str(path), **more) as temporary, open(temporary, "w") as file:
+        file.write(text)
+
+
+def test_a_new_file_has_the_umasks_mode(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / "a.csv", "words")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.csv").read_text() == "words"
+    assert stat.S_IMODE((tmp_path / "a.csv").stat().st_mode) == 0o640
+    assert names(tmp_path) == ["a.csv"]
+
+
+def test_one_that_is_there_keeps_its_mode(tmp_path):
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").chmod(0o604)
+    write(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o604
+
+
+def test_the_name_ends_as_the_targets_does(tmp_path):
+    with publish(str(tmp_path / "a.png")) as temporary:
+        assert temporary.endswith(".png")
+        assert os.path.dirname(temporary) == str(tmp_path)
+
+
+def write_a_part(path, text, error):
+    with publish(path) as temporary:
+        with open(temporary, "w") as file:
+            file.write(text)
+        raise error
+
+
+@given(st.sampled_from([KeyboardInterrupt, OSError(28, "No space left on device"), RuntimeError]), st.integers(0, 3))
+def test_what_was_there_stays_whatever_ends_the_writing(tmp_path_factory, error, written):
+    tmp_path = tmp_path_factory.mktemp("files")
+    (tmp_path / "a").write_text("old")
+    with pytest.raises((KeyboardInterrupt, OSError, RuntimeError)):
+        write_a_part(str(tmp_path / "a"), "x" * written, error)
+    assert (tmp_path / "a").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_nothing_is_replaced_unasked(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "a", "new", replace=False)
+    write(tmp_path / "b", "new", replace=False)
+    assert names(tmp_path) == ["a", "b"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_nor_what_came_meanwhile(tmp_path):
+    with pytest.raises(FileExistsError), publish(str(tmp_path / "a"), replace=False):
+        (tmp_path / "a").write_text("theirs")
+    assert (tmp_path / "a").read_text() == "theirs"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_file_system_without_links(tmp_path, monkeypatch):
+    def link(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    write(tmp_path / "a", "new", replace=False)
+    assert (tmp_path / "a").read_text() == "new"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_pipe_is_written_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write(tmp_path / "pipe", "words")
+    assert os.read(reader, 100) == b"words"
+    os.close(reader)
+    assert names(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("name", ["none/a", "file/a", "."])
+def test_errors_name_the_target(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    path = os.path.join(str(tmp_path), name)
+    with pytest.raises((FileNotFoundError, NotADirectoryError, IsADirectoryError)) as raised:
+        write(path, "words")
+    assert raised.value.filename == path
+    assert ".tmp-" not in str(raised.value)
