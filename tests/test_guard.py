@@ -9,7 +9,7 @@ from mala_context.guard import (
     DEBUG_TOPICS,
     ContextGuard,
     FinalGate,
-    FinalTurn,
+    FinalTurnState,
     Requirement,
     TargetContextConfig,
     cap_text,
@@ -264,7 +264,7 @@ class TestFinalTurn:
     META = Requirement("the report's metadata", ("SetMeta",))
 
     def test_not_ready_until_everything_is_there(self):
-        turn = FinalTurn((self.REPORT, self.META))
+        turn = FinalTurnState((self.REPORT, self.META))
         assert turn.tools(["Write", "Edit"]) == ("Write", "Edit", "SetMeta")
         turn.meet("the report")
         assert not turn.ready
@@ -275,17 +275,17 @@ class TestFinalTurn:
         assert turn.tools(["Write", "Edit"]) == ()
 
     def test_while_the_report_is_missing_the_finishing_tools_stay(self):
-        turn = FinalTurn((self.REPORT, self.META))
+        turn = FinalTurnState((self.REPORT, self.META))
         turn.meet("the report's metadata")
         assert turn.tools(["Edit"]) == ("Edit", "Write")
 
     def test_without_requirements(self):
-        assert FinalTurn().ready
-        assert FinalTurn().tools(["Write", "Write"]) == ("Write",)
+        assert FinalTurnState().ready
+        assert FinalTurnState().tools(["Write", "Write"]) == ("Write",)
 
     def test_unknown_requirement(self):
         with pytest.raises(LookupError):
-            FinalTurn((self.REPORT,)).meet("a poem")
+            FinalTurnState((self.REPORT,)).meet("a poem")
 
 
 class TestGate:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from mala_context.guard.capping import estimate_tokens
 from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, Observer, Outcome, Trigger
-from mala_context.guard.final_turn import FinalTurn, Requirement
+from mala_context.guard.final_turn import FinalTurnState, Requirement
 from mala_context.guard.targets import TargetContextConfig, is_count
 
 FORCED: Final = "Context limit exceeded; forcing final turn."
@@ -103,7 +103,7 @@ class ContextGuard:
         self.schema = _count("schema", schema)
         self.finishing_schema = self.schema if finishing_schema is None else _count("schema", finishing_schema)
         self.turn = 0
-        self.final_turn = FinalTurn(tuple(requirements))
+        self.final_turn = FinalTurnState(tuple(requirements))
         self._debug(_INIT, turn=self.turn)
 
     @property
@@ -155,7 +155,7 @@ class ContextGuard:
 
     def reset(self, current: int = 0) -> None:
         """Start over after a compaction or in a fresh session; a final turn is lifted, its requirements stand anew."""
-        self.final_turn = FinalTurn(self.final_turn.requirements)
+        self.final_turn = FinalTurnState(self.final_turn.requirements)
         self._begin(_count("current", current))
 
     def _begin(self, current: int) -> None:
@@ -206,10 +206,10 @@ class ContextGuard:
         self.schema = min(self.schema, self.finishing_schema)
         return True
 
-    def enforce_final_turn(self, blocked: Sequence[BlockedEntry], trigger: Trigger) -> FinalTurn:
+    def enforce_final_turn(self, blocked: Sequence[BlockedEntry], trigger: Trigger) -> FinalTurnState:
         """Force the final turn because of `blocked`: say so, shrink the tools, evaluate again.
 
-        Called again it changes and says nothing. Offer the model only `FinalTurn.tools(…)` from now on.
+        Called again it changes and says nothing. Offer the model only `FinalTurnState.tools(…)` from now on.
         """
         before = self.projected
         if not self.request_final_turn("context"):

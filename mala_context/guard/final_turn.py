@@ -33,7 +33,7 @@ class Requirement(NamedTuple):
     """Whether this is the result itself: once it is there, only the tools for what is still missing remain."""
 
 
-class FinalTurn:
+class FinalTurnState:
     """State of a guard's final turn.
 
     Attributes:
