@@ -19,12 +19,13 @@ from anyio.lowlevel import checkpoint
 
 from mala_context.events import Compaction, CompactionStatus, Reset, Response, TurnEnd, UsageDelta
 from mala_context.guard import FinalGate
-from mala_context.happenings import FinalTurn
+from mala_context.happenings import FinalTurn, GuardActed, GuardAction, Observer, Threshold, ThresholdCrossed
 from mala_context.lines import context_line, percent
 from mala_context.log import get_logger
 from mala_context.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
 from mala_context.policy.engine import LEAST_FREED
 from mala_context.stream import log_values
+from mala_context.telemetry import Hub
 
 if TYPE_CHECKING:
     from mala_context.events import Event
@@ -39,7 +40,6 @@ MOST_AT_ONCE: Final = 32
 log = get_logger(__name__)
 
 Step = Compact | Restart
-Observer = Callable[[object], object]
 
 
 class Actions:
@@ -50,9 +50,9 @@ class Actions:
         processor: whose events it listens to.
         finishing_tools: what a final turn may use.
         clock: seconds from any clock that never goes back.
+        hub: tells observers; a new one by default.
 
     Attributes:
-        observers: called with each record of `happenings`, and with each `ContextOverflow`.
         final_turn: how the last final turn ended; `None` before one has.
         may_stop: set by a session that restarts by itself: tells whether the turn may be cut for it now.
         transcript: path of the main agent's transcript, where a hook has named it.
@@ -65,10 +65,11 @@ class Actions:
         *,
         finishing_tools: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        hub: Hub | None = None,
     ) -> None:
         self.policy = policy
         self.clock = clock
-        self.observers: list[Observer] = []
+        self._hub = Hub() if hub is None else hub
         self.final_turn: FinalTurn | None = None
         self.may_stop: Callable[[], bool] | None = None
         self.stopping = False
@@ -99,11 +100,16 @@ class Actions:
 
     def happened(self, record: object) -> None:
         """Give a record to every observer."""
-        for observer in self.observers:
-            try:
-                observer(record)
-            except Exception:  # an observer's fault is not the agent's
-                log.warning("Context: an observer failed", exc_info=True)
+        self._hub.tell(record)
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Those who are told every record of `happenings`; add to it at any time."""
+        return self._hub.observers
+
+    def acted(self, action: GuardAction, tool: str | None = None) -> None:
+        """Tell the observers what was done."""
+        self._hub.tell(GuardActed(self._processor.tracker.session_id, action, tool))
 
     def _on_response(self, event: Response, snapshot: ContextSnapshot | None) -> None:
         if event.agent is not None:
@@ -216,10 +222,13 @@ class Actions:
         for decision in decisions:
             if isinstance(decision, Compact | Restart):
                 step = decision
+                self._crossed("compact_at" if isinstance(decision, Compact) else "restart_at", decision, snapshot)
             elif isinstance(decision, Tell):
                 self._notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
             elif isinstance(decision, Caution):
                 log.warning("%s", decision.message)
+                if decision.kind != "overflow":  # has a record of its own
+                    self.acted(decision.kind)
             elif snapshot is not None:
                 self._announce(decision, snapshot)
         return step
@@ -229,12 +238,29 @@ class Actions:
         line = context_line(snapshot, self._processor.agent_name)
         if isinstance(decision, Warn):
             log.warning("%s; warn_at %s is reached", line, percent(rules.warn_at or 0.0), **values)
+            self._crossed("warn_at", decision, snapshot)
             return
         gate = FinalGate(self._finishing_tools)
         self._final = _Final(gate, snapshot.session_id, decision.ratio)
         line = f"{line}, the next request {percent(decision.ratio)}"
         at = percent(rules.final_at or 0.0)
         log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
+        self._crossed("final_at", decision, snapshot)
+
+    def _crossed(
+        self, threshold: Threshold, decision: Warn | Finish | Compact | Restart, snapshot: ContextSnapshot | None
+    ) -> None:
+        """Tell the observers of a threshold, unless it was something else that asked for the step."""
+        at: float | None = getattr(self.policy.thresholds, threshold)
+        if (
+            at is None
+            or decision.ratio is None
+            or snapshot is None
+            or getattr(decision, "cause", "threshold") != "threshold"
+        ):
+            return
+        sizes = (snapshot.tokens, snapshot.window, snapshot.model)
+        self.happened(ThresholdCrossed(snapshot.session_id, threshold, at, decision.ratio, *sizes))
 
     @property
     def _finishing_words(self) -> str:
@@ -258,6 +284,7 @@ class Actions:
             self._final.batches += 1
         if self.may_stop is not None and self.policy.restart_due and self.may_stop():
             self.stopping = True
+            self.acted("turn_cut")
             return {"continue_": False, "stopReason": STOP_FOR_RESTART}
         return self._note("PostToolBatch")
 
@@ -271,6 +298,7 @@ class Actions:
         )
         if verdict.action == "allow":
             return None
+        self.acted("stopped" if verdict.action == "stop" else "denied", str(hook_input.get("tool_name")))
         denied = {
             "hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
@@ -299,6 +327,7 @@ class Actions:
             return None
         text = "\n".join(self._notes)
         self._notes.clear()
+        self.acted("told")
         return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
 
 

@@ -27,11 +27,12 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from uuid import uuid4
 
 import anyio
 
+from mala_context.happenings import Restarted
 from mala_context.log import get_logger
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class ContextPressureHandler:
         limits: counts the restarts, and forbids those that follow one another too fast; `None` for no such limit.
         copy: `copy(options, **changes)` makes options with other fields; `dataclasses.replace` by default.
         connect: makes a client from options; the SDK's `ClaudeSDKClient` by default.
+        tell: is given a `Restarted` each time.
         clock: seconds from a clock that never goes back.
 
     Attributes:
@@ -127,6 +129,7 @@ class ContextPressureHandler:
         limits: Limits | None = None,
         copy: Callable[..., Any] = replace,
         connect: Callable[[Any], Any] | None = None,
+        tell: Callable[[Restarted], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options = options
@@ -140,6 +143,7 @@ class ContextPressureHandler:
         self._limits = limits
         self._copy = copy
         self._connect = _client if connect is None else connect
+        self._tell = tell
         self._clock = clock
         self._started = clock()
         self._timeout = timeout_seconds
@@ -166,9 +170,16 @@ class ContextPressureHandler:
         """
         if self.restarts >= self.max_restarts or (self._limits is not None and not self._limits.can_restart):
             raise error
-        return await self.restart(error.session_id, last_prompt)
+        full = self._processor is not None and self._processor.overflow is not None
+        return await self.restart(error.session_id, last_prompt, reason="overflow" if full else "threshold")
 
-    async def restart(self, session_id: str, last_prompt: str | None = None) -> str:
+    async def restart(
+        self,
+        session_id: str,
+        last_prompt: str | None = None,
+        *,
+        reason: Literal["threshold", "overflow"] = "threshold",
+    ) -> str:
         """Do the same, whatever the limits say."""
         paths = await self._archived(session_id)
         checkpoint = await self.fetch_checkpoint(session_id)
@@ -181,6 +192,9 @@ class ContextPressureHandler:
         if self._limits is not None:
             self._limits.restarted()
         self.options = self._fresh()
+        if self._tell is not None:
+            new = str(getattr(self.options, "session_id", ""))
+            self._tell(Restarted(session_id, new, reason, self.restarts, self.had_checkpoint))
         return self.build_continuation_prompt(checkpoint, session_id=session_id, paths=paths, last_prompt=last_prompt)
 
     async def fetch_checkpoint(self, session_id: str) -> str | None:

@@ -7,7 +7,7 @@ give an `AgentRuntime`; neither touches what it was given.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from mala_context.actions import Actions
 from mala_context.archive.spills import Spills
 from mala_context.archivist import Archivist
-from mala_context.config import ContextConfig, load_config, unimplemented
+from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 from mala_context.gauge import TranscriptGauge
 from mala_context.log import get_logger
@@ -28,6 +28,7 @@ from mala_context.search_tool import FULL_NAME, SERVER, HistorySearch
 from mala_context.session import AgentSession, open_session
 from mala_context.stewardship import Steward
 from mala_context.stream import MessageStreamProcessor
+from mala_context.telemetry import Hub, Reporter, own_observers
 from mala_context.tool_cap import ToolCap
 from mala_context.tracker import ContextTracker
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 
     from mala_context.archive.store import TranscriptArchive
+    from mala_context.happenings import Observer
 
 log = get_logger(__name__)
 
@@ -76,8 +78,8 @@ class AgentRuntime:
         tracker: `tracker.snapshot()` says how full the context is.
         archive: where transcripts are kept; `None` where `archive.enabled` is false or there is no place for it.
         config: the configuration in force.
-        actions: does what the thresholds ask for; `actions.final_turn` says how the last final turn ended, and
-            `actions.observers` are told of every restart, final turn and overflow.
+        actions: does what the thresholds ask for; `actions.final_turn` says how the last final turn ended.
+        observers: those who are told every record of `happenings`; callables may be added at any time.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class AgentRuntime:
         config: ContextConfig,
         actions: Actions,
         *,
+        hub: Hub | None = None,
+        reporter: Reporter | None = None,
         template: str | None = None,
         copy: Callable[..., Any] = replace,
     ) -> None:
@@ -96,6 +100,8 @@ class AgentRuntime:
         self.config = config
         self.actions = actions
         self._archivist = archivist
+        self._hub = Hub() if hub is None else hub
+        self._reporter = reporter
         self._template = template
         self._copy = copy
 
@@ -108,6 +114,11 @@ class AgentRuntime:
     def archive(self) -> TranscriptArchive | None:
         """The archive of this repository."""
         return self._archivist.archive
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Those who are told every record of `happenings`, the log and OpenTelemetry among them."""
+        return self._hub.observers
 
     def session(self) -> AbstractAsyncContextManager[AgentSession]:
         """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
@@ -136,6 +147,7 @@ class AgentRuntime:
             keep=self._keep,
             limits=self.actions,
             copy=self._copy,
+            tell=self._hub.tell,
         )
 
     async def _keep(self, session_id: str) -> Sequence[str]:
@@ -148,6 +160,8 @@ class AgentRuntime:
         """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
         if self.config.archive.at_session_end:
             await self._archivist.close()
+        if self._reporter is not None:
+            self._reporter.ended()
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,6 +177,7 @@ def instrument(
     repo_path: str | os.PathLike[str] | None = None,
     *,
     config: ContextConfig | None = None,
+    observers: Iterable[Observer] = (),
 ) -> AgentRuntime:
     """Add tracking and archive to options that are there already; a copy, the original is not touched.
 
@@ -171,6 +186,7 @@ def instrument(
         repo_path: the repository whose `mala.yaml` counts and whose runs directory gets the archives; by default the
             options' `cwd`, else the working directory.
         config: used in place of `mala.yaml`.
+        observers: called with every record of `happenings`, after the log and OpenTelemetry.
 
     Raises `ConfigError` where `mala.yaml` cannot be used. Existing hooks stay, listed first. Options that came out of
     here before are freed of the old wiring first.
@@ -178,7 +194,7 @@ def instrument(
     sdk = _SDK()
     given = sdk.create_options() if options is None else options
     repo = _repo(repo_path, given.cwd)
-    return _wire(given, repo, config, sdk, copy=replace)
+    return _wire(given, repo, config, sdk, copy=replace, observers=observers)
 
 
 class AgentRuntimeBuilder:
@@ -202,6 +218,7 @@ class AgentRuntimeBuilder:
         self._fields: dict[str, Any] = {}
         self._hooks: dict[str, list[Any]] = {}
         self._config: ContextConfig | None = None
+        self._observers: list[Observer] = []
 
     def with_model(self, model: str) -> Self:
         """Set the model, with its `[1m]` suffix if it has one."""
@@ -242,6 +259,11 @@ class AgentRuntimeBuilder:
         self._config = config
         return self
 
+    def with_observers(self, *observers: Observer) -> Self:
+        """Have these called with every record of `happenings`, after the log, OpenTelemetry and those set before."""
+        self._observers.extend(observers)
+        return self
+
     def with_options(self, **fields: Any) -> Self:
         """Set any fields of `ClaudeAgentOptions`; `hooks` are added to those set before."""
         hooks = fields.pop("hooks", None)
@@ -257,7 +279,15 @@ class AgentRuntimeBuilder:
         def with_wired_hooks(_: Any, **changes: Any) -> Any:
             return self._sdk.create_options(**{**fields, **changes})
 
-        return _wire(options, self._repo, self._config, self._sdk, copy=with_wired_hooks, agent_id=self._agent_id)
+        return _wire(
+            options,
+            self._repo,
+            self._config,
+            self._sdk,
+            copy=with_wired_hooks,
+            agent_id=self._agent_id,
+            observers=self._observers,
+        )
 
 
 def _repo(repo_path: str | os.PathLike[str] | None, cwd: object) -> str:
@@ -273,11 +303,10 @@ def _wire(
     *,
     copy: Callable[..., Any],
     agent_id: str | None = None,
+    observers: Iterable[Observer] = (),
 ) -> AgentRuntime:
     """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
-    if waiting := unimplemented(config):
-        log.info("mala.yaml: set, but without effect in this version: %s", ", ".join(waiting))
     env = getattr(options, "env", None) or {}
     tracker = ContextTracker(
         estimator=config.estimator,
@@ -296,7 +325,11 @@ def _wire(
     processor.announces = archivist.announces if config.archive.enabled else None
     if config.archive.enabled:
         archivist.listen(processor)
-    actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools)
+    hub = Hub([*own_observers(), *observers])
+    reporter = Reporter(hub.tell)
+    processor.observe(reporter.on_event, *reporter.events)
+    archivist.tell = hub.tell
+    actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
     resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
     gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))
     hooks = _without_ours(getattr(options, "hooks", None) or {})
@@ -319,7 +352,17 @@ def _wire(
     def copy_wired(given: Any, **changes: Any) -> Any:
         return copy(given, **{**wired, **changes})
 
-    return AgentRuntime(copy_wired(options), processor, archivist, config, actions, template=template, copy=copy_wired)
+    return AgentRuntime(
+        copy_wired(options),
+        processor,
+        archivist,
+        config,
+        actions,
+        hub=hub,
+        reporter=reporter,
+        template=template,
+        copy=copy_wired,
+    )
 
 
 def _search_tool(

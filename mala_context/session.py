@@ -11,10 +11,14 @@ Before a prompt goes out the session asks its steward whether something should b
 compaction, whose messages then come before the prompt's own, or a restart. A turn that is cut for a restart, or that
 the API refused since the window is full, goes on in the fresh session: its result is no answer and reaches the caller
 as part of the `SessionRestarted` that stands between the two sessions' messages.
+
+The task that reads takes each message in under the context (as `contextvars` means it) of the last prompt's sender, so
+that whoever observes finds the caller's trace there, and not that of the moment in which the session was opened.
 """
 
 from __future__ import annotations
 
+import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -104,6 +108,7 @@ class AgentSession:
         self._awaited: str | None = None
         self._own_prompt = False
         self._own_results: list[Any] = []
+        self._context = contextvars.copy_context()
         if steward is not None:
             steward.serve(self)
         tasks.start_soon(self._pump, client, self._reading)
@@ -192,6 +197,7 @@ class AgentSession:
         content = {"role": "user", "content": prompt}
         message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
         self._awaited, self._own_prompt = uuid, own
+        self._context = contextvars.copy_context()
         await self.client.query(_once(message))
         return uuid
 
@@ -227,7 +233,7 @@ class AgentSession:
         try:
             with scope:
                 async for message in client.receive_messages():
-                    self._processor.process(message)
+                    self._context.run(self._processor.process, message)
                     self.outstanding.see(message)
                     if self._awaited is not None and answers(message, self._awaited):
                         self._awaited = None

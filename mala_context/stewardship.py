@@ -106,10 +106,12 @@ class Steward:
     async def _compact(self, session: AgentSession, step: Compact) -> None:
         before = session.context.compactions
         log.info("Context: asking for /compact (%s)", step.cause)
+        self._actions.acted("compact_asked")
         await session.put(f"/compact {step.focus or ''}".rstrip(), own=True)
         await session.answered()
         if session.context.compactions == before:
             self._actions.failed()
+            self._actions.acted("compact_failed")
             log.warning("Context: /compact was asked for, and nothing was compacted")
 
     async def _restart(self, session: AgentSession, step: Restart, asked: str | None, result: Any) -> str:
@@ -120,13 +122,12 @@ class Steward:
             self._under_way = (session.context.session_id or str(getattr(result, "session_id", "")), step)
         old, _ = self._under_way
         await session.leave()
-        prompt = await handler.restart(old, asked)
+        prompt = await handler.restart(old, asked, reason=step.cause)
         new = str(getattr(handler.options, "session_id", ""))
         restarts = self._actions.policy.restarts
         marker = SessionRestarted(old, new, step.cause, restarts, handler.had_checkpoint, result)
         await session.enter(self._connect(handler.options), marker)
         self._under_way = None
-        self._actions.happened(marker)
         return prompt
 
     def _may_stop(self) -> bool:

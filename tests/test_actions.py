@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mala_context import ContextTracker, MessageStreamProcessor
 from mala_context.actions import MOST_AT_ONCE, Actions
 from mala_context.events import Appended, Compaction, CompactionStatus, Reset
-from mala_context.happenings import FinalTurn
+from mala_context.happenings import FinalTurn, GuardActed, ThresholdCrossed
 from mala_context.policy import Compact, ContextOverflow, Policy, Restart, Thresholds
 
 WINDOW = 1_000
@@ -26,10 +26,21 @@ class Bench:
         self.now = 0.0
         policy = Policy(Thresholds(**thresholds))
         self.actions = Actions(policy, self.processor, finishing_tools=finishing, clock=lambda: self.now)
-        self.seen = []
-        self.actions.observers.append(self.seen.append)
+        self.told = []
+        self.actions.observers.append(self.told.append)
         self.number = 0
         self.processor.process(SystemMessage("init", {"session_id": "s1", "model": "claude-sonnet-4-5"}))
+
+    @property
+    def seen(self):
+        """Records of turns and overflows; those of single steps have their own tests."""
+        return [record for record in self.told if not isinstance(record, GuardActed | ThresholdCrossed)]
+
+    @property
+    def steps(self):
+        """What was told of single steps: a threshold's name, or what was done."""
+        steps = [record for record in self.told if isinstance(record, GuardActed | ThresholdCrossed)]
+        return [getattr(record, "threshold", None) or record.action for record in steps]
 
     def responds(self, tokens, parts=1, parent=None, session_id="s1"):
         """Let the agent send a request of so many tokens and answer with one word."""
@@ -210,7 +221,7 @@ async def test_the_denial_says_what_to_do_and_so_does_the_note():
 
 async def test_denials_of_one_response_are_one():
     bench = Bench(final_at=0.9)
-    for _ in range(3):
+    for _ in range(4):
         bench.responds(950)
         assert {(await bench.asks())[0] for _ in range(5)} == {"deny"}
         await bench.tools()
@@ -426,8 +437,53 @@ def test_an_observer_that_raises_does_not_stop_the_others(caplog):
 
     bench.actions.observers.insert(0, broken)
     bench.actions.happened("record")
-    assert bench.seen == ["record"]
+    bench.actions.happened("another")
+    assert bench.seen == ["record", "another"]
     assert warnings(caplog) == ["Context: an observer failed"]
+
+
+async def test_observers_hear_of_thresholds_and_of_each_step():
+    bench = Bench(warn_at=0.7, final_at=0.9)
+    bench.responds(800)
+    bench.responds(820)
+    assert bench.told == [ThresholdCrossed("s1", "warn_at", 0.7, 0.8, 800, WINDOW, "claude-sonnet-4-5")]
+    await bench.prompt()
+    bench.responds(950)
+    await bench.asks("Bash")
+    await bench.asks("Write")
+    assert bench.steps == ["warn_at", "told", "final_at", "denied"]
+    assert bench.told[-1] == GuardActed("s1", "denied", "Bash")
+    for _ in range(4):
+        bench.responds(950)
+        await bench.asks("mcp__odd__tool")
+    assert bench.steps[-4:] == ["denied", "denied", "denied", "stopped"]
+    assert bench.told[-1].tool == "mcp__odd__tool"
+
+
+async def test_observers_hear_why_a_compaction_or_a_restart_is_asked_for():
+    bench = Bench(compact_at=0.8)
+    bench.responds(850)
+    assert isinstance(bench.actions.next_step(), Compact)
+    assert bench.steps == ["warn_at", "compact_at"]
+    bench = Bench(warn_at=None, restart_at=0.8)
+    bench.actions.may_stop = lambda: True
+    bench.responds(850)
+    await bench.tools()
+    assert isinstance(bench.actions.next_step(), Restart)
+    assert bench.steps == ["turn_cut", "restart_at"]
+    bench = Bench(warn_at=None, restart_at=0.9)
+    bench.actions.on_overflow(ContextOverflow("refusal"))
+    bench.responds(100)
+    assert isinstance(bench.actions.next_step(), Restart)
+    assert bench.steps == []  # no threshold: the overflow has its own record
+
+
+def test_a_caution_is_told_by_its_kind():
+    bench = Bench(warn_at=None, restart_at=0.5, max_restarts=9)
+    for number in range(3):
+        bench.now = float(number)
+        bench.actions.restarted()
+    assert bench.steps == ["breaker"]
 
 
 async def test_the_transcript_is_remembered():

@@ -9,7 +9,7 @@ from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage
 
 from mala_context import ContextPressureError, ContextPressureHandler, ContextTracker, MessageStreamProcessor
 from mala_context.actions import Actions
-from mala_context.happenings import SessionRestarted
+from mala_context.happenings import GuardActed, Restarted, SessionRestarted
 from mala_context.policy import Policy, Thresholds
 from mala_context.pressure import CHECKPOINT_PROMPT
 from mala_context.session import open_session
@@ -35,7 +35,8 @@ class Agent:
         policy = Policy(Thresholds(**{"warn_at": None, **thresholds}))
         self.actions = Actions(policy, self.processor)
         options = ClaudeAgentOptions(session_id="s0")
-        self.handler = ContextPressureHandler(options, self.processor, connect=self.connect, limits=self.actions)
+        wired = {"connect": self.connect, "limits": self.actions, "tell": self.actions.happened}
+        self.handler = ContextPressureHandler(options, self.processor, **wired)
         handler = self.handler if thresholds.get("restart_at") is not None else None
         self.steward = Steward(self.actions, self.processor, handler, self.connect)
 
@@ -308,7 +309,17 @@ def test_the_restart_is_told_to_observers():
     seen = []
     agent.actions.observers.append(seen.append)
     messages = agent.run(lambda session: everything(session, "one", "two"))
-    assert seen == markers(messages)
+    (marker,) = markers(messages)
+    values = (marker.old_session_id, marker.new_session_id, "threshold", 1, True)
+    assert [record for record in seen if isinstance(record, Restarted)] == [Restarted(*values)]
+
+
+def test_a_compaction_that_is_asked_for_is_told_to_observers():
+    agent = Agent(850, 100, compact_at=0.8)
+    seen = []
+    agent.actions.observers.append(seen.append)
+    agent.run(lambda session: everything(session, "one", "two"))
+    assert [record.action for record in seen if isinstance(record, GuardActed)] == ["compact_asked"]
 
 
 @BACKENDS

@@ -1,0 +1,122 @@
+"""Names of metrics, attributes, spans and span events; `docs/reference/telemetry.md` lists them.
+
+Where the GenAI semantic conventions have a name it is theirs. `gen_ai.context.*` is what they lack for the size of a
+context and its window; everything else is under our own name. Counts of tokens that were *used* (`gen_ai.client.*`) are
+not among them: the CLI and the instrumentations of the SDK export those.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+SCOPE: Final = "mala_context"
+"""Name of the instrumentation scope: whatever has it is ours, and nothing else is."""
+
+# Attributes of the GenAI semantic conventions
+OPERATION: Final = "gen_ai.operation.name"
+MODEL: Final = "gen_ai.request.model"
+CONVERSATION: Final = "gen_ai.conversation.id"
+COMPACTED: Final = "gen_ai.conversation.compacted"
+AGENT_ID: Final = "gen_ai.agent.id"
+TOOL: Final = "gen_ai.tool.name"
+
+# Attributes of ours
+WINDOW: Final = "gen_ai.context.window_size"
+UTILIZATION: Final = "gen_ai.context.utilization"
+AGENT: Final = "mala_context.agent"
+TRIGGER: Final = "mala_context.trigger"
+THRESHOLD: Final = "mala_context.threshold"
+ACTION: Final = "mala_context.action"
+REASON: Final = "mala_context.reason"
+CHECKPOINT: Final = "mala_context.checkpoint"
+SOURCE: Final = "mala_context.source"
+STOPPED: Final = "mala_context.stopped"
+COMPLETE: Final = "mala_context.complete"
+BEFORE: Final = "mala_context.tokens.before"
+AFTER: Final = "mala_context.tokens.after"
+
+COMPACT: Final = "compact"
+"""`gen_ai.operation.name` of a compaction, and the first word of its span's name."""
+
+
+class Metric(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: str
+    """`gauge`, `counter` or `histogram`."""
+    unit: str
+    words: str
+    """What it says."""
+    labels: tuple[str, ...]
+    """The attributes that its points have, no others."""
+    buckets: tuple[float, ...] | None = None
+    """A histogram's boundaries."""
+
+
+_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
+_TOKENS: Final = (
+    *(1_000.0, 2_500.0, 5_000.0, 10_000.0, 20_000.0, 30_000.0, 50_000.0, 75_000.0, 100_000.0, 125_000.0, 150_000.0),
+    *(175_000.0, 200_000.0, 300_000.0, 400_000.0, 500_000.0, 650_000.0, 800_000.0, 1_000_000.0),
+)
+_COMPACTION: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_ARCHIVE: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BYTES: Final = (1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 5e6, 1e7, 2.5e7, 1e8)
+
+TOKENS: Final = Metric(
+    "gen_ai.context.tokens", "gauge", "{token}", "Size of the fullest context that is held now", (MODEL, AGENT)
+)
+WINDOW_SIZE: Final = Metric(
+    "gen_ai.context.window_size", "gauge", "{token}", "Context window of the fullest context", (MODEL, AGENT)
+)
+FULLEST: Final = Metric(
+    "gen_ai.context.utilization", "gauge", "1", "Share of its window that the fullest context takes", (MODEL, AGENT)
+)
+CONTEXTS: Final = Metric("gen_ai.context.active", "gauge", "{context}", "Contexts that are held now", (MODEL, AGENT))
+RESPONSES: Final = Metric(
+    *("gen_ai.context.response.utilization", "histogram", "1", "Share of the window that each response's request took"),
+    (MODEL, AGENT),
+    _SHARES,
+)
+COMPACTIONS: Final = Metric(
+    "mala_context.compactions", "counter", "{compaction}", "Compactions", (MODEL, TRIGGER, AGENT)
+)
+TOKENS_BEFORE: Final = Metric(
+    *("mala_context.compaction.tokens.before", "histogram", "{token}", "Size of the context before a compaction"),
+    (MODEL,),
+    _TOKENS,
+)
+TOKENS_AFTER: Final = Metric(
+    *("mala_context.compaction.tokens.after", "histogram", "{token}", "Size of the context after a compaction"),
+    (MODEL,),
+    _TOKENS,
+)
+COMPACTION_TIME: Final = Metric(
+    *("mala_context.compaction.duration", "histogram", "s", "Time that a compaction took"), (MODEL,), _COMPACTION
+)
+ARCHIVE_TIME: Final = Metric(
+    *("mala_context.archive.duration", "histogram", "s", "Time that archiving took"), (TRIGGER,), _ARCHIVE
+)
+ARCHIVE_SIZE: Final = Metric(
+    *("mala_context.archive.size", "histogram", "By", "Bytes that were archived at once"), (TRIGGER,), _BYTES
+)
+THRESHOLDS: Final = Metric(
+    "mala_context.thresholds", "counter", "{crossing}", "Thresholds that were reached", (THRESHOLD,)
+)
+ACTIONS: Final = Metric("mala_context.guard.actions", "counter", "{action}", "What the guard did", (ACTION,))
+RESTARTS: Final = Metric(
+    "mala_context.restarts", "counter", "{restart}", "Runs that went on in a fresh session", (REASON, CHECKPOINT)
+)
+OVERFLOWS: Final = Metric(
+    "mala_context.overflows", "counter", "{overflow}", "Requests that were refused since the window is full", (SOURCE,)
+)
+FINAL_TURNS: Final = Metric(
+    "mala_context.final_turns", "counter", "{turn}", "Final turns that ended", (STOPPED, COMPLETE)
+)
+
+METRICS: Final = (
+    *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, RESPONSES),
+    *(COMPACTIONS, TOKENS_BEFORE, TOKENS_AFTER, COMPACTION_TIME),
+    *(ARCHIVE_TIME, ARCHIVE_SIZE, THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS),
+)
+"""All of them."""
