@@ -1,42 +1,129 @@
-"""A line on the terminal for long work."""
+"""A bar on the terminal for long work."""
 
 import io
-import sys
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mala_context.cli import waiting as module
-from mala_context.cli.waiting import waiting
+from mala_context.cli.waiting import Wait, waiting
 
 
 class Terminal(io.StringIO):
+    encoding = "utf-8"
+
     def isatty(self):
         return True
 
 
-def test_short_work_says_nothing(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
+@pytest.fixture
+def terminal(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))  # pytest puts its own into the real one
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    return stream
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    def set_times(*times):
+        left = iter(times)
+        monkeypatch.setattr(module.time, "monotonic", lambda: next(left))
+
+    return set_times
+
+
+def test_short_work_says_nothing(terminal):
     with waiting("reading") as progress:
         progress(1_000)
-    assert sys.stderr.getvalue() == ""
+    assert terminal.getvalue() == ""
 
 
-def test_long_work_shows_its_bytes_and_cleans_up(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    times = iter((0.0, 3.0, 3.1, 3.3))
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(times))
-    with waiting("reading") as progress:
+def test_long_work_shows_its_bytes_and_cleans_up(terminal, clock):
+    clock(0.0, 3.0, 3.1, 3.3)
+    with waiting("reading", counts=False) as progress:
         progress(30_000_000)
         progress(1)
         progress(3_000_000)
-    text = sys.stderr.getvalue()
-    assert text.count("reading") == 2
-    assert "30 MB, 10 MB/s" in text
-    assert text.endswith("\r\x1b[K")
+    assert terminal.getvalue().count("reading") == 2
+    assert "\rreading: 30 MB, 10 MB/s\x1b[K" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
-    monkeypatch.setattr(module, "_PAUSE", 0.0)
+def test_what_is_expected_makes_a_bar_and_an_estimate(terminal, clock):
+    clock(0.0, 5.0)
+    with waiting("reading") as progress:
+        progress.expect(40_000_000, 3)
+        progress.expect(60_000_000, 1)
+        progress(25_000_000)
+    assert "reading: ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 25 of 100 MB, 1 of 4 files, 15 s left" in terminal.getvalue()
+
+
+def interrupted():
     with waiting("reading") as progress:
         progress(1)
-    assert sys.stderr.getvalue() == ""
+        raise KeyboardInterrupt
+
+
+def test_the_line_is_gone_after_an_interrupt(terminal, clock):
+    clock(0.0, 3.0)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_nothing_is_shown_on_a_terminal_that_can_do_nothing(terminal, clock, monkeypatch, term):
+    monkeypatch.setenv("TERM", term)
+    clock(0.0, 3.0)
+    with waiting("reading") as progress:
+        progress(1)
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch, clock):
+    stream = io.StringIO()
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
+    clock(0.0, 3.0)
+    with waiting("reading") as progress:
+        progress(1)
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_without_these_marks(terminal, clock):
+    terminal.encoding = "ascii"
+    clock(0.0)
+    wait = Wait("reading")
+    wait.expect(10)
+    assert wait.words(1.0).startswith("reading: ....................")
+
+
+@given(
+    st.integers(0, 10**15) | st.none(),
+    st.integers(0, 10**7) | st.none(),
+    st.lists(st.integers(0, 10**13), max_size=5),
+    st.floats(0, 10**6),
+)
+def test_the_words_are_never_nonsense(total, files, sizes, seconds):
+    """More than was expected is no error: packed pieces give more bytes than they take."""
+    wait = Wait("reading")
+    if total is not None:
+        wait.expect(total, files)
+    for size in sizes:
+        wait(size)
+    words = wait.words(seconds)
+    assert words.startswith("reading: ")
+    assert "-" not in words
+    assert "nan" not in words
+    done = sum(sizes)
+    assert ("left" in words or "━" in words or "╌" in words) <= (total is not None and total >= done)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (59, "59 s"), (90, "2 min"), (3600, "1 h 0 min"), (7500, "2 h 5 min")]
+)
+def test_clock(seconds, words):
+    assert module._clock(seconds) == words

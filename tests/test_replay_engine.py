@@ -46,6 +46,47 @@ def test_progress_is_told_every_byte(folder):
     assert sum(told) == sum(each.size for each in find([folder]))
 
 
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_each_recording_is_told_once_and_expected_before(folder, jobs):
+    sizes = sorted(each.size for each in find([folder]))
+
+    class Told(list):
+        def __call__(self, size):
+            self.append(size)
+
+        def expect(self, total, files):
+            self.append((total, files))
+
+    told = Told()
+    replay([folder], jobs=jobs, progress=told)
+    assert told[0] == (sum(sizes), len(sizes))
+    assert sorted(size for size in told[1:] if size) == sizes
+
+
+def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch):
+    """The child holds its last recording until the parent was told of the one before."""
+    for name in "abcd":
+        plain().write(tmp_path / f"{name}.jsonl")
+    monkeypatch.setattr(engine, "LOOK_EVERY", 0.01)
+    parent, read = os.getpid(), engine.read
+    receiving, sending = os.pipe()
+    told = []
+
+    def slow(recording):
+        if os.getpid() != parent and recording.path.endswith("d.jsonl"):
+            os.read(receiving, 1)
+        return read(recording)
+
+    def progress(size):
+        told.append(size)
+        if sum(map(bool, told)) == 3:
+            os.write(sending, b"x")
+
+    monkeypatch.setattr(engine, "read", slow)
+    assert records(str(tmp_path), jobs=2, progress=progress)
+    assert sum(map(bool, told)) == 4
+
+
 def test_a_process_that_dies_costs_nothing_but_time(tmp_path, monkeypatch):
     plain().write(tmp_path / "a.jsonl")
     plain(OTHER).write(tmp_path / "b.jsonl")

@@ -59,9 +59,11 @@ def audit(
         with waiting("fitting") as progress:
             report["held_out"] = test(paths, jobs=jobs, progress=progress)
     if plot is not None:
+        from mala_context.cli.files import publish
         from mala_context.replay.plot import draw
 
-        draw(findings, plot)
+        with publish(plot) as temporary:
+            draw(findings, temporary)
     if as_json:
         sys.stdout.write(json.dumps(report, indent=1) + "\n")
         return

@@ -39,7 +39,7 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
     from mala_context.doctor import examine, gather
 
     place = os.path.realpath(repo if repo is not None else repository())
-    with waiting("looking at transcripts and archives") as progress:
+    with waiting("reading transcripts and archives") as progress:
         checked = examine(gather(place, prove_hooks=None if no_session else prove, progress=progress))
     found = [finding for each in checked for finding in each.findings]
     if as_json:

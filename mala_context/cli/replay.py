@@ -59,11 +59,17 @@ def replay(
     if totals:
         _print(json.dumps(_totals(sessions)))
         return
-    if output is not None and form != "parquet":
-        with open(output, "w", encoding="utf-8", newline="") as file:
-            _WRITERS[form](sessions, file)
+    if output is None:
+        _WRITERS[form](sessions, sys.stdout)
         return
-    _WRITERS[form](sessions, output if form == "parquet" else sys.stdout)
+    from mala_context.cli.files import publish
+
+    with publish(output) as temporary:
+        if form == "parquet":
+            _parquet(sessions, temporary)
+            return
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            _WRITERS[form](sessions, file)
 
 
 def _trace(paths: Sequence[str], begin: str | None) -> None:

@@ -1,39 +1,112 @@
-"""A line on the terminal for work that takes longer than two seconds."""
+"""A bar on the terminal for work that takes longer than two seconds: how much of it is done, how long it will be."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 PATIENCE = 2.0
 """Seconds before the first word."""
 _PAUSE = 0.2
+_BAR = 20
+_MARKS = "━╌"
+
+
+class Wait:
+    """Counts the bytes that it is called with, and shows them once the work has taken `PATIENCE`.
+
+    Args:
+        doing: what is done, in a word or two.
+        counts: whether each call is one file; else only bytes are counted.
+    """
+
+    def __init__(self, doing: str, *, counts: bool = True) -> None:
+        self._doing = doing
+        self._counts = counts
+        self._begun = self._shown = time.monotonic()
+        self._done = self._calls = 0
+        self._total: int | None = None
+        self._files: int | None = None
+        self._visible = False
+
+    def expect(self, total: int, files: int | None = None) -> None:
+        """Say how many bytes there will be in all, and of how many files; then there is a bar and an estimate."""
+        self._total = (self._total or 0) + total
+        self._files = None if files is None else (self._files or 0) + files
+
+    def __call__(self, size: int) -> None:
+        """Take the bytes done since the last call."""
+        self._done += size
+        self._calls += 1
+        now = time.monotonic()
+        if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and _on_terminal():
+            self._shown, self._visible = now, True
+            line = self.words(now - self._begun)
+            sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.flush()
+
+    def words(self, seconds: float) -> str:
+        """Return the line to show after so many seconds."""
+        rate = self._done / seconds if seconds > 0 else 0.0
+        total = self._total if self._total is not None and self._total >= self._done else None
+        parts = [
+            f"{self._done / 1e6:,.0f} MB" if total is None else f"{self._done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+        ]
+        if self._counts:
+            of_all = "" if self._files is None or self._files < self._calls else f" of {self._files:,}"
+            parts.append(f"{self._calls:,}{of_all} files")
+        if total is None or not rate:
+            parts.append(f"{rate / 1e6:,.0f} MB/s")
+        else:
+            parts.append(f"{_clock((total - self._done) / rate)} left")
+        return " ".join((f"{self._doing}:", *self._bar(total), ", ".join(parts)))
+
+    def _bar(self, total: int | None) -> Iterator[str]:
+        if total:
+            full = round(_BAR * self._done / total)
+            marks = _MARKS if _can_encode(_MARKS) else "#."
+            yield marks[0] * full + marks[1] * (_BAR - full)
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._visible:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 @contextmanager
-def waiting(doing: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the bytes done since it was called last, and shows their sum on standard error.
+def waiting(doing: str, *, counts: bool = True) -> Iterator[Wait]:
+    """Yield what is called with the bytes done since it was called last, and shows them on standard error.
 
     Nothing is shown where standard error is no terminal; the line is gone when the block ends.
     """
-    begun = shown = time.monotonic()
-    done = 0
-    visible = False
-
-    def progress(size: int) -> None:
-        nonlocal done, shown, visible
-        done += size
-        now = time.monotonic()
-        if now - begun >= PATIENCE and now - shown >= _PAUSE and sys.stderr.isatty():
-            shown, visible = now, True
-            sys.stderr.write(f"\r{doing}: {done / 1e6:,.0f} MB, {done / 1e6 / (now - begun):,.0f} MB/s ")
-            sys.stderr.flush()
-
+    wait = Wait(doing, counts=counts)
     try:
-        yield progress
+        yield wait
     finally:
-        if visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        wait.close()
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
+def _can_encode(text: str) -> bool:
+    try:
+        text.encode(sys.stderr.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _clock(seconds: float) -> str:
+    """`7 s`, `2 min`, `1 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -8,7 +8,9 @@ everything is read here. The result does not depend on any of that.
 from __future__ import annotations
 
 import gc
+import mmap
 import os
+import select
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +24,12 @@ SMALL: Final = 16 << 20
 """Bytes below which one process is quicker than two."""
 
 Progress = Callable[[int], object]
-"""Told the bytes that were read since it was told last."""
+"""Told the bytes of each recording when it was read. One that has `expect(bytes, recordings)` is told first what there
+will be in all."""
+LOOK_EVERY: Final = 0.2
+"""Seconds between two looks at how far the other processes are, while this one waits for them."""
+_COUNT: Final = 8
+"""Bytes of a child's count of what it has read."""
 
 
 def replay(paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None) -> list[SessionRecord]:
@@ -70,6 +77,9 @@ def read_all(
     """Apply a reader to every recording and return all that it gave, in no promised order."""
     wanted = (_cpus() if _total(recordings) > SMALL else 1) if jobs is None else max(1, jobs)
     wanted = min(wanted, len(recordings))
+    expect = getattr(progress, "expect", None)
+    if expect is not None:
+        expect(_total(recordings), len(recordings))
     with _no_collection():
         if wanted < 2 or not hasattr(os, "fork") or threading.active_count() > 1:
             return _read_here(recordings, reader, progress)
@@ -122,37 +132,88 @@ def _shares(recordings: Sequence[Recording], count: int) -> list[list[Recording]
 def _read_in_forks(
     shares: Sequence[list[Recording]], reader: Callable[[Recording], list[Any]], progress: Progress | None
 ) -> list[Any]:
+    """Read the first share here and each other one in a child; what they have done they count in shared memory."""
     import pickle
 
-    children = [_fork(share, reader) for share in shares[1:]]
-    found = _read_here(shares[0], reader, progress)
-    for (process, descriptor), share in zip(children, shares[1:], strict=True):
-        with os.fdopen(descriptor, "rb") as pipe:
-            data = pipe.read()
-        os.waitpid(process, 0)
-        # A child that died (killed for its memory, say) sends nothing whole: its share is read here.
-        try:
-            found.extend(pickle.loads(data))  # noqa: S301  (our own fork wrote it)
-        except (EOFError, pickle.UnpicklingError):
-            found.extend(_read_here(share, reader, None))
-        if progress is not None:
-            progress(_total(share))
+    with mmap.mmap(-1, _COUNT * len(shares)) as memory:
+        children = [_Child(share, reader, memory, place) for place, share in enumerate(shares[1:], 1)]
+
+        def tell(size: int) -> None:
+            if progress is not None:
+                progress(size)
+                for child in children:
+                    child.tell(progress)
+
+        found = _read_here(shares[0], reader, tell)
+        for child in children:
+            data = child.wait(tell)
+            # A child that died (killed for its memory, say) sends nothing whole: its share is read here.
+            try:
+                found.extend(pickle.loads(data))  # noqa: S301  (our own fork wrote it)
+            except (EOFError, pickle.UnpicklingError):
+                found.extend(_read_here(child.share, reader, None))
+            if progress is not None:
+                child.tell(progress, all_of_it=True)
     return found
 
 
-def _fork(share: Sequence[Recording], reader: Callable[[Recording], list[Any]]) -> tuple[int, int]:
-    import pickle
+class _Child:
+    """A fork that reads a share and sends back what it found, once."""
 
-    receiving, sending = os.pipe()
-    process = os.fork()
-    if process:
-        os.close(sending)
-        return process, receiving
-    status = 1
-    try:
-        os.close(receiving)
+    def __init__(
+        self, share: Sequence[Recording], reader: Callable[[Recording], list[Any]], memory: mmap.mmap, place: int
+    ) -> None:
+        self.share = share
+        self._memory = memory
+        self._at = _COUNT * place
+        self._told = 0
+        self._process, self._pipe = self._fork(reader)
+
+    def tell(self, progress: Progress, *, all_of_it: bool = False) -> None:
+        """Pass on which recordings were read since it was asked last."""
+        done = len(self.share) if all_of_it else int.from_bytes(self._memory[self._at : self._at + _COUNT], "little")
+        for recording in self.share[self._told : done]:
+            progress(recording.size)
+        self._told = max(self._told, done)
+
+    def wait(self, tell: Callable[[int], object]) -> bytes:
+        """Return what it sends, when it has ended; `tell` is called again and again meanwhile."""
+        parts: list[bytes] = []
+        with os.fdopen(self._pipe, "rb", buffering=0) as pipe:
+            while True:
+                if not select.select([pipe], [], [], LOOK_EVERY)[0]:
+                    tell(0)
+                elif part := pipe.read(1 << 20):
+                    parts.append(part)
+                else:
+                    break
+        os.waitpid(self._process, 0)
+        return b"".join(parts)
+
+    def _fork(self, reader: Callable[[Recording], list[Any]]) -> tuple[int, int]:
+        receiving, sending = os.pipe()
+        process = os.fork()
+        if process:
+            os.close(sending)
+            return process, receiving
+        status = 1
+        try:
+            os.close(receiving)
+            self._work(sending, reader)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _work(self, sending: int, reader: Callable[[Recording], list[Any]]) -> None:
+        """Do the child's part."""
+        import pickle
+
+        done = 0
+
+        def count(_: int) -> None:
+            nonlocal done
+            done += 1
+            self._memory[self._at : self._at + _COUNT] = done.to_bytes(_COUNT, "little")
+
         with os.fdopen(sending, "wb") as pipe:
-            pickle.dump(_read_here(share, reader, None), pipe, protocol=pickle.HIGHEST_PROTOCOL)
-        status = 0
-    finally:
-        os._exit(status)
+            pickle.dump(_read_here(self.share, reader, count), pipe, protocol=pickle.HIGHEST_PROTOCOL)

@@ -6,13 +6,16 @@ Those that remove something only say what they would do until they are told `--y
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context.archive.catch_up import catch_up as catch_up_sessions
 from mala_context.archive.export import export as export_transcript
-from mala_context.archive.importing import import_copies
+from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.log import size_text
+from mala_context.archive.reading import choose_chain
 from mala_context.archive.restore import restore as restore_session
 from mala_context.cli.archives.common import (
     CHECK_FAILED,
@@ -30,6 +33,7 @@ from mala_context.cli.waiting import waiting
 from mala_context.errors import ArchiveUnavailableError
 
 if TYPE_CHECKING:
+    from mala_context.archive.records import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
 yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
@@ -62,7 +66,7 @@ def restore(
     """
     archive, session_id = find_session(repo, directory, session)
     where: dict[str, Any] = {"at": at, "before": before, "chain": chain, "cwd": cwd, "projects": projects_dir}
-    with waiting("read") as progress:
+    with waiting("reading", counts=False) as progress:
         result = restore_session(archive, session_id, progress=progress, **where)
     if as_json:
         say_json(fields_of(result, command=result.command))
@@ -136,7 +140,15 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
     Follows `mala.yaml` of the repository: mode, compression and what to keep.
     """
     archive = open_archive(None, directory) if directory is not None and repo is None else _configured(repo, directory)
-    results = archive.catch_up()
+    known = archive.sessions()
+    with waiting("catching up") as progress:
+        progress.expect(sum(each.stored for each in known), len(known))
+        archive.drop_leftovers()
+        results: list[ArchiveResult] = []
+        for summary in known:
+            results += catch_up_sessions(archive, [summary.session_id], None, time.time())
+            progress(summary.stored)
+    archive.tidy([each.session_id for each in known])
     new = [each for each in results if each.archived]
     if as_json:
         say_json([fields_of(each, archived=each.archived) for each in results])
@@ -174,15 +186,20 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
         archive = open_archive(repo, directory, there=True)
         chosen = [(archive, each.session_id) for each in archive.sessions()]
     saved = 0
-    with waiting("saved") as progress:
-        for archive, session_id in chosen:
-            size = archive.pack([session_id])
-            saved += size
+    with waiting("packing", counts=False) as progress:
+        pieces = [(archive, session_id, _plain_bytes(archive, session_id)) for archive, session_id in chosen]
+        progress.expect(sum(size for _, _, size in pieces))
+        for archive, session_id, size in pieces:
+            saved += archive.pack([session_id])
             progress(size)
     if as_json:
         say_json({"saved": saved})
     else:
         click.echo(f"{size_text(saved)} saved")
+
+
+def _plain_bytes(archive: TranscriptArchive, session_id: str) -> int:
+    return sum(piece.stored for piece in archive.pieces(session_id) if not piece.packed)
 
 
 @click.command()
@@ -208,7 +225,9 @@ def export(
     Never replaces a file, and leaves none half-written.
     """
     archive, session_id = find_session(repo, directory, session)
-    with waiting("written") as progress:
+    with waiting("writing", counts=False) as progress:
+        pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
+        progress.expect(sum(piece.length or 0 for piece in pieces))
         result = export_transcript(
             archive, session_id, file, redact=redact, subagent=agent, chain=chain, progress=progress
         )
@@ -235,8 +254,11 @@ def import_(
     """
     archive = open_archive(repo, directory)
     dry = remove and not yes
-    with waiting("imported") as progress:
-        results = import_copies(archive, paths or (archive.location,), remove=remove, dry_run=dry, progress=progress)
+    places = paths or (archive.location,)
+    with waiting("importing") as progress:
+        copies = find_copies(places)
+        progress.expect(sum(os.path.getsize(each) for each in copies if os.path.isfile(each)), len(copies))
+        results = import_copies(archive, places, remove=remove, dry_run=dry, progress=progress)
     if as_json:
         say_json([fields_of(each) for each in results])
     else:

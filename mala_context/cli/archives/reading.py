@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,15 +27,16 @@ from mala_context.cli.archives.common import (
     printable,
     say_json,
 )
-from mala_context.cli.waiting import waiting
+from mala_context.cli.waiting import Wait, waiting
 from mala_context.errors import PartNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from mala_context.archive.interface import SessionView
     from mala_context.archive.reading import Row
     from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
 
 
 @click.command("list")
@@ -182,6 +184,15 @@ def _between(
             yield row
 
 
+@contextmanager
+def _checking(archive: TranscriptArchive, session_ids: Collection[str] | None = None) -> Iterator[Wait]:
+    """Show how far a check of an archive is; packed pieces make more bytes than they take."""
+    chosen = [each for each in archive.sessions() if session_ids is None or each.session_id in session_ids]
+    with waiting("checking") as progress:
+        progress.expect(sum(each.stored for each in chosen), sum(each.pieces for each in chosen))
+        yield progress
+
+
 @click.command()
 @click.argument("sessions", nargs=-1)
 @place_options
@@ -207,13 +218,13 @@ def verify(
     if sessions:
         for each in sessions:
             archive, session_id = find_session(repo, directory, each)
-            with waiting("checked") as progress:
+            with _checking(archive, [session_id]) as progress:
                 reports.append(checking.verify(archive, [session_id], repair=repair, progress=progress))
     else:
         one = () if everywhere else (open_archive(repo, directory, there=True),)
         chosen = one or [archive for _, archive in all_archives()]
         for archive in chosen:
-            with waiting("checked") as progress:
+            with _checking(archive) as progress:
                 reports.append(checking.verify(archive, repair=repair, progress=progress))
     if as_json:
         say_json(

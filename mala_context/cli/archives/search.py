@@ -15,6 +15,7 @@ from mala_context.cli.archives.common import (
     printable,
     say_json,
 )
+from mala_context.cli.waiting import waiting
 
 
 @click.command()
@@ -34,11 +35,16 @@ def search(
     query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     if session is None:
         archive = open_archive(repo, directory)
-        sessions = [each.session_id for each in archive.sessions()]
+        sessions = archive.sessions()
     else:
         archive, session_id = find_session(repo, directory, session)
-        sessions = [session_id]
-    hits = [hit for each in sessions for hit in find(archive, each, query, limit=limit)]
+        sessions = [each for each in archive.sessions() if each.session_id == session_id]
+    hits: list[Hit] = []
+    with waiting("searching") as progress:
+        progress.expect(sum(each.stored for each in sessions), len(sessions))
+        for each in sessions:
+            hits += find(archive, each.session_id, query, limit=limit)
+            progress(each.stored)
     hits = sorted(hits, key=lambda hit: hit.score)[:limit]
     if as_json:
         say_json([fields_of(hit) for hit in hits])

@@ -35,7 +35,7 @@ def gather(
         repo: the repository whose `mala.yaml` and project settings count.
         env: the environment; `None` for this process's own.
         prove_hooks: plays a session and says whether hooks fire; without it nobody looked.
-        progress: told the bytes of what is read.
+        progress: told the bytes of what is read; one that has `expect` is told first how many there will be, about.
         most_bytes: how much of transcripts and of archives is read at most, each.
 
     Never raises for what is wrong on the machine: that is what it is for.
@@ -48,13 +48,18 @@ def gather(
     readable = places.readable(values)
     files = settings.files(repo, values)
     found = dict(transcripts.candidates(values))
+    space = places.space(values, directories)
+    expect = getattr(progress, "expect", None)
+    if expect is not None:
+        sizes = sum(status.st_size for status in found.values()), space.stored if space is not None else 0
+        expect(sum(min(size, most_bytes) for size in sizes))
     return Facts(
         repo=repo,
         config=config,
         programs=programs.programs(values),
         hooks=None if prove_hooks is None else prove_hooks(),
         runs=runs,
-        space=places.space(values, directories),
+        space=space,
         settings=files,
         environment={name: values[name] for name in LOOKED_AT if values.get(name)},
         configs=settings.configs([repo, *(name for name, _ in places.known(values))]),
