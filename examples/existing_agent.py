@@ -1,20 +1,21 @@
 """An agent that was there before, with a client and hooks of its own: two lines are added, and marked.
 
-Needs a Claude Code login or `ANTHROPIC_API_KEY`. `ANTHROPIC_BASE_URL` points it at another server, a scripted one say.
+Needs a Claude Code login or `ANTHROPIC_API_KEY`. Run it, in any directory, with
+
+    python examples/existing_agent.py
 """
 
 import asyncio
 import logging
-from typing import Any
 
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookContext, HookInput, HookJSONOutput, HookMatcher
 
 from mala_context import instrument
 
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 
 
-async def count_tools(_hook_input: Any, _tool_use_id: str | None, _context: Any) -> dict[str, Any]:
+async def count_tools(_hook_input: HookInput, _tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
     """Stand for whatever hooks the agent has; they stay, and come first."""
     print("a tool is about to run")
     return {}

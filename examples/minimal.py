@@ -1,6 +1,8 @@
 """The shortest way: a session that says how full its context is.
 
-Needs a Claude Code login or `ANTHROPIC_API_KEY`. `ANTHROPIC_BASE_URL` points it at another server, a scripted one say.
+Needs a Claude Code login or `ANTHROPIC_API_KEY`. Run it, in any directory, with
+
+    python examples/minimal.py
 """
 
 import asyncio
@@ -18,7 +20,7 @@ async def main() -> None:
             if result := getattr(message, "result", None):
                 print(result)
         context = session.context
-    print("unknown" if context.tokens is None else f"{context.tokens:,} of {context.window:,} tokens")
+    print("context unknown" if context.tokens is None else f"{context.tokens:,} of {context.window:,} tokens")
 
 
 asyncio.run(main())

@@ -1,16 +1,16 @@
 """Go on in a fresh session when the context is full: one stream of messages, with a marker between the two sessions.
 
-Without a key it runs offline, against a scripted API with a small window; with `ANTHROPIC_API_KEY` or
-`ANTHROPIC_BASE_URL` set and `--real` it asks the model itself.
+It runs offline: the real Claude Code CLI with a model that is played. Run it with
+
+    python examples/restart.py
+
+For an agent of your own, `restart_at: 0.9` in `mala.yaml` and the loop in `work` are all it takes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import tempfile
-from contextlib import nullcontext
 from typing import Any
 
 from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, TextBlock
@@ -21,14 +21,23 @@ from mala_context.happenings import SessionRestarted
 from mala_context.testing import ScriptedMessagesAPI, tool
 from mala_context.testing.requests import Request
 
-WINDOW = 60_000
-LOOKS = 12
+WINDOW, PARTS = 60_000, 12
+done: list[Any] = []
+
+
+def play_model(request: Request) -> Any:
+    """Look at twelve parts, in whatever sessions, and write a checkpoint when asked for one."""
+    if "<checkpoint>" in request.prompt:
+        return f"<checkpoint>Look at the log. {len(done)} of {PARTS} parts are done.</checkpoint>"
+    if len(done) == PARTS:
+        return "All twelve parts are looked at."
+    done.append(tool("Bash", command="head -c 15000 /dev/zero | tr '\\0' 'x'", description="Look at a part"))
+    return done[-1]
 
 
 async def work(options: ClaudeAgentOptions, config: ContextConfig) -> None:
     """Give one long job and read one stream, whatever the number of sessions behind it."""
-    runtime = instrument(options, config=config)
-    async with runtime.session() as session:
+    async with instrument(options, config=config).session() as session:
         async for message in session.send("Look at all twelve parts of the log, then say so."):
             match message:
                 case AssistantMessage():
@@ -41,37 +50,10 @@ async def work(options: ClaudeAgentOptions, config: ContextConfig) -> None:
                     print(f"{'error' if message.is_error else 'done'}: {message.result}")
 
 
-def script() -> Any:
-    """Return a model that needs twelve looks, in whatever sessions, and writes a checkpoint when asked for one."""
-    looks = 0
-
-    def answer(request: Request) -> Any:
-        nonlocal looks
-        if "<checkpoint>" in request.prompt:
-            return f"<checkpoint>Look at the log. {looks} of {LOOKS} parts are done.</checkpoint>"
-        if looks == LOOKS:
-            return "All twelve parts are looked at."
-        looks += 1
-        return tool("Bash", command="head -c 15000 /dev/zero | tr '\\0' 'x'", description="Look at a part")
-
-    return answer
-
-
-def main() -> None:
-    """Run offline unless told otherwise."""
-    has_account = bool({"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"} & os.environ.keys())
-    real = "--real" in sys.argv[1:] and has_account
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        nullcontext() if real else ScriptedMessagesAPI(script(), window=WINDOW, chars_per_token=3.0) as api,
-    ):
-        archive = ArchiveConfig(directory=os.path.join(directory, "archives"))
-        if api is None:
-            asyncio.run(work(ClaudeAgentOptions(), ContextConfig(restart_at=0.9, archive=archive)))
-        else:
-            config = ContextConfig(window=WINDOW, restart_at=0.8, archive=archive)
-            asyncio.run(work(api.options(env={"DISABLE_AUTO_COMPACT": "1"}), config))
-
-
 if __name__ == "__main__":
-    main()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ScriptedMessagesAPI(play_model, window=WINDOW, chars_per_token=3.0) as api,
+    ):
+        config = ContextConfig(window=WINDOW, restart_at=0.8, archive=ArchiveConfig(directory=f"{folder}/archives"))
+        asyncio.run(work(api.options(env={"DISABLE_AUTO_COMPACT": "1"}), config))

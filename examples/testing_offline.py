@@ -1,6 +1,9 @@
 """Test an agent offline: the real CLI, its real tools, and a model that says what the test wrote down.
 
-Run it with pytest (`pytest examples/testing_offline.py`) or as a program. It needs no key and no network.
+It runs offline, as a test or as a program:
+
+    pytest examples/testing_offline.py
+    python examples/testing_offline.py
 """
 
 from __future__ import annotations

@@ -1,66 +1,12 @@
 """OpenAI-compatible servers by the real client: whole answers and streams, with usage and without, and errors."""
 
-import http.server
-import json
-import threading
-
 import openai
 import pytest
+from openai_loopback import serve
 
 from mala_context.openai_status import OpenAIStatus, status
 from mala_context.readers import read_openai
 from mala_context.tracker import ContextTracker
-
-
-def usage(total):
-    return {"prompt_tokens": total - 5, "completion_tokens": 5, "total_tokens": total}
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Plays the server's next reply: a dict, or a status."""
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        reply = self.server.replies.pop(0)
-        if isinstance(reply, int):
-            self.answer(reply, "application/json", json.dumps({"error": {"message": "no", "type": "test"}}))
-            return
-        self.server.answers += 1
-        base = {"id": f"chatcmpl-{self.server.answers}", "created": 1, "model": asked["model"]}
-        if asked.get("stream"):
-            self.answer(200, "text/event-stream", self.events(base, reply))
-        else:
-            message = {"role": "assistant", "content": reply["text"]}
-            choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-            whole = {**base, "object": "chat.completion", "choices": choices}
-            if reply["total"]:
-                whole["usage"] = usage(reply["total"])
-            self.answer(200, "application/json", json.dumps(whole))
-
-    def events(self, base, reply):
-        base = {**base, "object": "chat.completion.chunk"}
-        chunks = [
-            {**base, "usage": None, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}
-            for word in reply["text"]
-        ]
-        chunks.append({**base, "usage": None, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        if reply["total"]:
-            chunks.append({**base, "choices": [], "usage": usage(reply["total"])})
-        lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-        if reply.get("cut"):
-            return "".join(lines[:2]) + 'data: {"error": {"message": "gone"}}\n\n'
-        return "".join(lines) + "data: [DONE]\n\n"
-
-    def answer(self, code, kind, body):
-        data = body.encode()
-        self.send_response(code)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args):
-        """Stay quiet."""
 
 
 class Conversation:
@@ -94,21 +40,15 @@ class Conversation:
 
 @pytest.fixture(scope="module")
 def server():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.replies, server.answers = [], 0
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serve() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def talk(server):
-    url = f"http://127.0.0.1:{server.server_port}/v1"
     with (
         openai.DefaultHttpxClient(trust_env=False) as transport,
-        openai.OpenAI(base_url=url, api_key="none", max_retries=0, http_client=transport) as client,
+        openai.OpenAI(base_url=server.url, api_key="none", max_retries=0, http_client=transport) as client,
     ):
         yield Conversation(client, server)
     assert server.replies == []

@@ -1,0 +1,60 @@
+"""Near the end of its window an agent saves its work and finishes, instead of dying with nothing written.
+
+From `final_at` on only finishing tools are allowed; what else the agent asks for is denied, with words on what to do
+instead. An agent that does not listen is stopped after three denials in a row.
+
+It runs offline: the real Claude Code CLI with a model that is played. Run it with
+
+    python examples/final_turn.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import tempfile
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions, ResultMessage
+
+from mala_context import ContextConfig, instrument
+from mala_context.config import ArchiveConfig
+from mala_context.testing import ScriptedMessagesAPI, tool
+from mala_context.testing.requests import Request
+
+WINDOW = 60_000
+
+
+def play_model(request: Request) -> Any:
+    """Look at the log for ever, until a tool is denied; then write the report, then say so."""
+    if request.contains("report.md"):
+        return "The report is written."
+    if request.contains("this is the final turn"):
+        return tool("Write", file_path="report.md", content="No failure in what I saw.\n")
+    return tool("Bash", command="head -c 15000 /dev/zero | tr '\\0' 'x'", description="Look at the log")
+
+
+async def work(options: ClaudeAgentOptions, config: ContextConfig) -> None:
+    """Give one job and say how it ended."""
+    runtime = instrument(options, config=config)
+    async with runtime.session() as session:
+        async for message in session.send("Look at the whole log, and report."):
+            if isinstance(message, ResultMessage):
+                print(message.result)
+    print(runtime.actions.final_turn.line if runtime.actions.final_turn else "There was no final turn.")
+
+
+def main() -> None:
+    """Play the model in an empty project, in a window that is soon full."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ScriptedMessagesAPI(play_model, window=WINDOW, chars_per_token=3.0) as api,
+    ):
+        archive = ArchiveConfig(directory=f"{folder}/archives")
+        config = ContextConfig(window=WINDOW, final_at=0.8, finishing_tools=("Write",), archive=archive)
+        asyncio.run(work(api.options(cwd=folder, env={"DISABLE_AUTO_COMPACT": "1"}), config))
+        print("report.md:", pathlib.Path(folder, "report.md").read_text(encoding="utf-8").strip())
+
+
+if __name__ == "__main__":
+    main()
