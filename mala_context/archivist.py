@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.hook import archive_from_hook
 from mala_context.archive.store import TranscriptArchive
-from mala_context.config import ArchiveConfig, names_object_store
+from mala_context.config import ArchiveConfig, target_of
 from mala_context.errors import ArchiveError, ArchiveUnavailableError, TranscriptError
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 from mala_context.lines import compaction_line
@@ -90,11 +90,11 @@ class Archivist:
         if not config.enabled:
             return cls(None)
         keep = None if config.keep is None else {"days": config.keep.days, "bytes": config.keep.bytes}
-        place = config.directory
-        if place is not None:  # an object store has no code yet, and what it needs first is here in any case
-            place = None if names_object_store(place) else os.path.join(repo_path, os.path.expanduser(place))
+        target = target_of(config)
+        place = None if config.directory is None or target is not None else os.path.expanduser(config.directory)
         archive = TranscriptArchive(
-            place,
+            None if place is None else os.path.join(repo_path, place),
+            target=target,
             repo_path=os.fspath(repo_path),
             mode=config.mode,
             compress=config.compress,

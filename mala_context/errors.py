@@ -14,6 +14,7 @@
         ├── InvalidSessionIdError (ValueError)  a session id that cannot be part of a file's name
         ├── SessionNotFoundError (LookupError)  no archive holds that session
         ├── PartNotFoundError (LookupError)     the session is there, but not that compaction, chain or agent
+        ├── ObjectStoreError                    an object store cannot be used now, or its library is not installed
         └── CorruptArchiveError                 a piece is missing, cut or not what its hash says
 
 Each error carries what it knows as attributes: nobody has to parse a message.
@@ -204,6 +205,22 @@ class PartNotFoundError(ArchiveError, LookupError):
         super().__init__(f"session {session_id} has no {part}; {there}")
         self.session_id = session_id
         self.part = part
+
+
+class ObjectStoreError(ArchiveError):
+    """An object store cannot be used now; what is to be uploaded stays here and is tried again.
+
+    Attributes:
+        address: the store, which never holds a credential.
+        reason: why, in our own words: a store's answer may hold what belongs in no log.
+        installed: whether the library for it is installed.
+    """
+
+    def __init__(self, address: str, reason: str, *, installed: bool = True) -> None:
+        super().__init__(f"object store {address}: {reason}")
+        self.address = address
+        self.reason = reason
+        self.installed = installed
 
 
 class CorruptArchiveError(ArchiveError):

@@ -1,9 +1,9 @@
 """What an archive needs besides its pieces, done where no hook can ever wait for it.
 
 A hook's piece goes through one thread, in order. What is here may take as long as it likes: reading the rest of a
-hundred sessions that ended without anybody looking on, or packing gigabytes. So each kind has a thread of its own, and
-the archive's own locks keep them apart from the pieces. What goes wrong is a line of log; what a process's end cuts
-off is done at the next start in the same repository.
+hundred sessions that ended without anybody looking on, packing gigabytes, or sending them to an object store. So each
+kind has a thread of its own, and the archive's own locks keep them apart from the pieces. What goes wrong is a line of
+log; what a process's end cuts off is done at the next start in the same repository.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
+from mala_context.uploads import uploads_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CATCH_UP_SECONDS: Final = 5.0
 """Longest that a process's end is held up by what other sessions left behind."""
+UPLOAD_SECONDS: Final = 10.0
+"""Longest that it is held up by an object store that answers; one that fails is not waited for."""
 
 log = get_logger(__name__)
 
@@ -41,11 +44,14 @@ class Upkeep:
         self._catching_up: Future[Any] | None = None
         self._tidying = Worker("mala-context tidy")
         self._last: Future[Any] | None = None
+        self._uploads = uploads_of(archive)
 
     def begin(self, own: Collection[str]) -> None:
         """Archive the rest of what earlier sessions left, all but our `own`; only the first call does anything."""
         if self._catching_up is not None:
             return
+        if self._uploads is not None:
+            self._uploads.wake()
 
         def catch_up() -> None:
             known = [each.session_id for each in self._archive.sessions()]
@@ -73,6 +79,8 @@ class Upkeep:
                 await wait_for(job, seconds=max(0.0, min(most, end - time.monotonic())))
             except TimeoutError:
                 log.info("Archive: its upkeep is not finished; the next start goes on with it")
+        if self._uploads is not None:
+            await self._uploads.finish(min(UPLOAD_SECONDS, end - time.monotonic()))
 
 
 def _guarded(work: Any, doing: str) -> None:

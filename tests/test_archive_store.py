@@ -558,11 +558,11 @@ def test_a_repositorys_archive_is_in_the_runs_directory(tmp_path, monkeypatch, t
     assert TranscriptArchive("mine", repo_path=repo).location == str(repo / "mine")
 
 
-def test_an_address_without_a_store_is_refused_not_made_a_directory(tmp_path, monkeypatch):
+def test_an_address_is_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    archive = TranscriptArchive("s3://bucket/x", repo_path=tmp_path)
-    with pytest.raises(ArchiveUnavailableError):
-        archive.sessions()
+    archive = TranscriptArchive("memory://an-address", repo_path=tmp_path)
+    assert archive.sessions() == []
+    assert archive.location == os.path.join(layout.repo_runs_dir(tmp_path), "archives")
     assert os.listdir(tmp_path) == []
 
 

@@ -20,8 +20,9 @@ from mala_context.config import (
     Key,
     Retention,
     load_config,
+    names_object_store,
     parse,
-    unimplemented,
+    target_of,
 )
 from mala_context.config.document import MAX_CHARACTERS, MAX_COPIES, MAX_DEPTH
 from mala_context.config.schema import ACCEPTED, SECTIONS, setting
@@ -54,6 +55,9 @@ context:
     mode: incremental
     compress: none
     directory: null
+    prefix: "{host}/{repo}"
+    encryption: null
+    kms_key: null
     at_session_end: true
     keep: null
     warn_bytes: 1GB
@@ -476,12 +480,65 @@ def test_a_file_without_end(tmp_path):
 
 @pytest.mark.parametrize("directory", [None, "/var/archives", "archives", "~/archives"])
 def test_a_folder_for_archives_is_no_object_store(directory):
-    assert unimplemented(ContextConfig(archive=ArchiveConfig(directory=directory))) == ()
+    assert target_of(ArchiveConfig(directory=directory)) is None
+    assert not names_object_store(directory)
 
 
-@pytest.mark.parametrize("directory", ["s3://bucket/prefix", "gs://b", "file:///x"])
-def test_an_object_store_is_said_to_have_no_effect_yet(directory):
-    assert unimplemented(ContextConfig(archive=ArchiveConfig(directory=directory))) == ("context.archive.directory",)
+def test_an_object_store_with_all_that_can_be_said_of_it():
+    text = "context:\n  archive: {directory: s3://b/p/, prefix: 'team/{repo}', encryption: 'aws:kms', kms_key: k1}\n"
+    target = target_of(parse(text).archive)
+    assert (target.address, target.prefix, target.encryption, target.kms_key) == (
+        "s3://b/p",
+        "team/{repo}",
+        "aws:kms",
+        "k1",
+    )
+
+
+@pytest.mark.parametrize("directory", ["gs://b", "az://c/p", "file:///mnt/archives", "memory://", "s3://b"])
+def test_addresses_that_are_taken(directory):
+    assert target_of(parse(f"context: {{archive: {{directory: '{directory}'}}}}").archive).prefix == "{host}/{repo}"
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        "s3://AKIA:hunter2@bucket/p",
+        "s3://hunter2@bucket",
+        "s3://user:hun/hunter2@bucket",
+        "az://container?sig=hunter2",
+        "s3://bucket/p#hunter2",
+        "s3://AKIA:hunter2",
+        "ftp://x:hunter2@host/",
+    ],
+)
+def test_an_address_with_a_secret_is_refused_and_not_repeated(directory):
+    with pytest.raises(ConfigError, match=r"mala.yaml:1: context.archive.directory: found the text") as raised:
+        parse(f"context: {{archive: {{directory: '{directory}'}}}}")
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("archive", "key", "words"),
+    [
+        ("directory: s3:///p", "directory", "the bucket is missing"),
+        ("directory: 'file://mnt/x'", "directory", "three slashes"),
+        ("directory: 's3://b/../c'", "directory", "plain characters"),
+        ("directory: 'http://b/c'", "directory", "begins with one of s3://"),
+        ("directory: s3://b, prefix: '{user}'", "prefix", "{host} and {repo} among them"),
+        ("directory: s3://b, prefix: '../x'", "prefix", "{host} and {repo} among them"),
+        ("directory: s3://b, encryption: rot13", "encryption", "AES256 or aws:kms"),
+        ("directory: gs://b, encryption: AES256", "encryption", "needs an s3:// address"),
+        ("encryption: AES256", "encryption", "needs an s3:// address"),
+        ("directory: s3://b, kms_key: k", "kms_key", "needs encryption: aws:kms"),
+    ],
+)
+def test_what_is_wrong_with_an_object_store(archive, key, words):
+    with pytest.raises(ConfigError) as raised:
+        parse(f"context: {{archive: {{{archive}}}}}")
+    (problem,) = raised.value.problems
+    assert problem.key == f"context.archive.{key}"
+    assert words in problem.message
 
 
 def test_the_table_is_the_records():
@@ -501,7 +558,7 @@ def as_written(value):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, tuple):
         return '[Write, Edit, TodoWrite, "Bash(git *)"]'
-    return {1_000_000_000: "1GB"}.get(value, str(value))
+    return {1_000_000_000: "1GB", "{host}/{repo}": '"{host}/{repo}"'}.get(value, str(value))
 
 
 @pytest.mark.parametrize("key", SCHEMA, ids=lambda key: key.path)

@@ -131,7 +131,7 @@ def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:
                 length = piece.length
                 if length is None or start + length > source.size:
                     return False
-                if piece.packed and piece.sha256 is not None:
+                if (piece.packed or piece.remote is not None) and piece.sha256 is not None:
                     if source.digest(start, start + length) != piece.sha256:
                         return False
                 else:

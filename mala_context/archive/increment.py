@@ -125,10 +125,10 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
 
 
 def _same(files: SessionView, source: Source, piece: Piece) -> bool:
-    """Compare one piece with its place in the transcript: byte by byte, or by hash where it is packed."""
-    if piece.offset is None or piece.length is None:
-        return False
-    if piece.packed and piece.sha256:
+    """Compare one piece with its place in the transcript: byte by byte, or by hash where it is packed or remote."""
+    if piece.offset is None or piece.length is None or (piece.remote is not None and piece.sha256 is None):
+        return False  # a hook asks no network
+    if (piece.packed or piece.remote is not None) and piece.sha256:
         return source.digest(piece.offset, piece.offset + piece.length) == piece.sha256
     reader = open_plain(files, piece)
     try:

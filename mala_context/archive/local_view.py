@@ -1,4 +1,8 @@
-"""Local files, for reading: what a directory holds of a session, without taking its lock."""
+"""Local files, for reading: what a directory holds of a session, without taking its lock.
+
+A file that was pruned here after the object store had it is still one of the session's: the manifest says where it
+is, so it is listed without asking anybody, and opened from there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from mala_context.archive.records import StoredFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mala_context.archive.interface import Reader
 
@@ -28,20 +32,42 @@ class LocalView(SessionView):
         self._fd = fd
 
     def list(self) -> Sequence[StoredFile]:
-        """Return the session's files; those that are not ours, links, devices and empty files are none."""
+        """Return the session's files, those too that only an object store has.
+
+        Files that are not ours, links, devices and empty files are none.
+        """
         if self._fd is None:
             return []
         prefixes = (f"{self.session_id}_", f"{self.session_id}.")
         found = [each for each in scan(self._fd, prefixes) if layout.session_of(each.name) == self.session_id]
-        return sorted(found, key=lambda each: each.name)
+        return sorted([*found, *self._elsewhere(found)], key=lambda each: each.name)
+
+    def _elsewhere(self, here: Iterable[StoredFile]) -> Sequence[StoredFile]:
+        data = self.manifest()
+        if b'"uploaded"' not in data:
+            return []
+        from mala_context.archive.remote.uploaded import elsewhere
+
+        return elsewhere(self.session_id, data, here)
 
     def open(self, name: str) -> Reader:
-        """Open a file without following a link."""
+        """Open a file without following a link; where it is gone, and uploaded, the object store's.
+
+        Raises `ObjectStoreError` where that cannot be read.
+        """
         import io
 
         if self._fd is None or layout.session_of(name) != self.session_id:
             raise FileNotFoundError(errno.ENOENT, "no such file in this archive", name)
-        fd = os.open(name, READ, dir_fd=self._fd)
+        try:
+            fd = os.open(name, READ, dir_fd=self._fd)
+        except FileNotFoundError:
+            remote = next((file.remote for file in self._elsewhere(()) if file.name == name), None)
+            if remote is None:
+                raise
+            from mala_context.archive.remote.bucket import bucket_at
+
+            return bucket_at(remote).open(name)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise FileNotFoundError(errno.ENOENT, "not a regular file", name)

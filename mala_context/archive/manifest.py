@@ -139,6 +139,7 @@ def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece |
         mtime_ns=file.mtime_ns,
         mode="full" if full else "incremental",
         row=row,
+        remote=file.remote,
     )
 
 

@@ -7,6 +7,8 @@ the packed one again before it believes in it.
 
 from __future__ import annotations
 
+import time
+
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.codecs import Codec
@@ -14,8 +16,29 @@ from mala_context.archive.source import digest_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mala_context.archive.interface import SessionFiles, Write
     from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+
+
+def pack_sessions(archive: TranscriptArchive, session_ids: Sequence[str]) -> int:
+    """Pack the plain pieces of sessions, each under the session's lock for itself; returns the bytes saved.
+
+    Raises what `pack_piece` does.
+    """
+    saved = 0
+    for session_id in session_ids:
+        for piece in archive.pieces(session_id):
+            if piece.packed or piece.remote is not None:
+                continue
+            with archive.store(create=False).lock(session_id, archive.timeout) as files:
+                current = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+                now = time.time_ns() // 1000
+                here = [each for each in current if each.name == piece.name and each.remote is None]
+                saved += sum(pack_piece(files, each, now) for each in here)
+    return saved
 
 
 def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:

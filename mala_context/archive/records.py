@@ -64,6 +64,8 @@ class StoredFile:
     """Modification time in nanoseconds since 1970."""
     mode: int = 0o600
     """Permission bits; 0o600 where the store has none."""
+    remote: str | None = None
+    """The address of the object store that alone holds it; `None` where it is here."""
 
 
 @record
@@ -117,6 +119,8 @@ class Piece:
     """`incremental` (what the transcript gained) or `full` (the whole transcript)."""
     row: Mapping[str, Any] | None = None
     """The manifest's row for it, unknown fields included; `None` where there is none."""
+    remote: str | None = None
+    """The address of the object store that alone holds it; `None` where it is here."""
 
     @property
     def plain(self) -> str:

@@ -51,6 +51,10 @@ class PruneResult:
     """Sessions past a limit that stay because their transcript is gone; name one to remove it."""
     busy: tuple[str, ...] = ()
     """Sessions past a limit that stay because somebody writes to them."""
+    not_uploaded: tuple[str, ...] = ()
+    """Sessions past a limit, or named, that stay because the object store does not have all of them yet."""
+    uploaded: tuple[str, ...] = ()
+    """Those among `removed` of which only what is here goes; the object store keeps them."""
     clock_in_doubt: bool = False
     """Whether nothing was removed by age because the clock may have jumped."""
     dry_run: bool = True

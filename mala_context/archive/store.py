@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import PieceStore
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.records import Piece
+    from mala_context.archive.remote.address import Target
+    from mala_context.archive.remote.bucket import Bucket
+    from mala_context.archive.remote.push import PushResult
     from mala_context.archive.restore import RestoreResult
-    from mala_context.archive.retention import Limits, PruneResult
+    from mala_context.archive.retention import PruneResult
 
 MODES = ("incremental", "full")
 COMPRESSIONS = ("none", "zstd")
@@ -41,7 +44,8 @@ class TranscriptArchive:
 
     Args:
         directory: where to keep pieces; a relative path is one below `repo_path`, else below the working directory. By
-            default it is the archives of `repo_path` in the runs directory.
+            default it is the archives of `repo_path` in the runs directory. An address such as `s3://bucket/prefix` is
+            a `target` where there is a `repo_path`, else a repository's place in the store itself, to read.
         repo_path: the repository whose sessions these are.
         store: another store of pieces than local files.
         mode: `incremental` (each piece is what the transcript gained) or `full` (each is a whole copy).
@@ -49,8 +53,10 @@ class TranscriptArchive:
         keep: limits that `apply_keep` holds: any of `days`, `bytes`, `sessions`.
         warn_bytes: past so many bytes in this archive there is a WARNING.
         timeout: seconds to wait for another writer of the same session.
+        target: the object store that `push` sends to what is kept here.
 
-    Nothing is created before the first piece is written. Raises `ValueError` for an unknown mode or compression.
+    Nothing is created before the first piece is written. Raises `ValueError` for an unknown mode or compression, and
+    for an address that is none or that holds a secret.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class TranscriptArchive:
         keep: Mapping[str, Any] | None = None,
         warn_bytes: int | None = None,
         timeout: float = TIMEOUT,
+        target: Target | None = None,
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
@@ -77,7 +84,18 @@ class TranscriptArchive:
         self.warn_bytes = warn_bytes
         self.timeout = timeout
         self.repo_path = repo_path
+        self.target = target
+        """The object store that pieces are sent to."""
+        self.changed: Callable[[str], object] | None = None
+        """Called with a session's id when something of it was archived."""
         self._directory = None if directory is None else _absolute(os.fspath(directory), repo_path)
+        if self._directory is not None and "://" in self._directory and repo_path is not None:
+            from mala_context.archive.remote.address import Target as AtAddress
+
+            self.target, self._directory = target or AtAddress(address=self._directory), None
+        if self.target is not None:
+            self.target.check()
+        self._bucket: Bucket | None = None
         self._store = store
         self._warned = False
         self._attempts: set[str] = set()
@@ -98,9 +116,10 @@ class TranscriptArchive:
 
         if self._directory is not None:
             if "://" in self._directory:
-                from mala_context.archive.directory import refuse
+                from mala_context.archive.remote.reading import RemoteStore
 
-                refuse(self._directory, "no store is installed for such an address")
+                self._store = RemoteStore(self._directory)
+                return self._store
             self._store = LocalStore(self._directory)
             return self._store
         assert self.repo_path is not None  # noqa: S101  # the constructor saw to it
@@ -159,6 +178,7 @@ class TranscriptArchive:
         if trigger in PRECOMPACT_TRIGGERS and subagent is None and agent in {None, "main"}:
             self._attempts.add(sid)
         if result.archived:
+            self._say_changed(sid)
             self._check_size()
         return result
 
@@ -171,6 +191,7 @@ class TranscriptArchive:
         Raises like `archive` where writing is impossible.
         """
         from mala_context.archive import side_files
+        from mala_context.archive.catch_up import is_current
         from mala_context.errors import InvalidSessionIdError, TranscriptError
 
         sid = layout.check_session_id(session_id)
@@ -178,7 +199,7 @@ class TranscriptArchive:
         results = []
         for name, path in found:
             subagent = side_files.subagent_of(name)
-            if subagent is None or self._is_current(path, sid, subagent):
+            if subagent is None or is_current(path, self.pieces(sid), subagent):
                 continue
             try:
                 results.append(self.archive(path, sid, trigger=trigger, subagent=subagent, final=final))
@@ -187,7 +208,9 @@ class TranscriptArchive:
         others = [each for each in found if side_files.subagent_of(each[0]) is None]
         if others:
             with self.store(create=True).lock(sid, self.timeout) as files:
-                side_files.keep_side_files(files, others, _now())
+                kept = side_files.keep_side_files(files, others, _now())
+            if kept:
+                self._say_changed(sid)
         return results
 
     def archive_session(
@@ -250,18 +273,10 @@ class TranscriptArchive:
         Each piece takes the lock for itself, so that a hook waits for one piece at most. Never call it from a hook.
         Raises `ArchiveError` where no zstd package is installed, and `OSError` where writing failed.
         """
-        from mala_context.archive.packing import pack_piece
+        from mala_context.archive.packing import pack_sessions
 
-        saved = 0
         known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
-        for session_id in known:
-            for piece in self.pieces(session_id):
-                if piece.packed:
-                    continue
-                with self.store(create=False).lock(session_id, self.timeout) as files:
-                    current = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-                    saved += sum(pack_piece(files, each, _now()) for each in current if each.name == piece.name)
-        return saved
+        return pack_sessions(self, known)
 
     def prune(
         self,
@@ -275,46 +290,46 @@ class TranscriptArchive:
     ) -> PruneResult:
         """Remove the sessions past a limit, and those named; in a dry run only say which.
 
-        A session whose transcript is gone stays unless it is named. Full texts and indexes of sessions of which neither
+        A session whose transcript is gone stays unless it is named. Of one that goes to an object store only what has
+        arrived there goes here, and the manifest stays. Full texts and indexes of sessions of which neither
         transcript nor archive is left go too. Raises `ValueError` for what is no limit.
         """
+        from mala_context.archive.pruning import prune
         from mala_context.archive.retention import limits
 
         limit = limits({"days": days, "bytes": bytes, "sessions": sessions})
-        return self._prune(limit, session_ids, projects_dirs, trust_clock=True, dry_run=dry_run)
+        return prune(self, limit, session_ids, projects_dirs, trust_clock=True, dry_run=dry_run)
 
     def apply_keep(self, projects_dirs: Sequence[str] | None = None) -> PruneResult:
         """Hold the limits of `keep`, with nobody looking on: see `retention` for what is never removed then."""
+        from mala_context.archive.pruning import prune
         from mala_context.archive.retention import limits
 
-        return self._prune(limits(self.keep), (), projects_dirs, trust_clock=False, dry_run=False)
+        return prune(self, limits(self.keep), (), projects_dirs, trust_clock=False, dry_run=False)
 
-    def _prune(
-        self,
-        limit: Limits,
-        named: Sequence[str],
-        projects_dirs: Sequence[str] | None,
-        *,
-        trust_clock: bool,
-        dry_run: bool,
-    ) -> PruneResult:
-        from mala_context.archive.catch_up import transcript_of
-        from mala_context.archive.retention import choose, remove
-        from mala_context.archive.spills import sweep
+    def base(self) -> str:
+        """Return the address of its place in the object store; raises `ValueError` where there is no store."""
+        if self.target is None:
+            raise ValueError("this archive has no object store; archive.directory names one, as s3://bucket/prefix")
+        return self.target.base(self._directory or layout.repo_runs_dir(self.repo_path or os.curdir))
 
-        sessions = self.sessions()
-        now = time.time_ns()
-        wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock)
-        only = [each for each in wanted.removed if transcript_of(each, self.manifest(each), projects_dirs) is None]
-        plan = choose(sessions, limit, now, named=named, only_copies=only, trust_clock=trust_clock)
-        result = plan if dry_run else remove(self.store(create=False), sessions, plan)
-        sweep(self, projects_dirs, dry_run=dry_run)
-        return result
+    def bucket(self) -> Bucket:
+        """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError`, `ValueError`."""
+        from mala_context.archive.remote.bucket import Bucket as Place
 
-    def _is_current(self, path: str, session_id: str, subagent: str) -> bool:
-        from mala_context.archive.catch_up import is_current
+        if self._bucket is None:
+            base = self.base()
+            self._bucket = Place(base, getattr(self.target, "encryption", None), getattr(self.target, "kms_key", None))
+        return self._bucket
 
-        return is_current(path, self.pieces(session_id), subagent)
+    def push(self, session_ids: Sequence[str] | None = None, **how: Any) -> PushResult:
+        """Send what the object store does not have yet; takes and raises what `remote.push.push` does.
+
+        Never call it from a hook.
+        """
+        from mala_context.archive.remote.push import push
+
+        return push(self, session_ids, **how)
 
     def note_session(
         self, session_id: object, transcript_path: str, *, cwd: str | None = None, pid: int | None = None
@@ -352,27 +367,22 @@ class TranscriptArchive:
         The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
         `agent` is given). Raises like `archive`, and `ValueError` for another outcome.
         """
-        if outcome not in manifests.OUTCOMES:
-            raise ValueError(f"outcome is {outcome!r}; it must be one of {', '.join(sorted(manifests.OUTCOMES))}")
+        from mala_context.archive.outcomes import note
+
         sid = layout.check_session_id(session_id)
         self._attempts.discard(sid)
-        with self.store(create=True).lock(sid, self.timeout) as files:
-            if piece is None:
-                row = manifests.parse(files.manifest()).open_piece(agent)
-                piece = None if row is None else row.get("name")
-            fields = {
-                "outcome": outcome,
-                "piece": piece,
-                "trigger": trigger,
-                "agent": agent,
-                "tokens_before": tokens_before,
-                "tokens_after": tokens_after,
-                "duration_ms": duration_ms,
-                "summary": summary,
-                "lost": lost,
-                "error": error,
-            }
-            files.append(manifests.dump([manifests.new_row("outcome", _now(), **fields)]))
+        fields = {
+            "trigger": trigger,
+            "agent": agent,
+            "tokens_before": tokens_before,
+            "tokens_after": tokens_after,
+            "duration_ms": duration_ms,
+            "summary": summary,
+            "lost": lost,
+            "error": error,
+        }
+        note(self, sid, outcome, piece, fields, _now())
+        self._say_changed(sid)
 
     def compaction_seen(
         self,
@@ -391,27 +401,13 @@ class TranscriptArchive:
         `outcome` are the keywords of `record_outcome`, and `measure`, asked once all is archived, gives `lost`. Raises
         like `archive`.
         """
+        from mala_context.archive.outcomes import seen
+
         sid = layout.check_session_id(session_id)
-        outcome = {"agent": "main", **outcome}
         ran = hook_ran
         if ran is None:
             ran = sid in self._attempts or self.manifest(sid).open_piece("main") is not None
-        if ran:
-            outcome = outcome if measure is None else {**outcome, "lost": measure()}
-            self.record_outcome(sid, "compacted", **outcome)
-            return None
-        from mala_context.errors import TranscriptError
-
-        log.warning("Compaction without PreCompact in session %s: archiving what is there now", sid)
-        try:
-            result = self.archive(transcript_path, sid, trigger="boundary", agent=outcome.get("agent"))
-        except TranscriptError as error:
-            self.record_outcome(sid, "hook_skipped", **{"error": str(error), **outcome})
-            raise
-        piece = None if result.path is None else os.path.basename(result.path)
-        outcome = outcome if measure is None else {**outcome, "lost": measure()}
-        self.record_outcome(sid, "hook_skipped", piece=piece, **outcome)
-        return result
+        return seen(self, transcript_path, sid, {"agent": "main", **outcome}, measure, hook_ran=ran)
 
     def restore(self, session_id: str, **where: Any) -> RestoreResult:
         """Undo a compaction: make a new session of what this one held before it; takes what `restore.restore` takes.
@@ -466,6 +462,10 @@ class TranscriptArchive:
     def usage_bytes(self) -> int:
         """Return the bytes that this archive takes."""
         return sum(file.size for file in self.store(create=False).list())
+
+    def _say_changed(self, session_id: str) -> None:
+        if self.changed is not None:
+            self.changed(session_id)
 
     def _check_size(self) -> None:
         if self.warn_bytes is None or self._warned:

@@ -8,7 +8,7 @@ reader and the reference page follow.
 from __future__ import annotations
 
 from mala_context.config.reading import Loaded, load_config, load_with_lines, parse
-from mala_context.config.schema import SCHEMA, Key, names_object_store, setting, unimplemented
+from mala_context.config.schema import SCHEMA, Key, names_object_store, setting, target_of
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
 
 __all__ = [
@@ -24,5 +24,5 @@ __all__ = [
     "names_object_store",
     "parse",
     "setting",
-    "unimplemented",
+    "target_of",
 ]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mala_context.archive.remote.address import check_address, check_prefix, is_address
 from mala_context.config.document import Items, Node, Scalar, plain_value
 
 _UNITS: Final = {
@@ -57,9 +58,21 @@ def found(node: Node) -> str:
         return f"the tag {shown(node.tag)}"
     if isinstance(node, Scalar):
         if isinstance(node.value, str):
-            return f'the text "{shown(node.text)}"' if node.text else "an empty text"
+            return f'the text "{shown(_without_secrets(node.text))}"' if node.text else "an empty text"
         return "nothing" if node.value is None else shown(node.text)
     return "a list" if isinstance(node, Items) else "a mapping"
+
+
+def _without_secrets(text: str) -> str:
+    """Return an address without what may be a user, a password or a signature in it; other text as it is."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    hidden = "…@" + rest.rpartition("@")[2] if "@" in rest else rest
+    place, slash, path = hidden.partition("/")
+    hidden = place.partition(":")[0] + ("…" if ":" in place else "") + slash + path
+    plain = re.split("[?#]", hidden, maxsplit=1)
+    return f"{scheme}://{plain[0]}" + ("?…" if len(plain) > 1 else "")
 
 
 def read(kind: Kind, node: Node) -> Any:
@@ -165,6 +178,35 @@ def text(words: str) -> Kind:
         raise WrongError
 
     return Kind(words, convert)
+
+
+def place() -> Kind:
+    """Return the kind of places for archives: paths of folders, and addresses of object stores without secrets."""
+    words = text("the path of a folder, an address such as s3://bucket/prefix")
+
+    def convert(node: Node) -> str:
+        value: str = words.read(node)
+        try:
+            return check_address(value) if is_address(value) else value
+        except ValueError as error:
+            raise WrongError(str(error)) from None
+
+    return Kind(words.words, convert)
+
+
+def prefix() -> Kind:
+    """Return the kind of prefixes: plain names between slashes, `{host}` and `{repo}` among them."""
+
+    def convert(node: Node) -> str:
+        value = node.value if isinstance(node, Scalar) else None
+        try:
+            if isinstance(value, str):
+                return check_prefix(value)
+        except ValueError:
+            pass
+        raise WrongError
+
+    return Kind("names of letters, digits, . _ - between slashes, {host} and {repo} among them", convert)
 
 
 def size() -> Kind:

@@ -19,6 +19,7 @@ from mala_context.config.schema import (
     SECTIONS,
     THRESHOLDS,
     Key,
+    encryption_problem,
 )
 from mala_context.config.settings import ContextConfig
 from mala_context.errors import ConfigError, ConfigProblem
@@ -138,6 +139,7 @@ class _Walk:
         values = self._section("context", section)
         config = ContextConfig() if values is None else values
         self._thresholds(config)
+        self._encryption(config)
         return config
 
     def _section(self, path: str, node: Node | None) -> Any:
@@ -224,6 +226,11 @@ class _Walk:
                 words = f"found {value:g}, wanted {last[1]:g} or more, since {last[0]} is {last[1]:g}{named}"
                 self._problem(path, line, words)
             last = max(last, (path, value), key=lambda pair: pair[1])
+
+    def _encryption(self, config: ContextConfig) -> None:
+        problem = encryption_problem(config.archive)
+        if problem is not None and not self._has_problem("context.archive"):
+            self._problem(problem[0], self.lines.get(problem[0]), problem[1])
 
     def _has_problem(self, path: str) -> bool:
         return any(problem.key == path or problem.key.startswith(path + ".") for problem in self.problems)

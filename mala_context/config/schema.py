@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
-from mala_context.config.kinds import Kind, choice, either, flag, ratio, size, text, tools, whole
+from mala_context.archive.remote.address import ENCRYPTIONS, Target, is_address
+from mala_context.config.kinds import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
 
 _TOKENS: Final = 100_000_000
@@ -100,8 +101,23 @@ SCHEMA: Final = (
     Key("context.archive.compress", choice("none", "zstd"), "How archives are packed after they were written."),
     Key(
         "context.archive.directory",
-        either(None, text("the path of a folder, s3://…")),
-        "Where archives go; null is the runs directory of this repository.",
+        either(None, place()),
+        "Where archives go: a folder, or an object store behind the runs directory; null is that directory alone.",
+    ),
+    Key(
+        "context.archive.prefix",
+        prefix(),
+        "What follows the address of an object store; `{host}` and `{repo}` stand for this machine and repository.",
+    ),
+    Key(
+        "context.archive.encryption",
+        either(None, choice(*ENCRYPTIONS)),
+        "Server-side encryption to ask S3 for; null leaves it to the bucket.",
+    ),
+    Key(
+        "context.archive.kms_key",
+        either(None, text("the name of a key")),
+        "Key for `aws:kms` and `aws:kms:dsse`; null is the bucket's own. A name, not a secret.",
     ),
     Key("context.archive.at_session_end", flag(), "Archive what is left when a session ends."),
     Key("context.archive.keep.days", either(None, whole(1, 36_500, "days")), "Remove archives that are older."),
@@ -160,10 +176,23 @@ def setting(config: ContextConfig, path: str) -> Any:
 
 
 def names_object_store(directory: str | None) -> bool:
-    """Tell whether an archive's directory is an address such as `s3://bucket/prefix`, which needs more than a disk."""
-    return directory is not None and "://" in directory
+    """Tell whether an archive's directory is an address such as `s3://bucket/prefix`, behind a folder on the disk."""
+    return is_address(directory)
 
 
-def unimplemented(config: ContextConfig) -> tuple[str, ...]:
-    """Return the keys whose values do nothing so far; say them in one INFO line."""
-    return ("context.archive.directory",) if names_object_store(config.archive.directory) else ()
+def target_of(config: ArchiveConfig) -> Target | None:
+    """Return the object store that archives are sent to, `None` where they go to a folder."""
+    if config.directory is None or not is_address(config.directory):
+        return None
+    return Target(address=config.directory, prefix=config.prefix, encryption=config.encryption, kms_key=config.kms_key)
+
+
+def encryption_problem(config: ArchiveConfig) -> tuple[str, str] | None:
+    """Return the key that no store can honour, and why; `None` where all is well."""
+    on_s3 = config.directory is not None and config.directory.startswith("s3://")
+    for name in ("encryption", "kms_key"):
+        if getattr(config, name) is not None and not on_s3:
+            return f"context.archive.{name}", "needs an s3:// address in directory; other stores encrypt by themselves"
+    if config.kms_key is not None and config.encryption not in {"aws:kms", "aws:kms:dsse"}:
+        return "context.archive.kms_key", "needs encryption: aws:kms or aws:kms:dsse"
+    return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mala_context.archive.remote.address import PREFIX
+
 Estimator = Literal["occupancy", "cumulative", "max_cache_read", "total_tokens"]
 
 
@@ -41,7 +43,13 @@ class ArchiveConfig:
     compress: Literal["none", "zstd"] = "none"
     """How pieces are packed after they were written."""
     directory: str | None = None
-    """Folder or `s3://…`; `None` for the runs directory of this repository."""
+    """Folder or address such as `s3://bucket/prefix`; `None` for the runs directory of this repository."""
+    prefix: str = PREFIX
+    """What follows an address, with `{host}` and `{repo}` for the machine and the repository."""
+    encryption: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
+    """Server-side encryption to ask S3 for; `None` leaves it to the bucket."""
+    kms_key: str | None = None
+    """The key for `aws:kms` and `aws:kms:dsse`; `None` for the bucket's own."""
     at_session_end: bool = True
     """Archive what the last compaction has not archived when a session ends."""
     keep: Retention | None = None

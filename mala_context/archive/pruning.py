@@ -1,0 +1,129 @@
+"""Removing sessions past a limit: all of them here, or only what an object store has arrived copies of.
+
+A session that goes to an object store, or ever went, is never removed here with its manifest, which says where its
+pieces are. Its files go once the store has given back every byte of them, and its manifest too: then this machine's
+copies are not the only ones, whether or not the transcript is gone. What the store keeps is the store's own rules'
+business.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mala_context.archive import layout, log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.catch_up import transcript_of
+from mala_context.archive.records import record
+from mala_context.archive.remote import uploaded
+from mala_context.archive.retention import PruneResult, choose, remove
+from mala_context.archive.spills import sweep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mala_context.archive.records import SessionSummary
+    from mala_context.archive.retention import Limits
+    from mala_context.archive.store import TranscriptArchive
+
+
+@record
+class _Standing:
+    """Where a session's files are."""
+
+    remote: bool
+    """Whether it goes, or went, to an object store."""
+    complete: bool
+    """Whether all of it is there."""
+    empty: bool
+    """Whether nothing but the manifest is here."""
+
+
+def prune(
+    archive: TranscriptArchive,
+    limit: Limits,
+    named: Sequence[str],
+    projects_dirs: Sequence[str] | None,
+    *,
+    trust_clock: bool,
+    dry_run: bool,
+) -> PruneResult:
+    """Remove what `TranscriptArchive.prune` says, or only say what would go."""
+    now = time.time_ns()
+    everything = archive.sessions()
+    standing = {each.session_id: _standing(archive, each) for each in everything}
+    sessions = [each for each in everything if not standing[each.session_id].empty]
+    wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock).removed
+    waiting = [each for each in wanted if standing[each].remote and not standing[each].complete]
+    spared = [
+        each
+        for each in wanted
+        if not standing[each].remote and transcript_of(each, archive.manifest(each), projects_dirs) is None
+    ]
+    plan = choose(
+        [each for each in sessions if each.session_id not in waiting],
+        limit,
+        now,
+        named=[each for each in named if each not in waiting],
+        only_copies=spared,
+        trust_clock=trust_clock,
+    )
+    uploaded_ones = [each for each in plan.removed if standing[each].remote]
+    result = _with(plan, plan.removed, 0, waiting, uploaded_ones)
+    if not dry_run:
+        rest = _with(plan, tuple(each for each in plan.removed if each not in uploaded_ones), 0, (), ())
+        done = remove(archive.store(create=False), sessions, rest)
+        dropped = {each: _drop(archive, each) for each in uploaded_ones}
+        freed = done.freed + sum(dropped.values())
+        result = _with(done, (*done.removed, *dropped), freed, waiting, uploaded_ones)
+    sweep(archive, projects_dirs, dry_run=dry_run)
+    return result
+
+
+def _with(
+    plan: PruneResult, removed: tuple[str, ...], freed: int, waiting: Sequence[str], remote: Sequence[str]
+) -> PruneResult:
+    return PruneResult(
+        removed=removed,
+        freed=freed or plan.freed,
+        only_copies=plan.only_copies,
+        busy=plan.busy,
+        clock_in_doubt=plan.clock_in_doubt,
+        dry_run=plan.dry_run,
+        not_uploaded=tuple(waiting),
+        uploaded=tuple(remote),
+    )
+
+
+def _standing(archive: TranscriptArchive, session: SessionSummary) -> _Standing:
+    with archive.store(create=False).view(session.session_id) as files:
+        listed = files.list()
+        manifest = manifests.parse(files.manifest())
+    bases = uploaded.places(manifest)
+    current = None if archive.target is None else archive.base()
+    complete = any(
+        uploaded.is_complete(session.session_id, listed, manifest, base)
+        for base in (bases if current is None else {current})
+    )
+    only_manifest = session.files == (layout.manifest_name(session.session_id),)
+    return _Standing(remote=bool(bases) or current is not None, complete=complete, empty=bool(bases) and only_manifest)
+
+
+def _drop(archive: TranscriptArchive, session_id: str) -> int:
+    """Remove what is uploaded of a session here; returns the bytes freed, 0 where somebody writes to it."""
+    from mala_context.errors import ArchiveBusyError
+
+    freed = 0
+    try:
+        files = archive.store(create=False).lock(session_id, 0.0)
+    except ArchiveBusyError:
+        return 0
+    with files:
+        done = {uploaded.plain(name) for name in uploaded.uploads(manifests.parse(files.manifest()))}
+        for file in reversed(files.list()):
+            here = file.remote is None and file.name != layout.manifest_name(session_id)
+            if here and uploaded.plain(file.name) in done:
+                files.remove(file.name)
+                freed += file.size
+    log.info("Archive of session %s: %s here removed, the object store has them", session_id, log.size_text(freed))
+    return freed

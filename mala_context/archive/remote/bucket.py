@@ -1,0 +1,263 @@
+"""Talking to one place in an object store, through obstore, and the only module that imports it.
+
+Credentials are the library's business: it reads the environment, and the identity of the machine where that says
+nothing. Nothing that a store answers is repeated, since an answer may hold signatures and names of keys: an error here
+says the store's code for it, or that it cannot be reached, in words of our own.
+
+Objects go up in parts of 8 MiB, two at a time, and come back in ranges of that size, so memory stays flat and each
+request is short enough to be tried again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import re
+
+from mala_context.archive.records import StoredFile
+from mala_context.archive.remote.address import check_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Final
+
+    from mala_context.archive.interface import Reader
+
+PART: Final = 8 * 1024 * 1024
+"""Bytes of one request."""
+_MOST_PARTS: Final = 9_000
+_AT_ONCE: Final = 2
+MOST_MANIFEST: Final = 256 * 1024 * 1024
+
+_CODES: Final = {
+    "RequestTimeTooSkewed": "it refuses this machine's clock, which is wrong by more than 15 minutes",
+    "NoSuchBucket": "there is no such bucket",
+    "AccessDenied": "these credentials may not do that",
+    "InvalidAccessKeyId": "it does not know these credentials",
+    "SignatureDoesNotMatch": "it refuses the signature: the secret key is wrong",
+    "ExpiredToken": "the credentials have expired",
+    "BadDigest": "what arrived is not what was sent",
+    "SlowDown": "it asks for fewer requests",
+}
+"""A store's code for an error, in words."""
+_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_STATUS = re.compile(r"status code: ([0-9]{3})")
+_WORDS: Final = (
+    ("BadScheme", "its endpoint is http://, which AWS_ALLOW_HTTP=true allows (GOOGLE_, AZURE_ for the others)"),
+    ("169.254.", "no credentials were found in the environment"),
+    ("error sending request", "it cannot be reached"),
+    ("imed out", "it does not answer in time"),
+    ("RequestBody", "it cannot be reached"),
+)
+"""Words in a library's error that say which kind it is."""
+
+_ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
+
+_memory: dict[str, Any] = {}
+
+
+class Bucket:
+    """One place in an object store.
+
+    Args:
+        base: its address.
+        encryption: server-side encryption to ask S3 for.
+        kms_key: the key for it.
+
+    Raises `ObjectStoreError` where the library is not installed or the address is none. Nothing is asked of the
+    store yet.
+    """
+
+    def __init__(self, base: str, encryption: str | None = None, kms_key: str | None = None) -> None:
+        from mala_context.errors import ObjectStoreError
+
+        try:
+            self.base = check_address(base)
+        except ValueError as error:
+            raise ObjectStoreError("archive.directory", str(error)) from None
+        try:
+            import obstore
+        except ImportError:
+            raise ObjectStoreError(
+                self.base, "obstore is not installed: pip install 'mala-context[objects]'", installed=False
+            ) from None
+        self._api: Any = obstore
+        with _talking(self.base):
+            self._store = _open_store(self.base, encryption, kms_key)
+
+    def put(self, name: str, reader: Reader, size: int) -> None:
+        """Send `size` bytes under a name, in place of what is there. Raises `ObjectStoreError` and `OSError`."""
+        with _talking(self.base, name):
+            if size <= PART:
+                self._api.put(self._store, name, _take(reader, size), use_multipart=False)
+                return
+            part = max(PART, -(-size // _MOST_PARTS))
+            self._api.put(self._store, name, _parts(reader, size, part), chunk_size=part, max_concurrency=_AT_ONCE)
+
+    def size(self, name: str) -> int | None:
+        """Return an object's size, `None` where there is none of that name.
+
+        Its first byte is asked for: the answer to a HEAD would have no body that says what is wrong.
+        """
+        try:
+            with _talking(self.base, name):
+                return int(self._api.get(self._store, name, options={"range": (0, 1)}).meta["size"])
+        except FileNotFoundError:
+            return None
+
+    def parts(self, name: str, size: int) -> Iterator[bytes]:
+        """Yield an object's bytes, a part at a time; raises `FileNotFoundError` and `ObjectStoreError`."""
+        for start in range(0, size, PART):
+            with _talking(self.base, name):
+                data = bytes(self._api.get_range(self._store, name, start=start, end=min(size, start + PART)))
+            yield data
+
+    def digest(self, name: str, size: int) -> str:
+        """Return the SHA-256, in hexadecimal, of an object of that size, read back whole."""
+        from hashlib import sha256
+
+        digest = sha256()
+        for part in self.parts(name, size):
+            digest.update(part)
+        return digest.hexdigest()
+
+    def read(self, name: str) -> bytes | None:
+        """Return a small object whole, `None` where there is none of that name."""
+        size = self.size(name)
+        if size is None or size > MOST_MANIFEST:
+            return None
+        return b"".join(self.parts(name, size))
+
+    def open(self, name: str) -> Reader:
+        """Open an object for reading from its start; raises `FileNotFoundError` and `ObjectStoreError`."""
+        size = self.size(name)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, "not in the object store", f"{self.base}/{name}")
+        return _Object(self.parts(name, size))
+
+    def list(self) -> Iterator[StoredFile]:
+        """Yield every object directly in this place."""
+        with _talking(self.base):
+            found = [each for page in self._api.list(self._store) for each in page]
+        for each in found:
+            if "/" not in each["path"]:
+                modified = int(each["last_modified"].timestamp() * 1_000_000) * 1000
+                yield StoredFile(name=each["path"], size=each["size"], mtime_ns=modified, remote=self.base)
+
+    def remove(self, name: str) -> None:
+        """Remove an object; none there is no error."""
+        with contextlib.suppress(FileNotFoundError), _talking(self.base, name):
+            self._api.delete(self._store, name)
+
+
+def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
+    from datetime import timedelta
+
+    from obstore.store import LocalStore, MemoryStore, from_url
+
+    scheme, _, rest = base.partition("://")
+    if scheme == "memory":
+        return _memory.setdefault(base, MemoryStore())
+    if scheme == "file":
+        from mala_context.archive.directory import make_directories
+
+        make_directories(rest)  # 0700, for the library's own files are as wide as the umask lets them be
+        return LocalStore(rest)
+    config: dict[str, str] = {}
+    if scheme == "s3":
+        config["checksum_algorithm"] = "SHA256"
+        if encryption is not None:
+            config["server_side_encryption"] = encryption
+        if kms_key is not None:
+            config["sse_kms_key_id"] = kms_key
+    backoff = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
+    retry = {"max_retries": 4, "retry_timeout": timedelta(minutes=3), "backoff": backoff}
+    client: dict[str, Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=5)}
+    allowed = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "")  # these options take the place of the environment's
+    if allowed.lower() in {"1", "true"}:
+        client["allow_http"] = True
+    open_url: Any = from_url  # its overloads tell the clouds' settings apart by type
+    return open_url(base, config=config or None, retry_config=retry, client_options=client)
+
+
+class _Object(io.RawIOBase):
+    """An object's bytes, one after the other."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._rest:
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._rest = memoryview(part)
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def _take(reader: Reader, size: int) -> bytes:
+    from mala_context.archive.source import fill
+
+    buffer = bytearray(size)
+    if fill(reader, buffer) != size:
+        raise OSError(errno.EIO, "the file is shorter than it was")
+    return bytes(buffer)
+
+
+def _parts(reader: Reader, size: int, part: int) -> Iterator[bytes]:
+    while size:
+        data = _take(reader, min(size, part))
+        size -= len(data)
+        yield data
+
+
+@contextlib.contextmanager
+def _talking(base: str, name: str = "") -> Iterator[None]:
+    """Turn whatever the library raises into errors that repeat nothing of what a store answered."""
+    from mala_context.errors import ObjectStoreError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        if "<Code>NoSuchBucket<" in str(error):
+            raise ObjectStoreError(base, _CODES["NoSuchBucket"]) from None
+        raise FileNotFoundError(errno.ENOENT, "not in the object store", f"{base}/{name}") from None
+    except ObjectStoreError:
+        raise
+    except Exception as error:  # noqa: BLE001  # the library's errors are of many kinds and may hold secrets
+        raise ObjectStoreError(base, _reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    code = _CODE.search(text)
+    if code is not None:
+        return f"{_CODES.get(code[1], 'it answers')} ({code[1]})"
+    for words, meaning in _WORDS:
+        if words in text:
+            return meaning
+    status = _STATUS.search(text)  # an answer without a body, or a proxy's
+    if status is not None:
+        return f"it answers with status {status[1]}"
+    return f"{type(error).__name__} from the library"
+
+
+_open: dict[str, Bucket] = {}
+
+
+def bucket_at(base: str) -> Bucket:
+    """Return the place of an address for reading, opened once in this process; raises `ObjectStoreError`."""
+    if base not in _open:
+        _open[base] = Bucket(base)
+    return _open[base]

@@ -1,0 +1,270 @@
+"""Sending what is archived here to the object store, and believing in nothing that was not read back.
+
+For each file: is an object of that name and size there whose bytes have the right hash? Then an earlier run was ended
+between sending and writing that down, and the row is all that is missing. Otherwise the file is sent, read back whole
+and hashed, and only then its row is written. S3 is also sent each part's SHA-256, so that a store that checks refuses
+what was damaged on the way; reading back is what holds everywhere.
+
+A name is never given twice, so sending again replaces bytes by the same bytes: no duplicates. The manifest goes last,
+and stays pending as long as rows are added behind it.
+
+Sessions are sent one after the other. A lock on the archive's directory keeps a second process from sending the same
+files at the same time; the session's own lock is held only while a row is added, so a hook never waits for a network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from hashlib import sha256
+
+from mala_context.archive import layout, log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.increment import mend
+from mala_context.archive.locks import thread_locks, try_flock
+from mala_context.archive.records import record
+from mala_context.archive.remote import uploaded
+from mala_context.archive.source import digest_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from mala_context.archive.records import StoredFile
+    from mala_context.archive.remote.bucket import Bucket
+    from mala_context.archive.store import TranscriptArchive
+
+    Progress = Callable[[int], object]
+
+PATIENCE = 60.0
+"""Seconds to wait for another process that uploads from the same archive."""
+_ROUNDS = 3
+_PAUSE = 0.1
+
+
+@record
+class PushResult:
+    """What `push` did."""
+
+    address: str
+    """Where the files went."""
+    files: int = 0
+    """Files sent, or found there whole, and written down as such; manifests too."""
+    bytes: int = 0
+    """Bytes of them."""
+    sessions: int = 0
+    """Sessions that are now in the store with all that is archived of them."""
+    pending: tuple[str, ...] = ()
+    """Sessions of which something is not there yet; push again."""
+
+
+def push(
+    archive: TranscriptArchive, session_ids: Sequence[str] | None = None, *, progress: Progress | None = None
+) -> PushResult:
+    """Upload what the store does not have of all sessions, or of those named; call it again for what is `pending`.
+
+    `progress` is called with the bytes of each file that arrived. Raises `ObjectStoreError` where the store cannot be
+    used (what arrived before is written down), `ArchiveBusyError` where another process uploads for longer than a
+    minute, `OSError`, and `ValueError` where this archive has no store.
+    """
+    bucket = archive.bucket()
+    known = [each.session_id for each in archive.sessions()] if session_ids is None else session_ids
+    files = size = complete = 0
+    left = []
+    for session_id in known:
+        sender = _Sender(archive, bucket, session_id, progress)
+        try:
+            if sender.has_work():
+                with _turn(archive.location, PATIENCE):
+                    sender.run()
+        finally:
+            files, size = files + sender.files, size + sender.bytes
+        if sender.done:
+            complete += 1
+        else:
+            left.append(session_id)
+    if files:
+        log.info("Archive: %d files (%s) uploaded to %s", files, log.size_text(size), bucket.base)
+    return PushResult(address=bucket.base, files=files, bytes=size, sessions=complete, pending=tuple(left))
+
+
+class _Sender:
+    """Sends what is new of one session."""
+
+    def __init__(self, archive: TranscriptArchive, bucket: Bucket, session_id: str, progress: Progress | None) -> None:
+        self._archive = archive
+        self._bucket = bucket
+        self._session_id = session_id
+        self._progress = progress
+        self.files = self.bytes = 0
+        self.done = False
+        self._damaged: set[str] = set()
+
+    def has_work(self) -> bool:
+        """Say whether something is pending, from what is on the disk; of a session without a piece nothing is."""
+        with self._archive.store(create=False).view(self._session_id) as files:
+            listed = files.list()
+            manifest = manifests.parse(files.manifest())
+        pieces = [each for each in listed if not each.name.endswith(".manifest.jsonl")]
+        self.done = not pieces or uploaded.is_complete(self._session_id, listed, manifest, self._bucket.base)
+        return not self.done
+
+    def run(self) -> None:
+        self._pack()
+        self._give_rows()
+        for _ in range(_ROUNDS):
+            with self._archive.store(create=False).view(self._session_id) as files:
+                manifest = manifests.parse(files.manifest())
+                waiting = uploaded.pending(files.list(), manifest, self._bucket.base)
+                for file in waiting:
+                    self._send(files, manifest, file)
+            if self._send_manifest() and not self.has_work():
+                return
+
+    def _pack(self) -> None:
+        """Pack first where the configuration says so, so that the smaller file is sent; else what is there is."""
+        from mala_context.errors import ArchiveError
+
+        if self._archive.compress == "zstd":
+            with contextlib.suppress(ArchiveError, OSError):  # `tidy` says why it cannot be packed
+                self._archive.pack([self._session_id])
+
+    def _give_rows(self) -> None:
+        """Give a row to each piece whose writer was killed before it had one: the store's manifest names all."""
+        with self._archive.store(create=False).view(self._session_id) as files:
+            pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+        if manifests.without_row(pieces):
+            with self._lock() as locked:
+                mend(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
+
+    def _lock(self) -> Any:
+        return self._archive.store(create=False).lock(self._session_id, self._archive.timeout)
+
+    def _send(self, files: Any, manifest: Any, file: StoredFile) -> None:
+        try:
+            reader = files.open(file.name)
+        except FileNotFoundError:
+            return  # packed meanwhile; the next round sends the packed one
+        try:
+            digest, size = digest_of(reader)
+            if not self._is_right(manifest, file.name, digest):
+                return
+            if not self._is_there(file.name, size, digest):
+                reader.seek(0)
+                self._bucket.put(file.name, reader, size)
+                self._check(file.name, size, digest)
+        finally:
+            reader.close()
+        self._note(file.name, size, digest, file.mtime_ns)
+
+    def _is_right(self, manifest: Any, name: str, digest: str) -> bool:
+        row = manifest.pieces().get(name)  # of a packed piece the row states the plain bytes, so it has none here
+        if row is None or row.get("sha256") in {None, digest}:
+            return True
+        if name not in self._damaged:
+            self._damaged.add(name)
+            log.warning("Piece %s is not what its manifest says: it is not uploaded", name)
+        return False
+
+    def _is_there(self, name: str, size: int, digest: str) -> bool:
+        there = self._bucket.size(name)
+        return there == size and self._bucket.digest(name, size) == digest
+
+    def _check(self, name: str, size: int, digest: str) -> None:
+        if not self._is_there(name, size, digest):
+            from mala_context.errors import ObjectStoreError
+
+            raise ObjectStoreError(self._bucket.base, f"what came back of {name} is not what was sent")
+
+    def _note(self, name: str, size: int, digest: str, mtime_ns: int | None = None) -> None:
+        row = uploaded.new_row(name, self._bucket.base, size, digest, _now(), mtime_ns)
+        with self._lock() as locked:
+            locked.append(manifests.dump([row]))
+        self._count(size)
+
+    def _count(self, size: int) -> None:
+        self.files += 1
+        self.bytes += size
+        if self._progress is not None:
+            self._progress(size)
+
+    def _send_manifest(self) -> bool:
+        """Send the manifest; false where rows were added meanwhile."""
+        name = layout.manifest_name(self._session_id)
+        with self._archive.store(create=False).view(self._session_id) as files:
+            data = files.manifest()
+        manifest = manifests.parse(data)
+        if uploaded.manifest_is_uploaded(self._session_id, manifest, self._bucket.base):
+            return True
+        if name not in uploaded.uploads(manifest, self._bucket.base):
+            data = self._take_over(name, data)
+        digest = sha256(data).hexdigest()
+        self._bucket.put(name, _reader(data), len(data))
+        self._check(name, len(data), digest)
+        row = uploaded.new_row(name, self._bucket.base, len(data), digest, _now())
+        with self._lock() as locked:
+            same: bool = locked.manifest() == data
+            if same:
+                locked.append(manifests.dump([row]))
+        if same:
+            self._count(len(data))
+        return same
+
+    def _take_over(self, name: str, data: bytes) -> bytes:
+        """Keep what an earlier manifest in the store says, before the first one from here takes its place."""
+        there = self._bucket.read(name)
+        if there is None or there == data:
+            return data
+        local, remote = manifests.parse(data), manifests.parse(there)
+        if not uploaded.continues(local, remote):
+            aside = f"{self._session_id}.manifest.{sha256(there).hexdigest()[:12]}.jsonl"
+            self._bucket.put(aside, _reader(there), len(there))
+            self._check(aside, len(there), sha256(there).hexdigest())
+            log.warning(
+                "Session %s was uploaded before by a machine of this name: that manifest is kept as %s",
+                self._session_id,
+                aside,
+            )
+            return data
+        rows = uploaded.missing_rows(local, remote)
+        if rows:
+            with self._lock() as locked:
+                locked.append(manifests.dump(rows))
+                return bytes(locked.manifest())
+        return data
+
+
+@contextlib.contextmanager
+def _turn(directory: str, patience: float) -> Iterator[None]:
+    """Be the only one who uploads from an archive; raises `ArchiveBusyError` when the wait is over."""
+    from mala_context.archive.directory import open_archives
+    from mala_context.errors import ArchiveBusyError
+
+    key = (directory, ".uploads")  # no session has such an id
+    until = time.monotonic() + patience
+    if not thread_locks.acquire(key, patience):
+        raise ArchiveBusyError("uploads", patience)
+    try:
+        fd = open_archives(directory, create=False)
+        try:
+            while not try_flock(fd):
+                if time.monotonic() > until:
+                    raise ArchiveBusyError("uploads", patience)
+                time.sleep(_PAUSE)
+            yield
+        finally:
+            os.close(fd)
+    finally:
+        thread_locks.release(key)
+
+
+def _reader(data: bytes) -> Any:
+    import io
+
+    return io.BytesIO(data)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

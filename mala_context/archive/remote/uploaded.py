@@ -1,0 +1,111 @@
+"""What a manifest says of uploads: all the state there is, so a kill at any moment loses none of it.
+
+A row `uploaded` is written once the store holds a file and has given back its bytes: its name, the place it went to,
+the size and the hash of the stored bytes. The row for the manifest itself is the last one of a session of which all
+is uploaded; any other row behind it (a new piece, an outcome) makes the manifest pending again. All functions here
+are pure.
+"""
+
+from __future__ import annotations
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.records import StoredFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.manifest import Manifest
+
+KIND = "uploaded"
+_NEEDLE = b'"row":"uploaded"'
+
+
+def uploads(manifest: Manifest, base: str | None = None) -> dict[str, Mapping[str, Any]]:
+    """Return the rows of files that are uploaded, by name, those at one place where `base` names it; the last wins."""
+    return {
+        row["name"]: row
+        for row in manifest.of_kind(KIND)
+        if isinstance(row.get("name"), str)
+        and isinstance(row.get("to"), str)
+        and _count(row.get("length")) is not None
+        and base in {None, row["to"]}
+    }
+
+
+def new_row(name: str, base: str, length: int, sha256: str, now: int, mtime_ns: int | None = None) -> dict[str, Any]:
+    """Return the row of a file that is uploaded and was read back."""
+    return manifests.new_row(KIND, now, name=name, to=base, length=length, sha256=sha256, mtime_ns=mtime_ns)
+
+
+def elsewhere(session_id: str, data: bytes, here: Iterable[StoredFile]) -> list[StoredFile]:
+    """Return the files that only an object store holds: those with a row and no file here, packed or plain."""
+    if _NEEDLE not in data:
+        return []
+    known = {plain(file.name) for file in here}
+    found: dict[str, StoredFile] = {}
+    for name, row in uploads(manifests.parse(data)).items():
+        of_session = layout.session_of(name) == session_id and name != layout.manifest_name(session_id)
+        if of_session and plain(name) not in known:
+            found[plain(name)] = StoredFile(
+                name=name, size=row["length"], mtime_ns=_count(row.get("mtime_ns")) or 0, remote=row["to"]
+            )
+    return list(found.values())
+
+
+def pending(files: Iterable[StoredFile], manifest: Manifest, base: str) -> list[StoredFile]:
+    """Return the local files that have not arrived at a place, in the order of their names; not the manifest."""
+    done = {plain(name) for name in uploads(manifest, base)}
+    return [
+        file
+        for file in files
+        if file.remote is None and plain(file.name) not in done and not file.name.endswith(".manifest.jsonl")
+    ]
+
+
+def manifest_is_uploaded(session_id: str, manifest: Manifest, base: str) -> bool:
+    """Say whether the store's manifest is all that this one is, but for the row that says so."""
+    last = manifest.rows[-1] if manifest.rows else {}
+    return last.get("row") == KIND and last.get("name") == layout.manifest_name(session_id) and last.get("to") == base
+
+
+def is_complete(session_id: str, files: Iterable[StoredFile], manifest: Manifest, base: str) -> bool:
+    """Say whether a store holds all of a session, its manifest too."""
+    return manifest_is_uploaded(session_id, manifest, base) and not pending(files, manifest, base)
+
+
+def places(manifest: Manifest) -> set[str]:
+    """Return the addresses that this session was ever uploaded to."""
+    return {row["to"] for row in uploads(manifest).values()}
+
+
+def continues(local: Manifest, remote: Manifest) -> bool:
+    """Say whether a store's manifest tells of the same pieces as the one here, which may have been made again.
+
+    It does not where this machine forgot the session and began it anew under the same name.
+    """
+    ours, theirs = list(local.pieces()), remote.pieces()
+    return not ours or min(ours, key=_stamp) in theirs
+
+
+def missing_rows(local: Manifest, remote: Manifest) -> Sequence[Mapping[str, Any]]:
+    """Return the rows of a store's manifest that are not here."""
+    ours = {manifests.dump([row]) for row in local.rows}
+    return [row for row in remote.rows if manifests.dump([row]) not in ours]
+
+
+def _stamp(name: str) -> str:
+    parsed = layout.parse_piece_name(name)
+    return name if parsed is None else parsed.stamp
+
+
+def plain(name: str) -> str:
+    """Return the name of a file before it was packed."""
+    parsed = layout.parse_piece_name(name)
+    return name if parsed is None else parsed.plain
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
