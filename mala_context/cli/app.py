@@ -10,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mala_context.cli import streams
 from mala_context.errors import MalaContextError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 WRONG_USAGE: Final = 2
 """Exit status of a command line that says nothing to do."""
@@ -35,6 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
     "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
     "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),
+    "completion": ("mala_context.cli.completion", "Print what makes bash, zsh or fish complete these commands."),
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
 }
 """Command → its module, which has a click command of the same name, and its line in the help."""
@@ -88,6 +92,13 @@ class _Commands(click.Group):
             if near:
                 raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
             raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name by the table, an option as click does; both without importing any command."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by the table, without importing any."""
