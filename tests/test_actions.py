@@ -221,7 +221,7 @@ async def test_the_denial_says_what_to_do_and_so_does_the_note():
 
 async def test_denials_of_one_response_are_one():
     bench = Bench(final_at=0.9)
-    for _ in range(4):
+    for _ in range(3):
         bench.responds(950)
         assert {(await bench.asks())[0] for _ in range(5)} == {"deny"}
         await bench.tools()

@@ -1,0 +1,31 @@
+"""Who is told, and what an observer that fails does to the others."""
+
+import logging
+
+from mala_context.telemetry import Hub
+
+
+def test_every_observer_is_told_in_order():
+    seen = []
+    hub = Hub([lambda record: seen.append(("first", record))])
+    hub.observers.append(lambda record: seen.append(("second", record)))
+    hub.tell(1)
+    assert seen == [("first", 1), ("second", 1)]
+
+
+def test_an_observer_that_raises_is_reported_once_and_harms_nobody(caplog):
+    seen, tries = [], []
+
+    def broken(record):
+        tries.append(record)
+        raise ValueError("no")
+
+    def other(record):
+        raise KeyError
+
+    hub = Hub([broken, other, seen.append])
+    for number in range(3):
+        hub.tell(number)
+    assert seen == tries == [0, 1, 2]
+    assert caplog.messages == ["Context: an observer failed"] * 2
+    assert all(record.levelno == logging.WARNING and record.exc_info for record in caplog.records)
