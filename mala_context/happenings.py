@@ -1,9 +1,10 @@
 """What happened to an agent's context, as frozen records: one kind for each happening, the same for every observer.
 
 An observer is any callable that takes a record; it looks at the record's class and leaves out what it does not know,
-for there may be more kinds one day. Records hold counts, ids and words from fixed lists. They never hold what a message
-says, so whatever an observer exports, no content goes with it. `SessionRestarted` alone is no such record: a session's
-caller gets it among the messages, and it may hold one.
+for there may be more kinds one day. An observer that has a method `wants(kind)` is asked before a record is made that
+comes with every response. Records hold counts, ids and words from fixed lists. They never hold what a message says, so
+whatever an observer exports, no content goes with it. `SessionRestarted` alone is no such record: a session's caller
+gets it among the messages, and it may hold one.
 
 A path or a tool's name is in some records: that is for logs, not for labels of metrics.
 """
@@ -49,7 +50,10 @@ with its own compaction, no restart is left."""
 
 
 class ContextUpdated(NamedTuple):
-    """An agent's context has another size, window or model than before; at most one a response. Sizes are tokens."""
+    """An agent's context has another size, window or model than before, or its turn has ended. Sizes are tokens.
+
+    At most one a response and one a turn; none is made where no observer wants any.
+    """
 
     session_id: str | None
     """Its session; `None` before the first message that names it."""
@@ -66,7 +70,7 @@ class ContextUpdated(NamedTuple):
     exact: bool
     """Whether the API counted it; an estimate stands for a while after a compaction."""
     cause: str
-    """Name of the event that brought it, e.g. `Response`."""
+    """Name of the event that brought it: `Response`, `UsageDelta`, `Compaction` or `TurnEnd`."""
 
 
 class SessionEnded(NamedTuple):

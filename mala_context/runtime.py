@@ -326,7 +326,7 @@ def _wire(
     if config.archive.enabled:
         archivist.listen(processor)
     hub = Hub([*own_observers(), *observers])
-    reporter = Reporter(hub.tell)
+    reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events)
     archivist.tell = hub.tell
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)

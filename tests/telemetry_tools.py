@@ -23,9 +23,9 @@ from mala_context.telemetry.otel import OpenTelemetryObserver
 MODEL = "claude-sonnet-4-5"
 
 
-def updated(tokens, *, session="s1", agent=None, model=MODEL, window=1_000, exact=True):
+def updated(tokens, *, session="s1", agent=None, model=MODEL, window=1_000, exact=True, cause="Response"):
     ratio = None if tokens is None else tokens / window
-    return ContextUpdated(session, agent, model, tokens, window, ratio, exact, "Response")
+    return ContextUpdated(session, agent, model, tokens, window, ratio, exact, cause)
 
 
 EACH = (
@@ -37,7 +37,7 @@ EACH = (
     Restarted("s1", "s2", "overflow", 1, checkpoint=True),
     ContextOverflow("refusal", 1_100, 1_000, "s1"),
     FinalTurn("s1", "context", 0.95, stopped=False, denials=1, missing=()),
-    updated(500, session="s2"),
+    updated(500, session="s2", cause="TurnEnd"),
 )
 """A record of every kind that has a metric."""
 

@@ -13,6 +13,20 @@ def test_every_observer_is_told_in_order():
     assert seen == [("first", 1), ("second", 1)]
 
 
+def test_one_that_wants_everything_is_enough():
+    class Picky:
+        def wants(self, kind):
+            return kind is int
+
+        def __call__(self, record):
+            raise AssertionError
+
+    assert not Hub().wants(int)
+    assert Hub([Picky()]).wants(int)
+    assert not Hub([Picky()]).wants(str)
+    assert Hub([Picky(), print]).wants(str)
+
+
 def test_an_observer_that_raises_is_reported_once_and_harms_nobody(caplog):
     seen, tries = [], []
 

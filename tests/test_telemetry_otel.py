@@ -6,8 +6,9 @@ import sys
 import anyio
 import pytest
 from opentelemetry import trace
+from opentelemetry.metrics import NoOpMeterProvider
 
-from mala_context.happenings import CompactionSeen, SessionEnded
+from mala_context.happenings import CompactionSeen, ContextUpdated, SessionEnded
 from mala_context.telemetry import names
 from mala_context.telemetry.otel import OpenTelemetryObserver
 from tests.telemetry_tools import EACH, MODEL, Collector, updated
@@ -31,7 +32,7 @@ def test_every_record_becomes_its_metrics(collector):
         "gen_ai.context.window_size": {(MODEL, "main"): 1_000},
         "gen_ai.context.utilization": {(MODEL, "main"): 0.5},
         "gen_ai.context.active": {(MODEL, "main"): 1},
-        "gen_ai.context.response.utilization": {(MODEL, "main"): (2, 1.3)},
+        "gen_ai.context.turn.utilization": {(MODEL,): (1, 0.5)},
         "mala_context.compactions": {(MODEL, "auto", "main"): 1},
         "mala_context.compaction.tokens.before": {(MODEL,): (1, 900)},
         "mala_context.compaction.tokens.after": {(MODEL,): (1, 100)},
@@ -66,10 +67,10 @@ def test_gauges_show_the_fullest_and_forget_a_session_that_ended(collector):
     assert collector.points()["gen_ai.context.tokens"] == {(MODEL, "main"): 100}
 
 
-def test_an_estimate_moves_the_gauge_and_is_no_response(collector):
-    points = tell(collector, updated(100, exact=False)).points()
+def test_an_estimate_moves_the_gauge_alone(collector):
+    points = tell(collector, updated(100, exact=False, cause="TurnEnd")).points()
     assert points["gen_ai.context.tokens"] == {(MODEL, "main"): 100}
-    assert "gen_ai.context.response.utilization" not in points
+    assert "gen_ai.context.turn.utilization" not in points
 
 
 def test_unknown_values_are_left_out(collector):
@@ -93,7 +94,8 @@ def test_ten_thousand_sessions_are_at_most_200_label_sets(collector, models):
     for number in range(10_000):
         session, model = f"session-{number}", f"model-{number % models}"
         agent = None if number % 2 else f"agent-{number}"
-        tell(collector, updated(number % 1_000 + 1, session=session, agent=agent, model=model))
+        cause = "Response" if number % 3 else "TurnEnd"
+        tell(collector, updated(number % 1_000 + 1, session=session, agent=agent, model=model, cause=cause))
         if number % 10 == 0:
             for trigger in ("auto", "manual", f"odd-{number}", None):
                 for who in (None, agent):
@@ -178,8 +180,8 @@ def test_models_of_ones_choice_have_their_label():
 
 def test_an_exemplar_leads_to_the_trace(collector):
     with collector.tracer.start_as_current_span("the caller's") as span:
-        tell(collector, updated(800))
-    (point,) = collector.metrics()["gen_ai.context.response.utilization"].data.data_points
+        tell(collector, updated(800, cause="TurnEnd"))
+    (point,) = collector.metrics()["gen_ai.context.turn.utilization"].data.data_points
     assert [exemplar.trace_id for exemplar in point.exemplars] == [span.get_span_context().trace_id]
 
 
@@ -201,6 +203,10 @@ def test_a_task_keeps_its_callers_span(collector, backend):
 
 def test_without_an_sdk_nothing_happens():
     observer = OpenTelemetryObserver()
+    assert not observer.wants(ContextUpdated)
+    assert observer.wants(CompactionSeen)
+    assert Collector().observer.wants(ContextUpdated)
+    assert not OpenTelemetryObserver(meter_provider=NoOpMeterProvider()).wants(ContextUpdated)
     assert not trace.get_current_span().is_recording()
     for record in EACH:
         observer(record)

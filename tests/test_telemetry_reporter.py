@@ -37,6 +37,31 @@ def test_another_window_is_told_at_the_end_of_the_turn():
     assert (told.tokens, told.window, told.cause) == (50_000, 123_456, "TurnEnd")
 
 
+def test_the_end_of_each_turn_is_told():
+    bench = Bench(window=200_000)
+    bench.take(init(), assistant("m1", 50_000))
+    for _ in range(2):
+        (told,) = bench.take(result(usage(50_000)))
+        assert (told.tokens, told.cause) == (50_000, "TurnEnd")
+
+
+def test_sizes_that_nobody_wants_are_not_made():
+    told, asked = [], []
+
+    def wants(kind):
+        asked.append(kind)
+        return False
+
+    bench = Bench(window=200_000)
+    reporter = Reporter(told.append, wants)
+    bench.processor.observe(reporter.on_event, *reporter.events)
+    bench.take(init(), assistant("m1", 150_000), boundary(151_000, 5_000))
+    assert [type(record) for record in told] == [CompactionSeen]
+    assert set(asked) == {ContextUpdated}
+    reporter.ended()
+    assert told[-1] == SessionEnded("s1")
+
+
 def test_a_compaction_brings_its_own_record_and_the_size_that_is_left():
     bench = Bench(window=200_000)
     bench.take(init(), assistant("m1", 20_000), assistant("m2", 150_000))

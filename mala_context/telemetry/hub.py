@@ -21,6 +21,14 @@ class Hub:
         self.observers: list[Observer] = list(observers)
         self._reported: list[Observer] = []
 
+    def wants(self, kind: type) -> bool:
+        """Tell whether any observer takes records of this class: one that has no `wants` takes all."""
+        for observer in self.observers:
+            wants = getattr(observer, "wants", None)
+            if wants is None or wants(kind):
+                return True
+        return False
+
     def tell(self, record: object) -> None:
         """Give a record to every observer. Never raises; an observer that fails goes on being told."""
         for observer in self.observers:

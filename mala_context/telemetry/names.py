@@ -73,9 +73,9 @@ FULLEST: Final = Metric(
     "gen_ai.context.utilization", "gauge", "1", "Share of its window that the fullest context takes", (MODEL, AGENT)
 )
 CONTEXTS: Final = Metric("gen_ai.context.active", "gauge", "{context}", "Contexts that are held now", (MODEL, AGENT))
-RESPONSES: Final = Metric(
-    *("gen_ai.context.response.utilization", "histogram", "1", "Share of the window that each response's request took"),
-    (MODEL, AGENT),
+TURNS: Final = Metric(
+    *("gen_ai.context.turn.utilization", "histogram", "1", "Share of the window in use at the end of each turn"),
+    (MODEL,),
     _SHARES,
 )
 COMPACTIONS: Final = Metric(
@@ -115,7 +115,7 @@ FINAL_TURNS: Final = Metric(
 )
 
 METRICS: Final = (
-    *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, RESPONSES),
+    *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, TURNS),
     *(COMPACTIONS, TOKENS_BEFORE, TOKENS_AFTER, COMPACTION_TIME),
     *(ARCHIVE_TIME, ARCHIVE_SIZE, THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS),
 )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import metrics, trace
-from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.metrics import CallbackOptions, NoOpHistogram, Observation
 
 from mala_context.happenings import (
     Archived,
@@ -33,7 +33,7 @@ from mala_context.happenings import (
 )
 from mala_context.telemetry import names
 from mala_context.telemetry.labels import ARCHIVE_TRIGGERS, COMPACTION_TRIGGERS, Models, kind_of, one_of
-from mala_context.telemetry.live import Level, LiveContexts
+from mala_context.telemetry.live import Labels, Level, LiveContexts
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -67,12 +67,10 @@ class OpenTelemetryObserver:
         meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider) if spans else None
         self._models = Models(models)
-        self._labels: dict[tuple[str | None, bool], tuple[tuple[str, str], Attributes]] = {}
         self._live = LiveContexts()
         self._instruments = {
             each.name: _made(meter, each) for each in names.METRICS if each.kind in {"counter", "histogram"}
         }
-        self._responses = self._instruments[names.RESPONSES.name]
         self._gauges = [
             meter.create_observable_gauge(
                 each.name, callbacks=[self._reader(value)], unit=each.unit, description=each.words
@@ -86,6 +84,16 @@ class OpenTelemetryObserver:
         if handler is not None:
             handler(self, record)
 
+    def wants(self, kind: type) -> bool:
+        """Tell whether a record of this class comes to anything: without an SDK sizes are not worth being made."""
+        if kind is not ContextUpdated:
+            return True
+        turns = self._instruments[names.TURNS.name]
+        # The API's own stand-in, which has another instrument behind it once an SDK is there. Should it be built in
+        # another way one day, records are made for nothing, and that is all.
+        real = getattr(turns, "_real_instrument", turns)
+        return real is not None and not isinstance(real, NoOpHistogram)
+
     def _reader(self, value: Callable[[Level], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def read(options: CallbackOptions) -> Iterator[Observation]:
             del options
@@ -94,16 +102,8 @@ class OpenTelemetryObserver:
 
         return read
 
-    def _labelled(self, model: str | None, agent: str | None) -> tuple[tuple[str, str], Attributes]:
-        """Return the labels of a model and a kind of agent, made once; as many as there are models, and no more."""
-        key = (model, agent is None)
-        found = self._labels.get(key)
-        if found is None:
-            labels = (self._models.label(model), kind_of(agent))
-            found = (labels, {names.MODEL: labels[0], names.AGENT: labels[1]})
-            if labels[0] == model:
-                self._labels[key] = found
-        return found
+    def _labelled(self, model: str | None, agent: str | None) -> Labels:
+        return (self._models.label(model), kind_of(agent))
 
     def _add(self, metric: names.Metric, attributes: Attributes) -> None:
         self._instruments[metric.name].add(1, attributes)
@@ -124,18 +124,18 @@ class OpenTelemetryObserver:
     # -- one for each record ------------------------------------------------------------------------------------------
 
     def _updated(self, record: ContextUpdated) -> None:
-        labels, attributes = self._labelled(record.model, record.agent)
+        labels = self._labelled(record.model, record.agent)
         session, ratio = record.session_id, record.ratio
         if session is not None:
             self._live.put(session, record.agent, labels, tokens=record.tokens, window=record.window, ratio=ratio)
-        if record.exact and ratio is not None:
-            self._responses.record(ratio, attributes)
+        if record.cause == "TurnEnd" and record.exact and ratio is not None:
+            self._record(names.TURNS, ratio, {names.MODEL: labels[0]})
 
     def _ended(self, record: SessionEnded) -> None:
         self._live.drop(record.session_id)
 
     def _compacted(self, record: CompactionSeen) -> None:
-        (model, kind), _ = self._labelled(record.model, record.agent)
+        model, kind = self._labelled(record.model, record.agent)
         trigger = one_of(record.trigger, COMPACTION_TRIGGERS)
         self._add(names.COMPACTIONS, {names.MODEL: model, names.TRIGGER: trigger, names.AGENT: kind})
         by_model = {names.MODEL: model}

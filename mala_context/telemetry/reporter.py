@@ -1,7 +1,7 @@
 """From a processor's events to records: sizes, compactions, and the end of a session.
 
-A response arrives in several parts, and each of them brings the same size; only a change is told. What the hooks and
-the guard see (archives, restarts, denials) is told by those who do it.
+A response arrives in several parts, and each of them brings the same size; only a change is told, and the size at the
+end of each turn. What the hooks and the guard see (archives, restarts, denials) is told by those who do it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ class Reporter:
 
     Args:
         tell: takes each record.
+        wants: says whether somebody takes records of a class; asked once a response.
     """
 
-    def __init__(self, tell: Callable[[object], object]) -> None:
+    def __init__(self, tell: Callable[[object], object], wants: Callable[[type], bool] = lambda _: True) -> None:
         self._tell = tell
+        self._wants = wants
         self._last: dict[str | None, tuple[object, ...]] = {}
         self._session: str | None = None
 
@@ -57,11 +59,12 @@ class Reporter:
             self._session = event.session_id
 
     def _sized(self, event: Any, snapshot: ContextSnapshot | None) -> None:
-        if snapshot is None:
+        if snapshot is None or not self._wants(ContextUpdated):
             return
         agent = snapshot.tool_use_id or snapshot.agent_id
         size = (snapshot.tokens, snapshot.window, snapshot.model, snapshot.session_id, snapshot.exact)
-        if self._last.get(agent) == size or (snapshot.tokens is None and agent not in self._last):
+        last = self._last.get(agent)
+        if (last == size and event.__class__ is not TurnEnd) or (last is None and snapshot.tokens is None):
             return
         self._last[agent] = size
         if len(self._last) > MOST_AGENTS:

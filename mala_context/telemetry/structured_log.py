@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any
+from typing import Any, Final
 
 from mala_context.happenings import ContextUpdated
 from mala_context.log import get_logger
@@ -19,10 +19,21 @@ _RENAMED = {"session_id": "session", "bytes": "size"}
 """Names that the other lines use for the same value, or that read badly alone."""
 
 
-def log_happening(record: object) -> None:
-    """Log a record; `ContextUpdated` is left to the processor's own line."""
-    if record.__class__ is not ContextUpdated and _level.isEnabledFor(logging.DEBUG):
-        log.debug("Happening: %s", type(record).__name__, **fields_of(record))
+class LogObserver:
+    """Logs records; `ContextUpdated` is left to the processor's own line."""
+
+    def wants(self, kind: type) -> bool:
+        """Tell whether records of this class are logged."""
+        return kind is not ContextUpdated
+
+    def __call__(self, record: object) -> None:
+        """Log a record."""
+        if record.__class__ is not ContextUpdated and _level.isEnabledFor(logging.DEBUG):
+            log.debug("Happening: %s", type(record).__name__, **fields_of(record))
+
+
+log_happening: Final = LogObserver()
+"""The observer that every runtime has."""
 
 
 def fields_of(record: Any) -> dict[str, Any]:
