@@ -125,7 +125,6 @@ def test_a_session_that_is_not_there(run):
     [
         ([], "Missing argument 'PROMPT'"),
         (["  "], "it is empty"),
-        (["hello", "--cwd", "not/there"], "does not exist"),
         (["hello", "--permission-mode", "never"], "is not one of"),
         (["hello", "--modle", "x"], "--model"),
     ],
@@ -135,3 +134,9 @@ def test_wrong_usage(args, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stdout == ""
+
+
+def test_a_directory_that_is_not_there():
+    done = subprocess.run([*RUN, "hello", "--cwd", "not/there"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "mala-context: not/there: No such file or directory\n"

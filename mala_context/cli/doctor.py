@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mala_context.cli.archives.common import plural, printable, repository
+from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SHOWN = 5
 @click.command()
 @click.option(
     "--repo",
-    type=click.Path(exists=True, file_okay=False),
+    type=ThereDirectory(),
     help="The repository whose mala.yaml and settings count; else the one around the working directory.",
 )
 @click.option("--no-session", is_flag=True, help="Play no session on the loopback to see whether hooks fire.")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context.cli.paths import ThereDirectory
+
 if TYPE_CHECKING:
     from mala_context.runtime import AgentRuntime
 
@@ -21,7 +23,7 @@ NOT_LOGGED_IN: Final = "authentication_failed"
 @click.option("--model", help="The model, as Claude Code takes it; by default the user's own setting.")
 @click.option(
     "--cwd",
-    type=click.Path(exists=True, file_okay=False),
+    type=ThereDirectory(),
     default=".",
     help="Directory to work in; its mala.yaml counts.  [default: the current one]",
 )
