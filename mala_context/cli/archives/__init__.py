@@ -7,6 +7,7 @@ import click
 from mala_context.cli.archives.changing import catch_up, export, import_, pack, prune, restore
 from mala_context.cli.archives.common import Group
 from mala_context.cli.archives.lost import lost
+from mala_context.cli.archives.pushing import push
 from mala_context.cli.archives.reading import cat, list_, show, verify
 from mala_context.cli.archives.search import search
 
@@ -22,5 +23,5 @@ def archives() -> None:
     """
 
 
-for command in (list_, show, cat, lost, search, verify, restore, prune, catch_up, pack, export, import_):
+for command in (list_, show, cat, lost, search, verify, restore, prune, catch_up, push, pack, export, import_):
     archives.add_command(command)

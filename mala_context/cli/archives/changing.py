@@ -5,6 +5,7 @@ Those that remove something only say what they would do until they are told `--y
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,20 +18,21 @@ from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.log import size_text
 from mala_context.archive.reading import choose_chain
 from mala_context.archive.restore import restore as restore_session
+from mala_context.cli.archives import pushing
 from mala_context.cli.archives.common import (
     CHECK_FAILED,
+    configured,
     fields_of,
     find_session,
     json_option,
+    know_object_store,
     open_archive,
     place_options,
     plural,
     printable,
-    repository,
     say_json,
 )
 from mala_context.cli.waiting import waiting
-from mala_context.errors import ArchiveUnavailableError
 
 if TYPE_CHECKING:
     from mala_context.archive.records import ArchiveResult
@@ -106,6 +108,7 @@ def prune(
     """Remove archived sessions, whole: those past a limit, and those named.
 
     Without --yes it is a dry run. A session whose transcript is gone is the only copy: it goes only if it is named.
+    What goes to an object store goes here once it is there, and can be read as before.
     """
     if not sessions and days is None and size is None and count is None:
         raise click.UsageError("give a limit (--days, --bytes, --sessions) or name sessions")
@@ -117,12 +120,16 @@ def prune(
         ids = [session_id for _, session_id in named]
     else:
         archive, ids = open_archive(repo, directory, there=True), []
+    know_object_store(archive)
     result = archive.prune(days=days, bytes=size, sessions=count, session_ids=ids, dry_run=not yes)
     if as_json:
         say_json(fields_of(result))
         return
     for session_id in result.removed:
-        click.echo(f"{'removed' if yes else 'would remove'} {session_id}")
+        here = " here; the object store keeps it" if session_id in result.uploaded else ""
+        click.echo(f"{'removed' if yes else 'would remove'} {session_id}{here}")
+    for session_id in result.not_uploaded:
+        click.echo(f"kept {session_id}: not all of it is uploaded yet; `mala-context archives push` does it")
     for session_id in result.only_copies:
         click.echo(f"kept {session_id}: its transcript is gone, this is the only copy; name it to remove it")
     for session_id in result.busy:
@@ -137,7 +144,7 @@ def prune(
 def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
     """Archive what no hook archived: the rest of sessions that ended.
 
-    Follows `mala.yaml` of the repository: mode, compression and what to keep.
+    Follows `mala.yaml` of the repository: mode, compression, what to keep, and the object store to upload to.
     """
     archive = open_archive(None, directory) if directory is not None and repo is None else _configured(repo, directory)
     known = archive.sessions()
@@ -149,6 +156,7 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
             results += catch_up_sessions(archive, [summary.session_id], None, time.time())
             progress(summary.stored)
     archive.tidy([each.session_id for each in known])
+    sent = None if archive.target is None else pushing.run(archive, None)
     new = [each for each in results if each.archived]
     if as_json:
         say_json([fields_of(each, archived=each.archived) for each in results])
@@ -156,19 +164,14 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
     for each in new:
         click.echo(f"{each.session_id}: {size_text(each.bytes)} to {printable(each.path)}")
     click.echo(f"{len(new)} of {len(results)} transcripts had something new")
+    if sent is not None:
+        pushing.say(sent)
 
 
 def _configured(repo: str | None, directory: str | None) -> TranscriptArchive:
-    from mala_context.archivist import Archivist
-    from mala_context.config import load_config
-
     if directory is not None:
         raise click.UsageError("--repo and --dir exclude each other")
-    path = repo if repo is not None else repository()
-    archive = Archivist.for_repo(path, load_config(path).archive).archive
-    if archive is None:
-        raise ArchiveUnavailableError(f"mala.yaml of {path} switches the archive off")
-    return archive
+    return configured(repo)
 
 
 @click.command()
@@ -254,6 +257,9 @@ def import_(
     """
     archive = open_archive(repo, directory)
     dry = remove and not yes
+    for path in paths:
+        if not os.path.lexists(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     places = paths or (archive.location,)
     with waiting("importing") as progress:
         copies = find_copies(places)

@@ -12,6 +12,7 @@ import click
 
 from mala_context.archive import layout
 from mala_context.archive.known import known_archives
+from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
 
@@ -51,7 +52,7 @@ class Group(click.Group):
 def place_options(command: F) -> F:
     """Give a command `--repo` and `--dir`."""
     command = click.option(
-        "--dir", "directory", type=click.Path(file_okay=False), help="The archive in this directory."
+        "--dir", "directory", type=click.Path(file_okay=False), help="The archive in this directory, or at s3://…."
     )(command)
     return click.option(
         "--repo", type=click.Path(exists=True, file_okay=False), help="The archive of this repository."
@@ -64,15 +65,36 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON for mac
 def open_archive(repo: str | None, directory: str | None, *, there: bool = False) -> TranscriptArchive:
     """Return the archive that the options name: by default that of the repository around the working directory.
 
-    With `there`, a directory that was named must be there, for a check of none would find nothing wrong.
+    With `there`, a directory that was named must be there, for a check of none would find nothing wrong. An address of
+    an object store is read where it is.
     """
     if directory is not None:
         if repo is not None:
             raise click.UsageError("--repo and --dir exclude each other")
-        if there and not os.path.lexists(directory):
+        if there and not is_address(directory) and not os.path.lexists(directory):
             raise ArchiveUnavailableError(f"there is no directory {directory}")
         return TranscriptArchive(directory)
     return TranscriptArchive(repo_path=repo if repo is not None else repository())
+
+
+def configured(repo: str | None) -> TranscriptArchive:
+    """Return the archive of a repository as its `mala.yaml` has it; raises `ConfigError`."""
+    from mala_context.archivist import Archivist
+    from mala_context.config import load_config
+
+    path = repo if repo is not None else repository()
+    archive = Archivist.for_repo(path, load_config(path).archive).archive
+    if archive is None:
+        raise ArchiveUnavailableError(f"mala.yaml of {path} switches the archive off")
+    return archive
+
+
+def know_object_store(archive: TranscriptArchive) -> None:
+    """Have an archive know the object store that its repository's `mala.yaml` names; raises `ConfigError`."""
+    from mala_context.config import load_config, target_of
+
+    if archive.repo_path is not None and archive.target is None:
+        archive.target = target_of(load_config(archive.repo_path).archive)
 
 
 def repository() -> str:

@@ -50,6 +50,7 @@ def _piece(piece: Piece, outcome: Mapping[str, Any]) -> dict[str, Any]:
         "length": piece.length,
         "stored": piece.stored,
         "packed": piece.packed,
+        "remote": piece.remote,
         "tokens_before": row.get("tokens") if before is None else before,
         "tokens_after": outcome.get("tokens_after"),
         "outcome": outcome.get("outcome"),
@@ -76,7 +77,7 @@ def lines(session: Mapping[str, Any]) -> Iterator[str]:
                 piece["time"][:16].replace("T", " "),
                 piece["trigger"] or "?",
                 (piece["agent"] or "?") + ("*" if piece["own_transcript"] else ""),
-                size_text(piece["stored"]) + ("z" if piece["packed"] else ""),
+                size_text(piece["stored"]) + ("z" if piece["packed"] else "") + ("r" if piece["remote"] else ""),
                 _tokens(piece["tokens_before"], piece["tokens_after"]),
                 piece["outcome"] or "",
             )

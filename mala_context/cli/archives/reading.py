@@ -47,7 +47,8 @@ def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bo
     """List sessions and what is archived of each.
 
     A `c2` before a piece says that the transcript was rewritten or shrank and its archive began anew; a `*` behind an
-    agent that the piece is of the subagent's own transcript; a `z` behind a size that it is packed.
+    agent that the piece is of the subagent's own transcript; a `z` behind a size that it is packed, an `r` that it is
+    no longer here and is read from the object store.
     """
     if everywhere and (repo or directory):
         raise click.UsageError("--all is for all archives, --repo and --dir are for one")
