@@ -15,6 +15,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.hook import archive_from_hook
@@ -22,11 +24,14 @@ from mala_context.archive.store import TranscriptArchive
 from mala_context.config import ArchiveConfig, target_of
 from mala_context.errors import ArchiveError, ArchiveUnavailableError, TranscriptError
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
+from mala_context.happenings import CompactionSeen
 from mala_context.lines import compaction_line
 from mala_context.log import get_logger
 from mala_context.losses import history_path, read_loss, read_subagent_loss
 from mala_context.offload import Worker, wait_for
 from mala_context.stream import log_values
+from mala_context.telemetry import Hub
+from mala_context.telemetry.archived import tell_archived
 from mala_context.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -56,6 +61,9 @@ class Archivist:
         projects_dirs: where the CLI keeps its transcripts, for sessions whose hooks do not run; `None` for the usual
             places of this process.
         at_session_end: whether the rest of a session is archived, now or at the next start here.
+
+    Attributes:
+        tell: is given an `Archived` for each archive, and a subagent's `CompactionSeen`, which no message tells.
     """
 
     def __init__(
@@ -66,6 +74,7 @@ class Archivist:
         at_session_end: bool = True,
     ) -> None:
         self.archive = archive
+        self.tell: Callable[[object], object] = Hub().tell
         self._upkeep = None if archive is None else Upkeep(archive, projects_dirs)
         self._at_session_end = at_session_end
         self._noted: set[str] = set()
@@ -112,7 +121,7 @@ class Archivist:
         key = _key(hook_input)
         if key is not None:
             self._compacting[key] = {"trigger": hook_input.get("trigger")}
-        job = self._worker.submit(lambda: self._keep(archive, hook_input))
+        job = self._worker.submit(partial(copy_context().run, self._keep, archive, hook_input))
         if self._overdue is not None and not self._overdue.done():
             log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
             return
@@ -132,7 +141,9 @@ class Archivist:
             self._warn(error)
             return
         self._unavailable = False
-        archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs)
+        begun = time.monotonic()
+        result = archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs)
+        tell_archived(self.tell, str(hook_input.get("trigger") or "auto"), begun, [result])
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
@@ -145,6 +156,7 @@ class Archivist:
         state["summary"] = summary if isinstance(summary, str) else None
         if key[1] is not None:
             self._compacting.pop(key)
+            self.tell(CompactionSeen(key[0], key[1], state.get("trigger")))
             self._subagent_compacted(key[0], key[1], state)
 
     def _subagent_compacted(self, session_id: str, agent: str, state: Mapping[str, Any]) -> None:
@@ -188,7 +200,9 @@ class Archivist:
             return
 
         def keep() -> None:
-            archive.archive(path, session_id, trigger="subagent_end", agent=agent_id, subagent=agent_id, final=True)
+            begun, why = time.monotonic(), "subagent_end"
+            result = archive.archive(path, session_id, trigger=why, agent=agent_id, subagent=agent_id, final=True)
+            tell_archived(self.tell, why, begun, [result])
 
         self._submit(keep, quiet=(TranscriptError,))
 
@@ -292,7 +306,9 @@ class Archivist:
             try:
                 path = (transcript and transcript[0]) or self._find(archive, session_id)
                 if path is not None:
-                    archive.compaction_seen(path, session_id, hook_ran=hook_ran, measure=measure, **outcome)
+                    begun = time.monotonic()
+                    late = archive.compaction_seen(path, session_id, hook_ran=hook_ran, measure=measure, **outcome)
+                    tell_archived(self.tell, "boundary", begun, [late])
             finally:
                 _announce(event, snapshot, known[0] if known else None)
 
@@ -373,7 +389,9 @@ class Archivist:
         def finish() -> None:
             found = path or self._find(archive, session_id)
             if found is not None:
-                archive.archive_session(found, session_id, trigger="session_end", agent="main", cwd=cwd)
+                begun, why = time.monotonic(), "session_end"
+                results = archive.archive_session(found, session_id, trigger=why, agent="main", cwd=cwd)
+                tell_archived(self.tell, why, begun, results)
 
         return self._submit(finish, quiet=(TranscriptError,))
 
@@ -394,7 +412,7 @@ class Archivist:
                 log.error("Archive: could not be written: %s", error)  # noqa: TRY400 - the trace says no more
             return None
 
-        return self._worker.submit(guarded)
+        return self._worker.submit(partial(copy_context().run, guarded))
 
     def _warn(self, error: ArchiveError) -> None:
         """Say once that there is no place for archives, and everything else each time."""

@@ -136,7 +136,7 @@ class Archived:
     bytes: int
     """Their size together."""
     seconds: float
-    """How long it took, the wait for another writer included."""
+    """How long it took: the wait for another writer is in it, and of a `boundary` the look at what the summary lost."""
     path: str | None
     """The first of them."""
 
