@@ -62,9 +62,10 @@ def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
             write_all(fd, data)
 
     temporary = f".tmp-{os.urandom(8).hex()}"
-    with _naming(path):
-        fd = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+    fd = -1
     try:
+        with _naming(path):
+            fd = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
         os.fchmod(fd, 0o600)
         fill(write)
         with _naming(path):
@@ -72,8 +73,9 @@ def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
             _name(directory, temporary, os.path.basename(path))
             sync(directory)
     finally:
-        os.close(fd)
-        with contextlib.suppress(FileNotFoundError):
+        if fd >= 0:
+            os.close(fd)
+        with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
             os.unlink(temporary, dir_fd=directory)
 
 

@@ -10,6 +10,7 @@ def main() -> None:
     """Run `mala-context`."""
     try:
         from mala_context.cli.app import run
-    except KeyboardInterrupt:  # Ctrl-C while the command line itself is being loaded
+
+        run()
+    except KeyboardInterrupt:  # Ctrl-C while the command line is being loaded, or while it ends
         raise SystemExit(130) from None
-    run()

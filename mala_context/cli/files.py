@@ -39,7 +39,7 @@ def publish(path: str, *, replace: bool = True) -> Iterator[str]:
             yield temporary
             _take_place(temporary, target, replace=replace)
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
             os.unlink(temporary)
 
 
