@@ -1,0 +1,83 @@
+"""What each compaction replaced, and what its summary does not mention, while a recording is read.
+
+The rows of the conversation are held back to the compaction before the last one, since open todo items outlive a
+compaction; that is what fits into a window, so memory does not grow with the recording. `loss.measure` compares them
+with the summary, as `archives lost` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from mala_context.loss import measure
+from mala_context.measure import all_text, field
+from mala_context.projection import Ratios
+from mala_context.report.contributors import Came, tokens_of
+from mala_context.report.model import Discarded
+
+_BETWEEN: Final = {"type": "system", "subtype": "compact_boundary"}
+_KINDS: Final = frozenset({"user", "assistant", "attachment"})
+_SHOWN: Final = 3
+
+
+class Stretch:
+    """The conversation since the last compaction."""
+
+    def __init__(self) -> None:
+        self._before: list[Mapping[str, Any]] = []
+        self._rows: list[Mapping[str, Any]] = []
+        self._waiting: list[Mapping[str, Any]] | None = None
+        self._preserved: Collection[str] = ()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._counts = Discarded()
+        self._tokens: dict[str, int] = {}
+
+    def row(self, row: dict[str, Any]) -> None:
+        """Hold a row of the main agent; the CLI's own copy of a tool's result is let go."""
+        if row.get("type") in _KINDS and not row.get("isSidechain") and not row.get("isCompactSummary"):
+            row.pop("toolUseResult", None)
+            self._rows.append(row)
+
+    def response(self) -> None:
+        """Count a response."""
+        self._counts.responses += 1
+
+    def came(self, came: Came, ratios: Ratios) -> None:
+        """Count something that came into the context."""
+        if came.kind == "prompts":
+            self._counts.prompts += 1
+        elif came.kind == "tool":
+            self._counts.results += 1
+        self._tokens[came.name] = self._tokens.get(came.name, 0) + tokens_of(came, ratios)
+
+    def compacted(self, preserved: Collection[str] = ()) -> Discarded:
+        """Close the stretch at a compaction and return what it held; the summary may follow."""
+        found = self._counts
+        found.largest = sorted(self._tokens.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
+        self._waiting = [*self._before, _BETWEEN, *self._rows] if self._before else self._rows
+        self._before, self._rows = self._rows, []
+        self._preserved = preserved
+        self._begin()
+        return found
+
+    def summary(self, content: Any) -> dict[str, Any] | None:
+        """Compare what the last compaction replaced with its summary; `None` where that was done."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return None
+        return measure(waiting, _text(content), preserved=self._preserved).as_dict()
+
+    def thrown_away(self) -> None:
+        """Forget everything: the conversation began anew."""
+        self._before, self._rows, self._waiting = [], [], None
+        self._begin()
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = [field(block, "text") for block in content if field(block, "type") == "text"] if content else []
+    return "\n".join(part for part in parts if isinstance(part, str)) or all_text(content)
