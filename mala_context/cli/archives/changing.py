@@ -32,6 +32,7 @@ from mala_context.cli.archives.common import (
     printable,
     say_json,
 )
+from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is
 @click.option("--at", type=click.IntRange(min=1), help="Just before the N-th compaction, from 1; else the last one.")
 @click.option("--before", help="As it was at a time (2026-11-28T09:30).")
 @click.option("--chain", type=click.IntRange(min=1), help="Read this chain of the archive, not the transcript.")
-@click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="Where it is to be resumed.")
+@click.option("--cwd", type=ThereDirectory(), help="Where it is to be resumed.")
 @click.option("--projects-dir", type=click.Path(file_okay=False), help="The CLI's projects directory.")
 @json_option
 def restore(

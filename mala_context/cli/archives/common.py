@@ -14,6 +14,7 @@ from mala_context.archive import layout
 from mala_context.archive.known import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
+from mala_context.cli.paths import ThereDirectory
 from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,9 +55,7 @@ def place_options(command: F) -> F:
     command = click.option(
         "--dir", "directory", type=click.Path(file_okay=False), help="The archive in this directory, or at s3://…."
     )(command)
-    return click.option(
-        "--repo", type=click.Path(exists=True, file_okay=False), help="The archive of this repository."
-    )(command)
+    return click.option("--repo", type=ThereDirectory(), help="The archive of this repository.")(command)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for machines.")

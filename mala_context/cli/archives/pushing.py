@@ -17,6 +17,7 @@ from mala_context.cli.archives.common import (
     printable,
     say_json,
 )
+from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sessions", nargs=-1)
-@click.option("--repo", type=click.Path(exists=True, file_okay=False), help="The archive of this repository.")
+@click.option("--repo", type=ThereDirectory(), help="The archive of this repository.")
 @json_option
 def push(sessions: tuple[str, ...], repo: str | None, as_json: bool) -> None:
     """Upload what the object store in `archive.directory` does not have yet, and wait for it.
