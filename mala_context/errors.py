@@ -7,6 +7,7 @@
     ├── ContextPressureError                    `restart_at` is set and was reached
     ├── BaselineError                           the CLI does not say what a fresh session holds
     ├── RecordingNotFoundError (LookupError)    a path to replay that is not there
+    ├── ClusterError                            a cluster for replay that cannot be used
     └── ArchiveError
         ├── ArchiveUnavailableError             there is no place to write to, or it is not safe
         ├── ArchiveBusyError (TimeoutError)     another process has held the session for longer than we may wait
@@ -118,6 +119,18 @@ class RecordingNotFoundError(MalaContextError, LookupError):
     def __init__(self, path: str) -> None:
         super().__init__(f"no such file, folder or match: {path}")
         self.path = path
+
+
+class ClusterError(MalaContextError):
+    """A Dask cluster cannot be used: not installed, not there, or its workers cannot read what is asked for.
+
+    Attributes:
+        reason: why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"cluster: {reason}")
+        self.reason = reason
 
 
 class ArchiveError(MalaContextError):

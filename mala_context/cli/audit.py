@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from mala_context.cli.engines import chosen, engine_options
 from mala_context.cli.waiting import waiting
 
 WORDS = {
@@ -32,7 +33,10 @@ COLUMNS = ("<estimate", "n", "median %", "p90 %", "p99 %", "max %", "bias %")
 )
 @click.option("--held-out", is_flag=True, help="Fit the table of characters on half the sessions, test on the others.")
 @click.option("--plot", metavar="FILE", help="Draw the spread of errors: an .svg, or a .png with the extra plot.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
+@click.option(
+    "--parquet", metavar="FILE", help="Write every truth, with what each estimate said of it, as a Parquet file."
+)
+@engine_options
 def audit(
     paths: tuple[str, ...],
     as_json: bool,
@@ -40,24 +44,30 @@ def audit(
     worst: int,
     held_out: bool,
     plot: str | None,
-    jobs: int | None,
+    parquet: str | None,
+    **where: Any,
 ) -> None:
     """Hold every estimate of the context's size against what recorded sessions know to be true.
 
-    PATH is a transcript (.jsonl, .jsonl.gz, .jsonl.zst), a folder of them, an archive, or a pattern in quotes. Three
+    PATH is as for replay, - excepted. Three
     truths stand in recordings: the CLI's preTokens at a compaction, the output of /context, and the next request.
     """
     from mala_context.replay.audit import collect
     from mala_context.replay.figures import summarise
 
-    with waiting("auditing") as progress:
-        findings = collect(paths, jobs=jobs, progress=progress)
-    report = summarise(findings, worst=worst)
-    if held_out:
-        from mala_context.replay.held_out import held_out as test
+    with chosen(**where) as engine:
+        with waiting("auditing") as progress:
+            findings = collect(paths, engine=engine, progress=progress)
+        report = summarise(findings, worst=worst)
+        if held_out:
+            from mala_context.replay.held_out import held_out as test
 
-        with waiting("fitting") as progress:
-            report["held_out"] = test(paths, jobs=jobs, progress=progress)
+            with waiting("fitting") as progress:
+                report["held_out"] = test(paths, engine=engine, progress=progress)
+    if parquet is not None:
+        from mala_context.cli.parquet import write
+
+        write([each.as_row() for each in findings.observations], parquet)
     if plot is not None:
         from mala_context.cli.files import publish
         from mala_context.replay.plot import draw

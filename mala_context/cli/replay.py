@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context.cli.engines import DASK, chosen, engine_options
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -23,53 +24,56 @@ LINES = ("json", "ndjson")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="How the sessions are printed.  [default: table]")
 @click.option("--trace", is_flag=True, help="Print one line a row before the sessions (json and ndjson).")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
 @click.option(
     "--since", metavar="TIME", help="Only sessions that went on after: 2026-05-01, 2026-05-01T12:00, 7d, 12h."
 )
 @click.option("--totals", is_flag=True, help="Print only the sum of all responses' tokens, as JSON.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output (needed for parquet).")
+@engine_options
 def replay(
     paths: tuple[str, ...],
     form: str | None,
     trace: bool,
-    jobs: int | None,
     since: str | None,
     totals: bool,
     output: str | None,
+    **where: Any,
 ) -> None:
     """Read recorded sessions: how full each was, when it compacted, what its subagents used.
 
     PATH is a transcript or stream-json file (.jsonl, .jsonl.gz, .jsonl.zst), a folder of them, an archive, a pattern
-    in quotes, or - for standard input.
+    in quotes, an address in an object store (s3://bucket/prefix), or - for standard input.
     """
     form = form or ("ndjson" if trace else "table")
     if trace and form not in LINES:
         raise click.UsageError(f"--trace prints lines: {' or '.join(LINES)} would be right, not {form}.")
     if form == "parquet" and output is None:
         raise click.UsageError("parquet is no text: name a file with --output.")
-    begin = _since(since)
+    begin = moment_since(since)
     if trace:
+        if where["engine"] == DASK or where["scheduler"]:
+            raise click.UsageError("--trace reads line by line, here: leave --engine and --scheduler out.")
         _trace(paths, begin)
         return
     from mala_context.replay import replay as read
 
-    with waiting("reading") as progress:
-        sessions = [each for each in read(paths, jobs=jobs, progress=progress) if _goes_on(each, begin)]
+    with chosen(**where) as engine, waiting("reading") as progress:
+        sessions = [each for each in read(paths, engine=engine, progress=progress) if _goes_on(each, begin)]
     if totals:
         _print(json.dumps(_totals(sessions)))
         return
     if output is None:
         _WRITERS[form](sessions, sys.stdout)
         return
+    if form == "parquet":
+        from mala_context.cli.parquet import write
+
+        write([flat(session) for session in sessions], output)
+        return
     from mala_context.cli.files import publish
 
-    with publish(output) as temporary:
-        if form == "parquet":
-            _parquet(sessions, temporary)
-            return
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            _WRITERS[form](sessions, file)
+    with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        _WRITERS[form](sessions, file)
 
 
 def _trace(paths: Sequence[str], begin: str | None) -> None:
@@ -85,7 +89,8 @@ def _trace(paths: Sequence[str], begin: str | None) -> None:
             _print(json.dumps(session.as_dict()))
 
 
-def _since(text: str | None) -> str | None:
+def moment_since(text: str | None) -> str | None:
+    """Return the UTC time that an option names, as text: a date, a time, or an age such as `7d`; `None` for none."""
     if text is None:
         return None
     from datetime import UTC, datetime, timedelta
@@ -156,15 +161,6 @@ def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
     writer.writerows(rows)
 
 
-def _parquet(sessions: Sequence[SessionRecord], path: Any) -> None:
-    try:
-        import pyarrow as pa  # type: ignore[import-not-found,unused-ignore]  # an extra that type checks do without
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]  # likewise
-    except ImportError:
-        raise click.ClickException("parquet needs a package: pip install 'mala-context[parquet]'.") from None
-    parquet.write_table(pa.Table.from_pylist([flat(session) for session in sessions]), path)
-
-
 def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     from mala_context.cli.scenarios.report import Table
     from mala_context.cli.tables import console, show
@@ -198,5 +194,4 @@ _WRITERS: dict[str, Callable[[Sequence[SessionRecord], Any], None]] = {
     "json": _json,
     "ndjson": _ndjson,
     "csv": _csv,
-    "parquet": _parquet,
 }

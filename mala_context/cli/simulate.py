@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context.cli.engines import chosen, engine_options
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     "--policy", "policies", multiple=True, required=True, metavar="FILE", help="A mala.yaml; repeat it to compare."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object a recording and policy, as an array.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
-def simulate(paths: tuple[str, ...], policies: tuple[str, ...], as_json: bool, jobs: int | None) -> None:
+@click.option("--parquet", metavar="FILE", help="Write a row a recording and policy as a Parquet file.")
+@engine_options
+def simulate(
+    paths: tuple[str, ...], policies: tuple[str, ...], as_json: bool, parquet: str | None, **where: Any
+) -> None:
     """Say what the policy of a mala.yaml would have done on recorded sessions.
 
     When it would have warned, compacted, restarted or forced a final turn, which tool results it would have capped, and
@@ -33,12 +37,29 @@ def simulate(paths: tuple[str, ...], policies: tuple[str, ...], as_json: bool, j
     from mala_context.replay.simulate import simulate as run
 
     configs = {_name(path, policies): load_config(path) for path in policies}
-    with waiting("simulating") as progress:
-        outcomes = run(paths, configs, jobs=jobs, progress=progress)
+    with chosen(**where) as engine, waiting("simulating") as progress:
+        outcomes = run(paths, configs, engine=engine, progress=progress)
+    if parquet is not None:
+        from mala_context.cli.parquet import write
+
+        write([flat(each) for each in outcomes], parquet)
     if as_json:
         sys.stdout.write(json.dumps([each.as_dict() for each in outcomes], indent=1) + "\n")
         return
     _show(outcomes, list(configs))
+
+
+def flat(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as one row of plain values: a list as its length, with its JSON behind it."""
+    row: dict[str, Any] = {}
+    for key, value in outcome.as_dict().items():
+        if isinstance(value, list) or key == "capped":
+            row[key], row[f"{key}_json"] = len(value), json.dumps(value)
+        elif isinstance(value, dict):
+            row |= {f"{key}_{name}": number for name, number in value.items()}
+        else:
+            row[key] = value
+    return row
 
 
 def _name(path: str, policies: Sequence[str]) -> str:

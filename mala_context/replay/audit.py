@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 
 from mala_context.agents import AgentState, Context
 from mala_context.events import Compaction, Event, Response, WindowReport
-from mala_context.replay.engine import Progress, read_all
+from mala_context.replay.engine import Engine, Progress, read_all
 from mala_context.replay.figures import summarise
 from mala_context.replay.files import Recording, find
 from mala_context.replay.follow import Follower
-from mala_context.replay.record import Problem
+from mala_context.replay.record import Problem, identify
 from mala_context.replay.rows import Line
 
 TRUTHS: Final = ("pre_tokens", "context_command", "next_prompt", "after_compaction")
@@ -58,6 +58,12 @@ class Observation(NamedTuple):
     """Of a boundary: whether the row that it goes on from is not in the file."""
     identity: int
     """The same for copies of one truth."""
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the observation as plain values, an estimate a column."""
+        row = self._asdict()
+        del row["estimates"], row["identity"]
+        return {**row, **dict(zip(NAMES, self.estimates, strict=True))}
 
 
 class Findings(NamedTuple):
@@ -165,7 +171,7 @@ class Auditor(Follower):
         *,
         missing: bool | None = None,
     ) -> None:
-        who = identity or (self.recording.path, self.number)
+        who = identity or f"{self.recording.path}\0{self.number}"
         self.observations.append(
             Observation(
                 truth,
@@ -176,7 +182,7 @@ class Auditor(Follower):
                 state.model,
                 self._version,
                 missing,
-                hash((truth, who)),
+                identify(f"{truth}\0{who}"),
             )
         )
 
@@ -188,12 +194,14 @@ def audit_one(recording: Recording) -> list[Findings]:
     return [auditor.findings()]
 
 
-def collect(paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None) -> Findings:
+def collect(
+    paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
+) -> Findings:
     """Return everything true in the recordings behind the paths, each truth once.
 
     Raises `RecordingNotFoundError` for a path that is not there.
     """
-    found = read_all(find(paths), audit_one, jobs=jobs, progress=progress)
+    found = read_all(find(paths), audit_one, jobs=jobs, progress=progress, engine=engine)
     seen: set[int] = set()
     observations = []
     for each in sorted((each for part in found for each in part.observations), key=lambda each: (each.file, each.row)):

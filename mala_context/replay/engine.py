@@ -1,8 +1,11 @@
 """Reads many recordings, on as many processes as are wanted, and joins what they tell.
 
-Each process gets a fixed share of the recordings, the large ones first dealt out, and sends its stretches back once.
-Processes are forks, so that nothing is imported or compiled again; where a system cannot fork, or other threads run,
-everything is read here. The result does not depend on any of that.
+An engine applies a reader to recordings, wherever it does that: `LocalEngine` on this machine, `cluster.DaskEngine` on
+others. What a reader gives must not depend on the process that it runs in, nor on the recordings read before.
+
+Of `LocalEngine` each process gets a fixed share of the recordings, the large ones first dealt out, and sends its
+stretches back once. Processes are forks, so that nothing is imported or compiled again; where a system cannot fork, or
+other threads run, everything is read here. The result does not depend on any of that.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import select
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from mala_context.archive.remote.address import is_address
 from mala_context.replay.files import Recording, find, new_buffer
 from mala_context.replay.record import SessionRecord, Stretch
 from mala_context.replay.sessions import join
@@ -32,13 +36,27 @@ _COUNT: Final = 8
 """Bytes of a child's count of what it has read."""
 
 
-def replay(paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None) -> list[SessionRecord]:
+Reader = Callable[[Recording], list[Any]]
+"""Reads one recording; never raises. A cluster's workers have to find it by its name."""
+
+
+class Engine(Protocol):
+    """What reads recordings. `read_all` tells the progress what there will be in all; an engine what is done."""
+
+    def read(self, recordings: Sequence[Recording], reader: Reader, progress: Progress | None) -> list[Any]:
+        """Apply a reader to every recording and return all that it gave, in no promised order."""
+
+
+def replay(
+    paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
+) -> list[SessionRecord]:
     """Return every session behind the paths (see `files.find`), in the order of their start.
 
-    `jobs` is the number of processes; `None` for what the machine has. Raises `RecordingNotFoundError` for a path that
-    is not there; what cannot be read inside a recording is in the sessions' `problems`.
+    `jobs` is the number of processes; `None` for what the machine has. An `engine` reads in their place. Raises
+    `RecordingNotFoundError` for a path that is not there; what cannot be read inside a recording is in the sessions'
+    `problems`.
     """
-    return join(read_all(find(paths), read, jobs=jobs, progress=progress))
+    return join(read_all(find(paths), read, jobs=jobs, progress=progress, engine=engine))
 
 
 def read(recording: Recording) -> list[Stretch]:
@@ -69,21 +87,39 @@ _buffer = new_buffer()
 
 def read_all(
     recordings: Sequence[Recording],
-    reader: Callable[[Recording], list[Any]],
+    reader: Reader,
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> list[Any]:
     """Apply a reader to every recording and return all that it gave, in no promised order."""
-    wanted = (_cpus() if _total(recordings) > SMALL else 1) if jobs is None else max(1, jobs)
-    wanted = min(wanted, len(recordings))
     expect = getattr(progress, "expect", None)
     if expect is not None:
         expect(_total(recordings), len(recordings))
-    with _no_collection():
-        if wanted < 2 or not hasattr(os, "fork") or threading.active_count() > 1:
-            return _read_here(recordings, reader, progress)
-        return _read_in_forks(_shares(recordings, wanted), reader, progress)
+    return (LocalEngine(jobs) if engine is None else engine).read(recordings, reader, progress)
+
+
+class LocalEngine:
+    """Reads with so many processes of this machine; `None` for one a core, where there is enough to read."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self._jobs = jobs
+
+    def read(self, recordings: Sequence[Recording], reader: Reader, progress: Progress | None) -> list[Any]:
+        """Apply a reader to every recording and return all that it gave, in no promised order."""
+        wanted = (_cpus() if _total(recordings) > SMALL else 1) if self._jobs is None else max(1, self._jobs)
+        wanted = min(wanted, len(recordings))
+        with no_collection():
+            if wanted < 2 or not _can_fork(recordings):
+                return read_here(recordings, reader, progress)
+            return _read_in_forks(_shares(recordings, wanted), reader, progress)
+
+
+def _can_fork(recordings: Iterable[Recording]) -> bool:
+    """Tell whether a fork is safe: no thread runs, neither of ours nor of an object store's library."""
+    quiet = hasattr(os, "fork") and threading.active_count() == 1
+    return quiet and not any(is_address(recording.path) for recording in recordings)
 
 
 def _total(recordings: Iterable[Recording]) -> int:
@@ -96,7 +132,7 @@ def _cpus() -> int:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Do without the cycle collector for a while: rows hold no cycles, and are many."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -107,9 +143,8 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read_here(
-    recordings: Iterable[Recording], reader: Callable[[Recording], list[Any]], progress: Progress | None
-) -> list[Any]:
+def read_here(recordings: Iterable[Recording], reader: Reader, progress: Progress | None = None) -> list[Any]:
+    """Apply a reader to each recording in this process."""
     found: list[Any] = []
     for recording in recordings:
         found.extend(reader(recording))
@@ -129,9 +164,7 @@ def _shares(recordings: Sequence[Recording], count: int) -> list[list[Recording]
     return shares
 
 
-def _read_in_forks(
-    shares: Sequence[list[Recording]], reader: Callable[[Recording], list[Any]], progress: Progress | None
-) -> list[Any]:
+def _read_in_forks(shares: Sequence[list[Recording]], reader: Reader, progress: Progress | None) -> list[Any]:
     """Read the first share here and each other one in a child; what they have done they count in shared memory."""
     import pickle
 
@@ -144,14 +177,14 @@ def _read_in_forks(
                 for child in children:
                     child.tell(progress)
 
-        found = _read_here(shares[0], reader, tell)
+        found = read_here(shares[0], reader, tell)
         for child in children:
             data = child.wait(tell)
             # A child that died (killed for its memory, say) sends nothing whole: its share is read here.
             try:
                 found.extend(pickle.loads(data))  # noqa: S301  (our own fork wrote it)
             except (EOFError, pickle.UnpicklingError):
-                found.extend(_read_here(child.share, reader, None))
+                found.extend(read_here(child.share, reader, None))
             if progress is not None:
                 child.tell(progress, all_of_it=True)
     return found
@@ -160,9 +193,7 @@ def _read_in_forks(
 class _Child:
     """A fork that reads a share and sends back what it found, once."""
 
-    def __init__(
-        self, share: Sequence[Recording], reader: Callable[[Recording], list[Any]], memory: mmap.mmap, place: int
-    ) -> None:
+    def __init__(self, share: Sequence[Recording], reader: Reader, memory: mmap.mmap, place: int) -> None:
         self.share = share
         self._memory = memory
         self._at = _COUNT * place
@@ -190,7 +221,7 @@ class _Child:
         os.waitpid(self._process, 0)
         return b"".join(parts)
 
-    def _fork(self, reader: Callable[[Recording], list[Any]]) -> tuple[int, int]:
+    def _fork(self, reader: Reader) -> tuple[int, int]:
         receiving, sending = os.pipe()
         process = os.fork()
         if process:
@@ -204,7 +235,7 @@ class _Child:
         finally:
             os._exit(status)
 
-    def _work(self, sending: int, reader: Callable[[Recording], list[Any]]) -> None:
+    def _work(self, sending: int, reader: Reader) -> None:
         """Do the child's part."""
         import pickle
 
@@ -216,4 +247,4 @@ class _Child:
             self._memory[self._at : self._at + _COUNT] = done.to_bytes(_COUNT, "little")
 
         with os.fdopen(sending, "wb") as pipe:
-            pickle.dump(_read_here(self.share, reader, count), pipe, protocol=pickle.HIGHEST_PROTOCOL)
+            pickle.dump(read_here(self.share, reader, count), pipe, protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,8 +1,8 @@
 """Which recordings a list of paths means, and their bytes in blocks of whole lines.
 
-A path is a file, a folder, a glob pattern or `-` for standard input. In a folder every transcript counts (`.jsonl`,
-`.jsonl.gz`, `.jsonl.zst`), and the pieces of an archive are put together to the transcripts that they were cut from.
-A file that is named twice, or reached by two paths, is one.
+A path is a file, a folder, a glob pattern, an address in an object store or `-` for standard input. In a folder, and
+below an address, every transcript counts (`.jsonl`, `.jsonl.gz`, `.jsonl.zst`), and the pieces of an archive are put
+together to the transcripts that they were cut from. A file that is named twice, or reached by two paths, is one.
 
 Lines end at newline bytes and nowhere else. Blocks come in one buffer that is used again for the next, so memory does
 not grow with a file; a line that is longer than the buffer makes it grow, up to `MAX_LINE`, and what is longer still is
@@ -14,12 +14,13 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import manifest_name, parse_piece_name
 from mala_context.archive.records import Piece, StoredFile
+from mala_context.archive.remote.address import is_address
 from mala_context.errors import MalaContextError, RecordingNotFoundError
 
 BLOCK: Final = 1 << 20
@@ -36,7 +37,7 @@ class Recording(NamedTuple):
     """One transcript or stream, in one file or in the pieces of an archive."""
 
     path: str
-    """The file, or the first of the pieces; `-` for standard input."""
+    """The file, or the first of the pieces; an object's address; `-` for standard input."""
     parts: tuple[str, ...]
     """The files that it is made of, in order."""
     size: int
@@ -66,8 +67,8 @@ def find(paths: Iterable[str]) -> list[Recording]:
 
 
 def _identity(recording: Recording) -> Any:
-    if recording.path == STDIN:
-        return STDIN
+    if recording.path == STDIN or is_address(recording.path):
+        return recording.path
     status = os.stat(recording.path)
     return status.st_dev, status.st_ino
 
@@ -75,6 +76,8 @@ def _identity(recording: Recording) -> Any:
 def _behind(path: str) -> Iterator[Recording]:
     if path == STDIN:
         yield Recording(STDIN, (STDIN,), 0)
+    elif is_address(path):
+        yield from _addressed(path)
     elif os.path.isdir(path):
         yield from _folder(path)
     elif os.path.exists(path):
@@ -90,27 +93,65 @@ def _behind(path: str) -> Iterator[Recording]:
 def _folder(path: str) -> Iterator[Recording]:
     for folder, names, files in os.walk(path):
         names.sort()
-        pieces: dict[str, list[str]] = {}
-        for name in sorted(files):
-            piece = parse_piece_name(name)
-            if piece is not None:
-                pieces.setdefault(piece.session_id, []).append(name)
-            elif name.endswith(_SUFFIXES) and not name.endswith(_MANIFEST):
-                full = os.path.join(folder, name)
-                if os.path.isfile(full):
-                    yield Recording(full, (full,), os.path.getsize(full))
-        for session_id, session_files in pieces.items():
-            yield from _archived(folder, session_id, session_files)
+        there = [os.path.join(folder, name) for name in sorted(files)]
+        yield from _listed(folder, [_stored(path) for path in there if os.path.isfile(path)], _contents)
 
 
-def _archived(folder: str, session_id: str, names: list[str]) -> Iterator[Recording]:
-    """Yield each chain of a session's pieces; of pieces that are whole transcripts the newest."""
+def _addressed(address: str) -> Iterator[Recording]:
+    """Yield the recordings below an address, or the one object that it names. Raises `ObjectStoreError`."""
+    from mala_context.archive.remote.bucket import bucket_at
+
+    folders: dict[str, list[StoredFile]] = {}
+    base = address.rstrip("/")
+    if base.endswith(_SUFFIXES):
+        base, _, name = base.rpartition("/")
+        there = bucket_at(base).size(name)
+        if there is not None:
+            folders[base] = [StoredFile(name=name, size=there, mtime_ns=0)]
+    else:
+        for path, size in bucket_at(base).walk():
+            folder, _, name = path.rpartition("/")
+            file = StoredFile(name=name, size=size, mtime_ns=0)
+            folders.setdefault(f"{base}/{folder}".rstrip("/"), []).append(file)
+    if not folders:
+        raise RecordingNotFoundError(address)
+    for folder, files in sorted(folders.items()):
+        yield from _listed(folder, sorted(files, key=lambda each: each.name), _object)
+
+
+def _contents(folder: str, name: str) -> bytes | None:
     try:
-        with open(os.path.join(folder, manifest_name(session_id)), "rb") as file:
-            manifest = manifests.parse(file.read())
+        with open(os.path.join(folder, name), "rb") as file:
+            return file.read()
     except OSError:
-        manifest = manifests.parse(b"")
-    stored = [_stored(folder, name) for name in names]
+        return None
+
+
+def _object(folder: str, name: str) -> bytes | None:
+    from mala_context.archive.remote.bucket import bucket_at
+
+    return bucket_at(folder).read(name)
+
+
+def _listed(
+    folder: str, files: Iterable[StoredFile], contents: Callable[[str, str], bytes | None]
+) -> Iterator[Recording]:
+    """Yield the recordings directly in a folder: transcripts, and archived ones from their pieces."""
+    pieces: dict[str, list[StoredFile]] = {}
+    for file in files:
+        piece = parse_piece_name(file.name)
+        if piece is not None:
+            pieces.setdefault(piece.session_id, []).append(file)
+        elif file.name.endswith(_SUFFIXES) and not file.name.endswith(_MANIFEST):
+            full = os.path.join(folder, file.name)
+            yield Recording(full, (full,), file.size)
+    for session_id, stored in pieces.items():
+        yield from _archived(folder, stored, contents(folder, manifest_name(session_id)))
+
+
+def _archived(folder: str, stored: Sequence[StoredFile], rows: bytes | None) -> Iterator[Recording]:
+    """Yield each chain of a session's pieces; of pieces that are whole transcripts the newest."""
+    manifest = manifests.parse(rows or b"")
     pieces = manifests.pieces_of(stored, manifest)
     for subagent in sorted({piece.subagent or "" for piece in pieces}):
         for chain in manifests.chains_of(pieces, subagent or None):
@@ -119,9 +160,9 @@ def _archived(folder: str, session_id: str, names: list[str]) -> Iterator[Record
             yield Recording(parts[0], parts, sum(piece.stored for piece in chosen))
 
 
-def _stored(folder: str, name: str) -> StoredFile:
-    status = os.stat(os.path.join(folder, name))
-    return StoredFile(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
+def _stored(path: str) -> StoredFile:
+    status = os.stat(path)
+    return StoredFile(name=os.path.basename(path), size=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------
@@ -238,6 +279,15 @@ def _zlib_error() -> type[Exception]:
     return zlib.error
 
 
+def _plain(path: str) -> Any:
+    if not is_address(path):
+        return open(path, "rb", buffering=0)
+    from mala_context.archive.remote.bucket import bucket_at
+
+    folder, _, name = path.rpartition("/")
+    return bucket_at(folder).open(name)
+
+
 def _reader(path: str) -> Any:
     """Open a file's plain bytes, whatever it is packed with."""
     if path == STDIN:
@@ -245,8 +295,8 @@ def _reader(path: str) -> Any:
     if path.endswith(".gz"):
         import gzip
 
-        return gzip.open(path, "rb")
-    file: IO[bytes] = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by the reader of the parts)
+        return gzip.GzipFile(fileobj=_plain(path)) if is_address(path) else gzip.open(path, "rb")
+    file = _plain(path)
     if path.endswith(".zst"):
         from mala_context.archive.codecs import Codec
 

@@ -18,7 +18,7 @@ from mala_context.agents import AgentState
 from mala_context.events import Compaction, Event, Response, Summary
 from mala_context.readers import read_row
 from mala_context.replay.files import Recording
-from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch
+from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch, identify
 from mala_context.replay.rows import Line, lines
 from mala_context.tracker import ContextTracker
 from mala_context.usage import Usage
@@ -71,7 +71,7 @@ class Tally:
             state.context.tokens,
             self.peak,
             state.compactions + compactions,
-            ids=array("q", map(hash, self.counts)),
+            ids=array("q", map(identify, self.counts)),
             counts=counts,
         )
 

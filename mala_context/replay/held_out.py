@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from mala_context.agents import AgentState, Context
 from mala_context.projection import PLACEHOLDER, Ratios, family, unit_tokens
 from mala_context.replay.audit import Auditor
-from mala_context.replay.engine import Progress, read_all
+from mala_context.replay.engine import Engine, Progress, read_all
 from mala_context.replay.figures import spread
 from mala_context.replay.files import Recording, find
 
@@ -102,12 +102,15 @@ def sample(recording: Recording) -> list[Sample]:
     return sampler.samples
 
 
-def held_out(paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
+def held_out(
+    paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
+) -> dict[str, Any]:
     """Return, for each half, what a table fitted on the other says of it, beside chars/4 and the shipped table.
 
     Raises `RecordingNotFoundError` for a path that is not there.
     """
-    samples = sorted(read_all(find(paths), sample, jobs=jobs, progress=progress), key=lambda each: each.thread)
+    found: list[Sample] = read_all(find(paths), sample, jobs=jobs, progress=progress, engine=engine)
+    samples = sorted(found, key=lambda each: each.thread)
     report = {}
     for half in (0, 1):
         rest = [each for each in samples if each.half != half]

@@ -42,7 +42,7 @@ def draw(findings: Findings, path: str) -> None:
             file.write(picture)
         return
     try:
-        from cairosvg import svg2png  # type: ignore[import-not-found,unused-ignore]  # an extra that checks do without
+        from cairosvg import svg2png  # type: ignore[import-not-found,import-untyped,unused-ignore]  # an extra
     except ImportError:
         raise MalaContextError("a PNG needs a package: pip install 'mala-context[plot]', or name an .svg") from None
     svg2png(bytestring=picture.encode(), write_to=path)

@@ -24,7 +24,7 @@ from mala_context.readers.stream_json import error_text
 from mala_context.replay.fast_rows import Row, RowUsage, Unusual, decode_each, decode_lines
 from mala_context.replay.files import Recording, blocks
 from mala_context.replay.interval import Position, count_lines, estimates
-from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch
+from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch, identify
 from mala_context.windows import Windows
 
 PLACES: Final = 8_192
@@ -409,7 +409,7 @@ class Scanner:
             self.tokens,
             self.peak,
             len(self.compactions),
-            ids=array("q", map(hash, self.best)),
+            ids=array("q", map(identify, self.best)),
             counts=counts,
         )
         main = agent

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mala_context.agents import AgentState
@@ -24,7 +25,7 @@ from mala_context.events import Appended, Compaction, Event, Reset, Response, Su
 from mala_context.guard.capping import cap_tokens, estimate_tokens
 from mala_context.measure import all_text
 from mala_context.policy import Compact, Finish, Policy, Restart, Warn, thresholds_from
-from mala_context.replay.engine import Progress, read_all
+from mala_context.replay.engine import Engine, Progress, read_all
 from mala_context.replay.files import Recording, find
 from mala_context.replay.follow import Follower
 from mala_context.windows import DEFAULT_WINDOW
@@ -263,23 +264,26 @@ class Simulator(Follower):
                 course.prompt(window, at)
 
 
+def simulate_one(recording: Recording, policies: Mapping[str, ContextConfig]) -> list[Outcome]:
+    """Say what each policy would have done with one recording; never raises."""
+    simulator = Simulator(recording, policies)
+    simulator.run()
+    return [course.outcome for course in simulator.courses if course.outcome.responses]
+
+
 def simulate(
     paths: Iterable[str],
     policies: Mapping[str, ContextConfig],
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> list[Outcome]:
     """Return what each policy would have done with each recording of a main agent, in the order of the files.
 
     Raises `RecordingNotFoundError` for a path that is not there.
     """
-
-    def read(recording: Recording) -> list[Outcome]:
-        simulator = Simulator(recording, policies)
-        simulator.run()
-        return [course.outcome for course in simulator.courses if course.outcome.responses]
-
-    found: list[Outcome] = read_all(find(paths), read, jobs=jobs, progress=progress)
+    reader = partial(simulate_one, policies=policies)
+    found: list[Outcome] = read_all(find(paths), reader, jobs=jobs, progress=progress, engine=engine)
     order = {name: place for place, name in enumerate(policies)}
     return sorted(found, key=lambda each: (each.path, order[each.policy]))

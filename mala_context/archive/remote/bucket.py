@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PART: Final = 8 * 1024 * 1024
 """Bytes of one request."""
+RETRIES: Final = 4
+"""How often the library tries a request again; with what it waits in between, about 3 seconds."""
 _MOST_PARTS: Final = 9_000
 _AT_ONCE: Final = 2
 MOST_MANIFEST: Final = 256 * 1024 * 1024
@@ -147,6 +149,12 @@ class Bucket:
                 modified = int(each["last_modified"].timestamp() * 1_000_000) * 1000
                 yield StoredFile(name=each["path"], size=each["size"], mtime_ns=modified, remote=self.base)
 
+    def walk(self) -> Iterator[tuple[str, int]]:
+        """Yield the path and size of every object in this place and below it; raises `ObjectStoreError`."""
+        with _talking(self.base):
+            for page in self._api.list(self._store):
+                yield from ((each["path"], each["size"]) for each in page)
+
     def remove(self, name: str) -> None:
         """Remove an object; none there is no error."""
         with contextlib.suppress(FileNotFoundError), _talking(self.base, name):
@@ -174,7 +182,7 @@ def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
         if kms_key is not None:
             config["sse_kms_key_id"] = kms_key
     backoff = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
-    retry = {"max_retries": 4, "retry_timeout": timedelta(minutes=3), "backoff": backoff}
+    retry = {"max_retries": RETRIES, "retry_timeout": timedelta(minutes=3), "backoff": backoff}
     client: dict[str, Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=5)}
     allowed = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "")  # these options take the place of the environment's
     if allowed.lower() in {"1", "true"}:

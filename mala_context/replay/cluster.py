@@ -1,0 +1,191 @@
+"""Reading recordings on a Dask cluster: one of this machine's own processes, or one that is there already.
+
+Recordings of one session stay together, and sessions are packed into shares, each a task. A share is large, since a
+task costs about a millisecond and its files are opened where it runs; the largest are handed out first, so that the
+last ones are small. Only the addresses of files travel to a worker, and only what the reader made of them travels back.
+
+Dask repeats a task whose worker died. A task that took several workers with it is read here, as `LocalEngine` does
+with a process that died: what a recording does to a reader is then seen where somebody looks. A reader's results are
+the same wherever it runs, so the result is that of `LocalEngine`, bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from mala_context.archive.remote.address import is_address
+from mala_context.errors import ClusterError
+from mala_context.replay.engine import Progress, Reader, no_collection, read_here
+from mala_context.replay.files import STDIN, Recording
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+SHARE: Final = 32 << 20
+"""Bytes of recordings that make a share full."""
+PATIENCE: Final = 15
+"""Seconds to wait for a scheduler, and for its first worker."""
+_SUBAGENTS: Final = "subagents"
+
+
+class DaskEngine:
+    """Reads on a cluster, for the `with` statement; the cluster serves any number of readings until the block ends.
+
+    Args:
+        scheduler: address of a cluster that is there, like `tcp://host:8786`; its workers need this package in the
+            same version, and see the recordings under the same paths. Without one, processes of this machine are
+            started, which end with the block.
+        workers: how many, without a scheduler; `None` for one a core.
+
+    Entering raises `ClusterError` where there is no cluster that can be used.
+    """
+
+    def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
+        self._scheduler = scheduler
+        self._workers = workers
+        self._cluster: Any = None
+        self._client: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            import distributed
+
+            self._connect(distributed)
+        except ImportError as error:
+            raise ClusterError(f"it needs a package: pip install 'mala-context[dask]' ({error.msg})") from None
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends. May be called twice."""
+        for each in (self._client, self._cluster):
+            if each is not None:
+                each.close()
+        self._client = self._cluster = None
+
+    def _connect(self, api: Any) -> None:
+        if self._scheduler is None:
+            import logging
+
+            self._cluster = api.LocalCluster(
+                n_workers=self._workers,
+                threads_per_worker=1,
+                memory_limit=0,  # readers need little, and a worker that is paused or ended for it helps nobody
+                dashboard_address="127.0.0.1:0",
+                security=True,  # with a certificate of its own: others on this machine could run code as us
+                silence_logs=logging.CRITICAL,
+            )
+            self._client = api.Client(self._cluster)
+            return
+        try:
+            self._client = api.Client(self._scheduler, timeout=PATIENCE)
+        except (OSError, TimeoutError, TypeError, ValueError) as error:
+            words = str(error).partition("\n")[0]
+            raise ClusterError(f"no scheduler at {self._scheduler}, tcp://host:8786 say ({words})") from None
+        try:
+            self._client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError:
+            raise ClusterError(f"the scheduler at {self._scheduler} has no workers") from None
+
+    def read(self, recordings: Sequence[Recording], reader: Reader, progress: Progress | None) -> list[Any]:
+        """Apply a reader to every recording and return all that it gave, in no promised order.
+
+        Raises `ClusterError` where workers cannot read what is asked for, or the scheduler goes away.
+        """
+        import distributed
+
+        api: Any = distributed
+        if any(recording.path == STDIN for recording in recordings):
+            raise ClusterError("standard input cannot be read by its workers: name files")
+        if self._scheduler is not None:
+            self._check(recordings)
+        found: list[Any] = []
+        futures = {self._client.submit(read_share, share, reader, pure=False): share for share in shares(recordings)}
+        for future in api.as_completed(list(futures)):
+            share = futures.pop(future)
+            found.extend(self._result(future, share, reader))
+            if progress is not None:
+                for recording in share:
+                    progress(recording.size)
+        return found
+
+    def _result(self, future: Any, share: Sequence[Recording], reader: Reader) -> list[Any]:
+        """Return what a task gave, or read its share here where it killed its workers; raises `ClusterError`."""
+        from concurrent.futures import CancelledError
+
+        from distributed import KilledWorker
+
+        try:
+            result: list[Any] = future.result()
+        except KilledWorker:
+            with no_collection():
+                return read_here(share, reader)
+        except (CancelledError, OSError) as error:
+            raise ClusterError(f"the scheduler is gone ({error.__class__.__name__})") from None
+        return result
+
+    def _check(self, recordings: Sequence[Recording]) -> None:
+        """Ask every worker for its version of this package, and whether it sees a recording of each folder."""
+        folders = {os.path.dirname(each.path): each.path for each in recordings if not is_address(each.path)}
+        try:
+            answers = self._client.run(look, [os.path.abspath(path) for path in folders.values()])
+        except Exception as error:  # noqa: BLE001  (whatever a worker's Python says of a package that it lacks)
+            words = str(error).partition("\n")[0] or error.__class__.__name__
+            raise ClusterError(f"its workers cannot run this package ({words})") from None
+        ours = look([])[0]
+        for worker, (version, missing) in sorted(answers.items()):
+            if version != ours:
+                raise ClusterError(f"worker {worker} has mala-context {version}, here it is {ours}: install the same")
+            if missing:
+                raise ClusterError(f"worker {worker} does not see {missing[0]}: its path must be the same on all")
+
+
+def shares(recordings: Iterable[Recording]) -> list[list[Recording]]:
+    """Pack recordings into shares of about `SHARE` bytes, a session's never apart, the largest first."""
+    sessions: dict[str, list[Recording]] = {}
+    for recording in recordings:
+        sessions.setdefault(_session(recording), []).append(recording)
+    sized = sorted(((_size(group), group) for group in sessions.values()), key=lambda each: (-each[0], each[1]))
+    packed: list[list[Recording]] = []
+    room = 0
+    for size, group in sized:
+        if size > room or not packed:
+            packed.append([])
+            room = SHARE
+        packed[-1] += group
+        room -= size
+    return packed
+
+
+def _session(recording: Recording) -> str:
+    """Name the session whose main file or subagent's file this is, by where it lies."""
+    folder = os.path.dirname(recording.path)
+    if os.path.basename(folder) == _SUBAGENTS:
+        return os.path.dirname(folder)
+    return os.path.join(folder, recording.stem)
+
+
+def _size(group: Iterable[Recording]) -> int:
+    return sum(recording.size for recording in group)
+
+
+def read_share(share: Sequence[Recording], reader: Reader) -> list[Any]:
+    """Read a share, on a worker."""
+    with no_collection():
+        return read_here(share, reader)
+
+
+def look(paths: Iterable[str]) -> tuple[str, list[str]]:
+    """Tell, on a worker, its version of this package and which of the paths are not there."""
+    from importlib.metadata import version
+
+    return version("mala-context"), [path for path in paths if not os.path.exists(path)]
