@@ -23,7 +23,7 @@ def read_opening(path: str) -> list[dict[str, Any]]:
     `TranscriptTail.read`.
     """
     rows: list[dict[str, Any]] = []
-    descriptor = _open(path)
+    descriptor = open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
         while file.tell() < _MOST_OPENING and (line := file.readline()).endswith(b"\n"):
             rows.extend(objects(line))
@@ -32,7 +32,7 @@ def read_opening(path: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _open(path: str) -> int:
+def open_regular(path: str) -> int:
     """Open a regular file without waiting, whatever stands at the path; raises `OSError` for anything else."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -56,7 +56,7 @@ class TranscriptTail:
         A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
         read, and where it is no regular file.
         """
-        descriptor = _open(path)
+        descriptor = open_regular(path)
         try:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)

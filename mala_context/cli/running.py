@@ -53,7 +53,7 @@ def run_agent(main: Callable[..., Awaitable[T]], *args: Any) -> T:
             raise
 
     try:
-        with _ended_like_ctrl_c():
+        with ended_like_ctrl_c():
             return anyio.run(to_the_end)
     except CLINotFoundError as error:
         raise AgentUnusableError(f"the Claude Code CLI was not found: {first_line(str(error))}") from error
@@ -78,7 +78,8 @@ def _exit_on_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
+def ended_like_ctrl_c() -> Iterator[None]:
+    """Take SIGTERM and SIGHUP for Ctrl-C while the block runs, so that it ends in good order."""
     def interrupt(_number: int, _frame: object) -> None:
         signal.raise_signal(signal.SIGINT)
 

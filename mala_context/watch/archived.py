@@ -1,0 +1,121 @@
+"""The last archive of each session, from the manifests in the runs directory.
+
+Directories of archives are listed when their time changed, manifests read when theirs did. An archive that a
+`mala.yaml` keeps elsewhere is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import MalaContextError
+
+PAUSE: Final = 2.0
+"""Seconds between two looks."""
+
+
+class LastArchive(NamedTuple):
+    """The newest piece of a session's own transcript."""
+
+    time: float
+    """When it was written, in seconds since 1970."""
+    trigger: str | None
+    """What caused it: `auto`, `manual`, `session_end`, …; `None` where the manifest does not say."""
+    outcome: str | None
+    """How its compaction ended; `None` where there was none, or where nobody said."""
+
+
+class Archives:
+    """Looks after all repositories' archives below the runs directory.
+
+    Args:
+        runs: that directory; `None` for that of the environment, which may have no place for one.
+    """
+
+    def __init__(self, runs: str | None = None) -> None:
+        try:
+            self._runs = layout.runs_dir() if runs is None else runs
+        except MalaContextError:
+            self._runs = ""
+        self._directories: dict[str, int] = {}
+        self._where: dict[str, dict[str, None]] = {}
+        self._known: dict[tuple[str, str], tuple[tuple[int, int], LastArchive | None]] = {}
+        self._next = 0.0
+
+    def look(self) -> bool:
+        """Notice sessions that are archived now, `PAUSE` seconds after the last look at the earliest.
+
+        Returns whether it looked, so that `last` may say something new.
+        """
+        now = time.monotonic()
+        if not self._runs or now < self._next:
+            return False
+        self._next = now + PAUSE
+        try:
+            with os.scandir(self._runs) as found:
+                directories = [os.path.join(each.path, layout.ARCHIVES) for each in found]
+        except OSError:
+            return False
+        for directory in directories:
+            self._list(directory)
+        return True
+
+    def _list(self, directory: str) -> None:
+        try:
+            changed = os.stat(directory, follow_symlinks=False).st_mtime_ns
+            if self._directories.get(directory) == changed:
+                return
+            names = os.listdir(directory)
+        except OSError:
+            return
+        self._directories[directory] = changed
+        for session_id in {layout.session_of(name) for name in names if name.endswith(".manifest.jsonl")}:
+            if session_id is not None:
+                self._where.setdefault(session_id, {})[directory] = None
+
+    def last(self, session_id: str | None) -> LastArchive | None:
+        """Return a session's last archive; `None` where none is known."""
+        found = [self._in(directory, session_id) for directory in self._where.get(session_id or "", ())]
+        return max((each for each in found if each is not None), default=None, key=lambda each: each.time)
+
+    def _in(self, directory: str, session_id: str | None) -> LastArchive | None:
+        assert session_id is not None  # noqa: S101  # `_where` has no such key
+        try:
+            status = os.stat(os.path.join(directory, layout.manifest_name(session_id)), follow_symlinks=False)
+            stamp = (status.st_size, status.st_mtime_ns)
+            known = self._known.get((directory, session_id))
+            if known is not None and known[0] == stamp:
+                return known[1]
+            with TranscriptArchive(directory).store(create=False).view(session_id) as files:
+                last = last_of(manifests.parse(files.manifest()))
+        except (OSError, MalaContextError):
+            return None
+        self._known[directory, session_id] = (stamp, last)
+        return last
+
+
+def last_of(manifest: manifests.Manifest) -> LastArchive | None:
+    """Return the newest piece of the session's own transcript that a manifest tells of."""
+    rows = [row for row in manifest.of_kind("piece") if row.get("subagent") is None and _moment(row) is not None]
+    if not rows:
+        return None
+    row = max(rows, key=lambda each: _moment(each) or 0.0)
+    outcomes = {each.get("piece"): each.get("outcome") for each in manifest.of_kind("outcome")}
+    return LastArchive(_moment(row) or 0.0, _text(row.get("trigger")), _text(outcomes.get(row.get("name"))))
+
+
+def _moment(row: Mapping[str, Any]) -> float | None:
+    from mala_context.archive.compactions import moment_of
+
+    moment = moment_of(row.get("time"))
+    return None if moment is None else moment.timestamp()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,192 @@
+"""The sessions of a machine, kept up to date: call `tick` again and again, and ask for `rows`.
+
+A tick takes no longer than `PATIENCE` where much is new: transcripts are read newest first, and what is left waits for
+the next one, so that a view begins at once. Compactions in the part of a huge transcript that is not read for its rows
+are counted bit by bit in the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from mala_context.archive.compactions import Counter
+from mala_context.archive.reading import file_chunks
+from mala_context.archive.reading import rows as rows_in
+from mala_context.errors import TranscriptError
+from mala_context.watch.archived import Archives
+from mala_context.watch.places import Found, Places, agent_of, session_of
+from mala_context.watch.state import TranscriptState, tells_size
+from mala_context.watch.tail import LiveTail
+from mala_context.watch.view import WatchRow, joined, ordered, row_of
+
+PATIENCE: Final = 0.1
+"""Seconds of a tick after which what is left waits for the next one."""
+SUBAGENTS: Final = 3_600.0
+"""Seconds since its last row for which a subagent is followed."""
+_STRIDE: Final = 64
+
+
+class _Watched:
+    """One transcript that is followed."""
+
+    def __init__(self, path: str, auto_compact_window: int | None) -> None:
+        self.path = path
+        self.modified = 0.0
+        self.problem: OSError | None = None
+        self.before = 0
+        self.counting: Iterator[None] | None = None
+        self.complete = True
+        self._tail = LiveTail()
+        self._window = auto_compact_window
+        self.state = self._new_state()
+
+    def _new_state(self) -> TranscriptState:
+        return TranscriptState(session_of(self.path), agent_of(self.path), self._window)
+
+    def read(self) -> None:
+        """Take what is new; a file that cannot be read keeps what is known of it."""
+        enough = partial(tells_size, subagent=agent_of(self.path) is not None)
+        try:
+            gain = self._tail.gain(self.path, enough)
+        except OSError as error:
+            self.problem = error
+            return
+        self.problem = None
+        if gain.afresh:
+            self.state, self.before = self._new_state(), 0
+            self.complete, self.counting = not gain.start, None
+            if gain.start:
+                self.counting = self._count(gain.start)
+                self.state.opening(gain.opening)
+        self.state.take(gain.rows)
+
+    def _count(self, end: int) -> Iterator[None]:
+        """Count the compactions up to an offset; to be asked again until it is over."""
+        counter = Counter()
+        try:
+            for number, row in enumerate(rows_in(file_chunks(self.path, end))):
+                if row.offset >= end:
+                    break
+                if counter.see(row) is not None:
+                    self.before += 1
+                if number % _STRIDE == 0:
+                    yield
+        except OSError:
+            return
+        self.complete = True
+
+    def row(self) -> WatchRow:
+        return row_of(self.state, self.path, self.modified, before=self.before, complete=self.complete)
+
+
+class Watcher:
+    """Follows the sessions in projects directories, or those that are named. Not for several threads.
+
+    Args:
+        projects: directories of project folders; each may still be missing.
+        only: transcripts to follow instead, whatever their age.
+        since: seconds since a session's last row for which it is shown.
+        auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW` of the sessions, in tokens, where it is known.
+        archives: where archives are looked for; by default the runs directory of the environment.
+    """
+
+    def __init__(
+        self,
+        projects: Iterable[str] = (),
+        only: Iterable[str] = (),
+        *,
+        since: float = 86_400.0,
+        auto_compact_window: int | None = None,
+        archives: Archives | None = None,
+    ) -> None:
+        named = tuple(only)
+        self._only = frozenset(named)
+        self._places = Places(() if named else projects, named)
+        self._archives = Archives() if archives is None else archives
+        self._since = since
+        self._window = auto_compact_window
+        self._watched: dict[str, _Watched] = {}
+        self._pending: dict[str, float] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether more is to be read already: tick again without waiting."""
+        return bool(self._pending) or any(each.counting for each in self._watched.values())
+
+    def tick(self) -> bool:
+        """Notice what is new, read it, and return whether `rows` may say something new. Raises nothing."""
+        changed, gone = self._places.look()
+        looked = self._archives.look()
+        for path in gone:
+            self._watched.pop(path, None)
+            self._pending.pop(path, None)
+        now = time.time()
+        for found in changed:
+            if self._is_followed(found, now):
+                self._pending[found.path] = found.modified
+        end = time.monotonic() + PATIENCE
+        read = bool(self._pending)
+        for path in sorted(self._pending, key=self._pending.__getitem__, reverse=True):
+            self._read(path, self._pending.pop(path))
+            if time.monotonic() > end:
+                break
+        return self._count(end) or read or looked or bool(gone)
+
+    def _is_followed(self, found: Found, now: float) -> bool:
+        if found.path in self._only or found.path in self._watched:
+            return True
+        return found.modified >= now - (self._since if agent_of(found.path) is None else min(self._since, SUBAGENTS))
+
+    def _read(self, path: str, modified: float) -> None:
+        watched = self._watched.get(path)
+        if watched is None:
+            watched = self._watched[path] = _Watched(path, self._window)
+            self._places.shown.add(path)
+        watched.modified = modified
+        watched.read()
+
+    def _count(self, end: float) -> bool:
+        counted = False
+        for watched in self._watched.values():
+            while watched.counting is not None and time.monotonic() < end:
+                counted = True
+                if next(watched.counting, self) is self:
+                    watched.counting = None
+        return counted
+
+    def rows(self) -> list[WatchRow]:
+        """Return a row for each session that was active lately, subagents below their session, in a table's order."""
+        now = time.time()
+        followed = [each for each in self._watched.values() if self._is_shown(each, now)]
+        mains = [self._with_archive(each.row()) for each in followed if each.state.agent_id is None]
+        agents = [each.row() for each in followed if each.state.agent_id is not None]
+        return ordered(joined(mains, agents), now)
+
+    def _is_shown(self, each: _Watched, now: float) -> bool:
+        if each.problem is not None and each.state.last is None:
+            return False
+        return each.path in self._only or each.modified >= now - self._since
+
+    def _with_archive(self, row: WatchRow) -> WatchRow:
+        last = self._archives.last(row.session_id)
+        return row if last is None else replace(row, archived=last)
+
+    def problems(self) -> list[OSError]:
+        """Return what kept transcripts from being read at the last try."""
+        return [each.problem for each in self._watched.values() if each.problem is not None]
+
+
+def check_readable(path: str) -> str:
+    """Return the absolute path of a transcript; raises `TranscriptError` where there is none or it cannot be read."""
+    if not os.path.exists(path):
+        raise TranscriptError(path, "missing")
+    if not os.path.isfile(path):
+        raise TranscriptError(path, "not a regular file", "a transcript ends in .jsonl")
+    if not os.access(path, os.R_OK):
+        raise TranscriptError(path, "unreadable", "permission denied")
+    return os.path.abspath(path)
