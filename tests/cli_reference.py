@@ -1,0 +1,95 @@
+"""Makes `docs/reference/cli.md` from the commands themselves; run it after a change of a command's help or options.
+
+python tests/cli_reference.py
+"""
+
+import inspect
+import pathlib
+from importlib import import_module
+
+import click
+
+from mala_context.cli.app import COMMANDS
+
+PAGE = pathlib.Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+HEAD = """\
+# Command line
+
+| exit status | means |
+| -- | -- |
+| 0 | fine |
+| 1 | a check failed: something is wrong with what was looked at |
+| 2 | wrong usage: the command line itself |
+| 3 | an input was not found, cannot be read or cannot be used |
+| 130 | ended by Ctrl-C; what was to be written is there whole or not at all |
+
+Data goes to standard output, everything else to standard error. `--json` (`--format json` for `replay`) prints JSON
+and nothing beside it. Work that takes over two seconds shows how far it is, on a terminal only; `NO_COLOR` takes the
+colours away. Text from transcripts reaches a terminal with its control characters spelt out.
+
+Completion for bash, zsh and fish: `eval "$(mala-context completion bash)"`, see
+[completion](#mala-context-completion).
+"""
+
+
+def page():
+    """Return the page's text."""
+    parts = [HEAD]
+    for name, (module, line) in COMMANDS.items():
+        parts += _command(("mala-context", name), getattr(import_module(module), name.replace("-", "_")), line)
+    return "\n".join(parts)
+
+
+def _command(words, command, line=""):
+    """Yield the Markdown of a command, and of those below it."""
+    context = click.Context(command)
+    depth = "#" * len(words)
+    yield f"{depth} {' '.join(words)}\n"
+    if line and not command.help:
+        yield f"{line}\n"
+    yield f"{_text(command.help or '')}\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _command((*words, name), command.get_command(context, name))
+        return
+    arguments = [_argument(each) for each in command.params if isinstance(each, click.Argument)]
+    yield f"```text\n{' '.join([*words, '[OPTIONS]', *arguments])}\n```\n"
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    if options:
+        yield "| option | what it does |\n| -- | -- |\n" + "".join(map(_option, options))
+    if command.epilog:
+        yield f"{_text(command.epilog)}\n"
+
+
+def _text(text):
+    """Join the lines of each paragraph; the words are ours, but Markdown must not read them as its own."""
+    paragraphs = inspect.cleandoc(text.replace("\b", "")).split("\n\n")
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs).replace("*", "\\*").replace("_", "\\_")
+
+
+def _argument(argument):
+    name = argument.metavar or (argument.name or "").upper() + "..." * (argument.nargs == -1)
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+def _option(option):
+    kind = option.type
+    if option.is_flag:
+        value = ""
+    elif isinstance(kind, click.Choice):
+        value = " " + "\\|".join(kind.choices)
+    else:
+        value = " " + (option.metavar or _KINDS.get(type(kind).__name__, "TEXT"))
+    names = ", ".join(f"`{each}`" for each in option.opts)
+    default = f" (default: {option.default})" if option.show_default and option.default is not None else ""
+    text = _text(option.help or "").replace("|", "\\|").replace("[default: ", "(default: ").replace("]", ")")
+    return f"| {names}{value} | {text}{default} |\n"
+
+
+_KINDS = {"IntRange": "N", "IntParamType": "N", "FloatRange": "NUMBER", "FloatParamType": "NUMBER"}
+_KINDS |= {"Path": "PATH", "ThereDirectory": "DIRECTORY"}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
