@@ -6,6 +6,7 @@ RequestTimeTooSkewed.
 """
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import http.server
@@ -105,6 +106,7 @@ class Proxy:
         self.seen = []
         self.skewed = threading.Event()
         self.failed = threading.Event()
+        self.asked = threading.Event()
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -130,6 +132,7 @@ class Proxy:
 
     def handle(self, request, target):
         size = int(request.headers.get("content-length") or 0)
+        self.asked.set()
         if self.down:
             self.failed.set()
             self.end(request)
@@ -181,10 +184,8 @@ class Proxy:
 
     def end(self, request):
         request.close_connection = True
-        try:
+        with contextlib.suppress(OSError):
             request.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     def forward(self, request, body, target):
         upstream = http.client.HTTPConnection("127.0.0.1", target, timeout=60)
@@ -193,13 +194,12 @@ class Proxy:
         answer = upstream.getresponse()
         data = answer.read()
         request.send_response(answer.status)
+        left_out = {"transfer-encoding", "connection", "date", "server", "content-length"}
         for name, value in answer.getheaders():
-            if name.lower() not in {"transfer-encoding", "connection", "date", "server"}:
-                if name.lower() == "content-length" and request.command != "HEAD":
-                    value = str(len(data))
+            if name.lower() not in left_out:
                 request.send_header(name, value)
-        if answer.getheader("content-length") is None:
-            request.send_header("Content-Length", str(len(data)))
+        length = answer.getheader("content-length") if request.command == "HEAD" else None
+        request.send_header("Content-Length", length or str(len(data)))
         request.end_headers()
         request.wfile.write(data)
         upstream.close()
