@@ -36,9 +36,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "audit": ("mala_context.cli.audit", "Hold every estimate against what recorded sessions know to be true."),
     "simulate": ("mala_context.cli.simulate", "Say what another policy would have done on recorded sessions."),
     "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
+    "watch": ("mala_context.cli.watch", "Show how full each session on this machine is, live."),
     "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
     "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),
     "completion": ("mala_context.cli.completion", "Print what makes bash, zsh or fish complete these commands."),
+    "report": ("mala_context.cli.report", "Draw recorded sessions: one HTML page without network, an SVG or a PNG."),
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
 }
 """Command → its module, which has a click command of the same name, and its line in the help."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -39,17 +39,18 @@ def report(
     paths: Iterable[str],
     looking: Looking | None = None,
     *,
+    archived: Iterable[tuple[str, str]] = (),
     newest: int = NEWEST,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Return what is to be shown of the sessions behind the paths (see `replay.files.find`), the newest first.
 
-    Raises `RecordingNotFoundError` for a path that is not there; what cannot be read inside of a recording is in its
+    `archived` names more sessions, each by its archive's directory and its id. Raises `RecordingNotFoundError` for a path that is not there; what cannot be read inside of a recording is in its
     session's `problems`.
     """
     looking = Looking() if looking is None else looking
-    families = _families(find(paths))
+    families = _families([*find(paths), *_archived(archived)])
     chosen = families[:newest]
     recordings = [recording for family in chosen for recording in family]
     found: list[Found] = read_all(recordings, partial(_observe, looking), jobs=jobs, progress=progress)
@@ -68,6 +69,14 @@ def _observe(looking: Looking, recording: Recording) -> list[Found]:
 
 
 # -- which recordings -------------------------------------------------------------------------------------------
+
+
+def _archived(sessions: Iterable[tuple[str, str]]) -> Iterator[Recording]:
+    for directory, session_id in sessions:
+        for recording in find([directory]):
+            piece = parse_piece_name(os.path.basename(recording.path))
+            if piece is not None and piece.session_id == session_id:
+                yield recording
 
 
 def _families(recordings: Sequence[Recording]) -> list[list[Recording]]:
@@ -197,6 +206,7 @@ def _place(points: Points, main: Points) -> None:
     places = [(time, x) for time, x in zip(main.time, main.x, strict=True) if time is not None]
     times = [time for time, _ in places]
     if not times or any(time is None for time in points.time):
+        points.x = [float(number) for number in range(1, len(points) + 1)]
         return
     counts: dict[int, int] = {}
     befores = [bisect_right(times, time) for time in points.time if time is not None]

@@ -1,0 +1,195 @@
+"""`mala-context report`: recorded sessions as one page, picture or JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from mala_context.cli.archives.common import find_session, place_options, printable
+from mala_context.cli.waiting import waiting
+from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
+
+if TYPE_CHECKING:
+    from mala_context.report import Looking, Report
+
+DEFAULT: Final = "report.html"
+STDOUT: Final = "-"
+_KINDS: Final = (".html", ".htm", ".svg", ".png")
+_WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH|SESSION...")
+@click.option(
+    "-o", "--output", metavar="FILE", help=f"A .html, .svg or .png; - for the page on stdout.  [default: {DEFAULT}]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the data behind the page instead.")
+@click.option("--newest", type=click.IntRange(1), default=50, show_default=True, help="Sessions at most.")
+@click.option("--warn-at", type=float, metavar="SHARE", help="Mark where this is reached.  [default: mala.yaml, or 0.7]")
+@click.option("--big", type=click.IntRange(1), default=5_000, show_default=True, help="Tokens of a big tool result.")
+@click.option("--window", type=click.IntRange(1), metavar="TOKENS", help="The context window, where nothing tells it.")
+@click.option(
+    "--auto-compact-window", type=click.IntRange(1), metavar="TOKENS", help=f"What {_WINDOW} was.  [default: it]"
+)
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
+@place_options
+def report(  # noqa: PLR0913  (each is an option)
+    paths: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    newest: int,
+    warn_at: float | None,
+    big: int,
+    window: int | None,
+    auto_compact_window: int | None,
+    jobs: int | None,
+    repo: str | None,
+    directory: str | None,
+) -> None:
+    """Draw recorded sessions: one HTML file that needs no network, or a picture.
+
+    PATH is a transcript, a folder of them, an archive, a pattern in quotes, or - for standard input; SESSION the first
+    letters of an archived session, or the whole id of one whose transcript is there. Of more than --newest sessions the
+    newest are shown, in a picture the newest 6. An existing FILE is replaced, in one step.
+    """
+    from mala_context.report import Looking
+    from mala_context.report import report as read
+
+    target = DEFAULT if output is None else output
+    kind = _kind(target, as_json=as_json, named=output is not None)
+    _check_place(target, kind)
+    looking = Looking(window, _auto_compact_window(auto_compact_window), _warn_at(warn_at), big)
+    recorded, archived = _inputs(paths, repo, directory)
+    with waiting("reading") as progress:
+        found = read(recorded, looking, archived=archived, newest=newest, jobs=jobs, progress=progress)
+    if not found.sessions:
+        raise MalaContextError(f"no session with a response in {printable(', '.join(paths))}")
+    for note in found.notes:
+        click.echo(f"mala-context: {note}", err=True)
+    _WRITERS[kind](found, target)
+
+
+def _kind(target: str, *, as_json: bool, named: bool) -> str:
+    """Return what is to be written: an extension, or `json`."""
+    if as_json:
+        if named and target != STDOUT:
+            raise click.UsageError("--json prints: --output and --json exclude each other.")
+        return "json"
+    extension = ".html" if target == STDOUT else os.path.splitext(target)[1].lower()
+    if extension not in _KINDS:
+        raise click.UsageError(f"--output is {printable(target)}: a name that ends in .html, .svg or .png is right.")
+    return extension
+
+
+def _check_place(target: str, kind: str) -> None:
+    """Refuse before the reading what could not be written after it."""
+    if kind in {"json"} or target == STDOUT:
+        return
+    folder = os.path.dirname(target) or "."
+    if os.path.isdir(target) or not os.path.isdir(folder):
+        words = "it is a folder" if os.path.isdir(target) else f"there is no folder {folder}"
+        raise click.UsageError(f"--output is {printable(target)}: {printable(words)}.")
+    if not os.access(folder, os.W_OK):
+        raise MalaContextError(f"{printable(folder)}: cannot be written to; --output names another place")
+
+
+def _warn_at(given: float | None) -> float | None:
+    if given is not None:
+        if not 0 < given <= 1:
+            raise click.BadParameter(f"{given:g} is no share: 0.7 for 70 % would be right.", param_hint="--warn-at")
+        return given
+    from mala_context.config import load_config
+
+    return load_config(os.getcwd()).warn_at
+
+
+def _auto_compact_window(given: int | None) -> int | None:
+    text = os.environ.get(_WINDOW, "")
+    return given if given is not None or not text.isascii() or not text.isdigit() else int(text) or None
+
+
+def _inputs(
+    paths: Iterable[str], repo: str | None, directory: str | None
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the recordings among the arguments, and the archived sessions with their archives' directories."""
+    from mala_context.archive.source import find_transcript
+
+    recorded: list[str] = []
+    archived: list[tuple[str, str]] = []
+    for path in paths:
+        if path == STDOUT or os.path.exists(path) or any(letter in path for letter in "*?[./\\"):
+            recorded.append(path)
+            continue
+        try:
+            archive, session_id = find_session(repo, directory, path)
+        except InvalidSessionIdError:
+            recorded.append(path)
+        except SessionNotFoundError as error:
+            transcript = find_transcript(path)
+            if transcript is None:
+                raise MalaContextError(f"no file or folder of this name, and {printable(error)}") from None
+            recorded.append(transcript)
+        else:
+            archived.append((archive.location, session_id))
+    return recorded, archived
+
+
+def _page(found: Report, target: str) -> None:
+    from mala_context.report.page import page
+
+    _write(target, (part.encode("utf-8", "backslashreplace") for part in page(found)))
+
+
+def _picture(found: Report, target: str) -> None:
+    from mala_context.report.picture import MOST_PANELS, png, svg
+
+    if len(found.sessions) > MOST_PANELS:
+        more = f"the newest {MOST_PANELS} of {len(found.sessions)} sessions are drawn; a .html shows all"
+        click.echo(f"mala-context: {more}", err=True)
+    is_png = target.lower().endswith(".png")
+    data = png(found.sessions) if is_png else svg(found.sessions).encode("utf-8", "backslashreplace")
+    _write(target, [data])
+
+
+def _data(found: Report, target: str) -> None:
+    import json
+
+    del target
+    json.dump(found.as_dict(), sys.stdout)
+    sys.stdout.write("\n")
+
+
+_WRITERS: Final[dict[str, Callable[[Report, str], None]]] = {
+    ".html": _page,
+    ".htm": _page,
+    ".svg": _picture,
+    ".png": _picture,
+    "json": _data,
+}
+
+
+def _write(target: str, parts: Iterable[bytes]) -> None:
+    """Write a file, whole or not at all."""
+    if target == STDOUT:
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    import tempfile
+
+    target = os.path.realpath(target)
+    size = 0
+    handle, temporary = tempfile.mkstemp(prefix=".report-", dir=os.path.dirname(target))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                size += file.write(part)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    click.echo(f"{printable(target)}: {size / 1e6:.1f} MB", err=True)
