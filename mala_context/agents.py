@@ -9,7 +9,7 @@ cut where that point was.
 
 from __future__ import annotations
 
-from collections import deque
+from typing import Any
 
 from mala_context.estimators import ESTIMATORS, Estimator
 from mala_context.measure import REANNOUNCED, Names, field
@@ -19,44 +19,56 @@ from mala_context.usage import Usage
 
 _KEEP_NAMES = 1_024
 _BACKLOG = 64
-_UNTOLD = 256
+_UNTOLD = 31
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
 
 class Context:
-    """A base, which one response's counts made, and what came after it."""
+    """A base, which one response's counts made, and what came after it.
 
-    __slots__ = ("accuracy", "cut", "interval", "message_id", "model", "output", "root", "source", "tokens", "usage")
+    One is made for every response of a running agent, so what most of them have in common stands in the class: an
+    instance holds only what differs. The values are those of a counted response; `AgentState.fresh` says what is
+    unknown.
+    """
 
-    def __init__(
-        self,
-        interval: Interval,
-        message_id: object = None,
-        model: str | None = None,
-        source: str | None = None,
-        usage: Usage | None = None,
-        tokens: int | None = None,
-    ) -> None:
-        self.interval = interval
-        self.message_id = message_id
-        self.model = model
-        self.source = source
-        self.usage = usage
-        self.tokens = tokens
-        self.output = None if usage is None else usage.output_tokens
-        self.accuracy = "unknown" if usage is None else "exact"
-        self.cut = False
-        """Whether the answer was cut by max_tokens, and so never entered the context."""
-        self.root = False
-        """Whether a new conversation would begin here."""
+    owner: AgentState
+    parts: list[tuple[str, Any]]
+    """What came after the request, in order, each with its kind (see `projection.Interval`)."""
+    message_id: object = None
+    model: str | None = None
+    source: str | None = None
+    usage: Usage | None = None
+    tokens: int | None = None
+    accuracy: str = "exact"
+    cut: bool = False
+    """Whether the answer was cut by max_tokens, and so never entered the context."""
+    root: bool = False
+    """Whether a new conversation would begin here."""
+    pinned: bool = False
+    """Whether a later row may go back to here."""
+    _interval: Interval | None = None
+
+    @property
+    def output(self) -> int | None:
+        """Tokens of the answer, as far as they were counted."""
+        return None if self.usage is None else self.usage.output_tokens
+
+    @property
+    def interval(self) -> Interval:
+        """What the parts cost; made when somebody asks."""
+        if self._interval is None:
+            owner = self.owner
+            model = self.model or owner.model
+            self._interval = Interval(owner.names, owner.ratios, model, owner.settle, self.parts)
+        return self._interval
 
     def prefix(self, parts: int) -> Context:
-        """Return this context as it was when its interval had so many parts."""
-        new = Context(self.interval.prefix(parts))
-        for name in self.__slots__:
-            if name != "interval":
-                setattr(new, name, getattr(self, name))
+        """Return this context as it was when it had so many parts."""
+        new = Context()
+        vars(new).update(vars(self))
+        new.pinned, new._interval = False, self.interval.prefix(parts)
+        new.parts = new._interval.parts
         return new
 
 
@@ -89,6 +101,7 @@ class AgentState:
     __slots__ = (
         "_estimators",
         "_untold",
+        "aftermath",
         "agent_id",
         "backlog",
         "before",
@@ -123,11 +136,14 @@ class AgentState:
         self.opening = Opening()
         self.rooted: bool | None = None
         self.names: Names = {}
-        self.backlog: deque[tuple[Context, int | None, int]] = deque()
+        self.backlog: list[tuple[Context, int, Context | None]] = []
+        """Contexts that are over: how many of their parts the next request held, and that one's context if known."""
         self.ratios = Ratios()
         self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
-        self._untold: list[tuple[Usage | None, Usage]] = []
+        self._untold: list[Usage | tuple[Usage | None, Usage]] = []
         self.counts_text = False
+        self.aftermath = False
+        """Whether the next response is the first one after a compaction."""
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -148,11 +164,13 @@ class AgentState:
 
     def fresh(self) -> Context:
         """Return a context of which nothing is known."""
-        return Context(Interval(self.names, self.ratios, self.model, self.settle))
+        context = Context()
+        context.owner, context.parts, context.accuracy = self, [], "unknown"
+        return context
 
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
-        self._leave(self.context, None, len(self.context.interval))
+        self._leave()
         self.context = self.fresh()
         self.current, self.begun = None, 0
 
@@ -163,38 +181,48 @@ class AgentState:
         self.first_input, self.pre, self.rooted = None, None, True
         self.opening = Opening()
 
-    def _leave(self, context: Context, growth: int | None, parts: int) -> None:
-        """Note that an interval's first parts are over, and how much the request grew where that is known."""
-        interval, backlog = context.interval, self.backlog
-        if interval.left:
-            return
-        interval.left = True
-        backlog.append((context, growth, parts))
-        if len(backlog) > _BACKLOG:
-            self._drop_oldest()
+    def _leave(self) -> None:
+        """Note that the present context is over, and that no request shows what its parts cost."""
+        self.backlog.append((self.context, len(self.context.parts), None))
+        if len(self.backlog) > _BACKLOG:
+            self._thin()
 
     def settle(self) -> None:
         """Close what is over, in order, so that its text is learned from and let go."""
-        while self.backlog:
-            self._close_oldest()
+        if self.backlog:
+            backlog, self.backlog = self.backlog, []
+            for entry in backlog:
+                self._close(*entry)
 
-    def _close_oldest(self) -> None:
-        context, growth, parts = self.backlog.popleft()
+    def _close(self, context: Context, parts: int, following: Context | None) -> None:
+        growth = None
+        if (
+            following is not None
+            and following.tokens
+            and context.usage is not None
+            and context.model == following.model
+        ):
+            growth = following.tokens - context.usage.context_tokens
         chars = context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
         self._estimators["characters"].text(chars)
 
-    def _drop_oldest(self) -> None:
-        """Let the oldest interval go: what nobody asked for in all this time is not worth counting by kind."""
-        context, _, parts = self.backlog[0]
-        if context.interval.pinned:
-            self._close_oldest()
-        else:
-            self.backlog.popleft()
-            self._estimators["characters"].text(context.interval.length(parts) if self.counts_text else None)
+    def _thin(self) -> None:
+        """Let the oldest go: what nobody asked for in all this time is not worth counting by kind."""
+        over = len(self.backlog) - _BACKLOG // 2
+        oldest, self.backlog = self.backlog[:over], self.backlog[over:]
+        for entry in oldest:
+            context, parts, _ = entry
+            if context.pinned:
+                self._close(*entry)
+            else:
+                self._estimators["characters"].text(context.interval.length(parts) if self.counts_text else None)
+        if len(self.names) > _KEEP_NAMES:
+            for key in list(self.names)[: _KEEP_NAMES // 2]:
+                del self.names[key]
 
     def go_to(self, context: Context, parts: int) -> None:
         """Go back to an earlier context, as it was when it had so many parts."""
-        self._leave(self.context, None, len(self.context.interval))
+        self._leave()
         self.context = context.prefix(parts)
         self.current, self.begun = context.message_id, parts
 
@@ -209,7 +237,7 @@ class AgentState:
 
     def begin(self, identity: object) -> None:
         """Start a response; its parts follow."""
-        self.current, self.begun = identity, len(self.context.interval.parts)
+        self.current, self.begun = identity, len(self.context.parts)
         self.responses += 1
 
     def add(self, kind: str, content: object) -> None:
@@ -217,65 +245,75 @@ class AgentState:
         context = self.context
         if kind == "response" and context.message_id != self.current:
             kind = "answer"
-        context.interval.parts.append((kind, content))
+        context.parts.append((kind, content))
 
     def count(self, usage: Usage, source: str) -> bool:
         """Take the current response's counts; return whether they changed anything."""
         context = self.context
-        if context.message_id is None or context.message_id != self.current:
+        if context.message_id != self.current or context.usage is None:
             self._rebase(usage, source)
             return True
         known = context.usage
-        if usage == known or (known is not None and usage[:3] == known[:3] and usage[3] <= known[3]):
+        if usage == known or (usage[:3] == known[:3] and usage[3] <= known[3]):
             return False
-        output = max(context.output or 0, usage.output_tokens)
-        now = Usage(usage.input_tokens, usage.cache_creation_tokens, usage.cache_read_tokens, output)
-        self._counted(known, now)
-        context.tokens, context.output, context.usage = usage.context_tokens, output, now
-        context.accuracy, context.source = "exact", source
+        self._correct(usage._replace(output_tokens=max(known.output_tokens, usage.output_tokens)))
+        context.source = source
         return True
 
     def output(self, tokens: int) -> bool:
         """Take the current response's real output; return whether it changed anything."""
-        context = self.context
-        known = context.usage
-        if known is None or context.message_id != self.current or tokens <= known.output_tokens:
+        known = self.context.usage
+        if known is None or self.context.message_id != self.current or tokens <= known.output_tokens:
             return False
-        now = Usage(known.input_tokens, known.cache_creation_tokens, known.cache_read_tokens, tokens)
-        self._counted(known, now)
-        context.output, context.usage = tokens, now
+        self._correct(known._replace(output_tokens=tokens))
         return True
 
+    def _correct(self, now: Usage) -> None:
+        """Put other counts in the place of those that the base has."""
+        context = self.context
+        self._untold.append((context.usage, now))
+        context.usage, context.tokens, context.accuracy = now, now.context_tokens, "exact"
+
     def _rebase(self, usage: Usage, source: str) -> None:
-        """Go on from the current response's counts: a new base, and an interval of what came with it or after."""
+        """Go on from the current response's counts: a new base, and what came with it or after."""
         old, begun, model = self.context, self.begun, self.model
-        if len(self.names) > _KEEP_NAMES:
-            for key in list(self.names)[: _KEEP_NAMES // 2]:
-                del self.names[key]
-        tokens = usage.context_tokens
-        self.context = Context(old.interval.split(begun, model), self.current, model, source, usage, tokens)
-        same = old.accuracy == "exact" and old.tokens is not None and old.model == model
-        self._leave(old, tokens - old.tokens if same and old.tokens is not None else None, begun)
+        self.context = context = Context()
+        context.owner = self
+        context.message_id = self.current
+        context.model = model
+        context.source = source
+        context.usage = usage
+        context.tokens = tokens = usage[0] + usage[1] + usage[2]
+        if begun < len(old.parts):
+            context._interval = old.interval.split(begun, model)
+            context.parts = context._interval.parts
+        else:
+            context.parts = []
         self.left = (old, begun)
-        self._counted(None, usage)
+        self.backlog.append((old, begun, context))
+        untold = self._untold
+        untold.append(usage)
+        if len(untold) > _UNTOLD:
+            self._tell()
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
-        if self.pre is not None:
-            self.helped, self.pre = tokens < 0.9 * self.pre, None
-        self.preserved, self.before = _NO_ROWS, None
-
-    def _counted(self, before: Usage | None, now: Usage) -> None:
-        """Keep counts for the formulas, most of which nobody asks for: they are told when somebody does."""
-        self._untold.append((before, now))
-        if len(self._untold) >= _UNTOLD:
-            self._tell()
+        if self.aftermath:
+            self.aftermath, self.preserved, self.before = False, _NO_ROWS, None
+            if self.pre is not None:
+                self.helped, self.pre = tokens < 0.9 * self.pre, None
 
     def _tell(self) -> None:
+        """Tell the formulas of the responses since, most of which nobody asks for: so not one by one."""
         untold, self._untold = self._untold, []
         for name in _COUNTERS:
             counted = self._estimators[name].counted
-            for before, now in untold:
-                counted(before, now)
+            for entry in untold:
+                if entry.__class__ is Usage:
+                    counted(None, entry)
+                else:
+                    counted(*entry)
+        if len(self.backlog) > _BACKLOG // 2:
+            self._thin()
 
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.

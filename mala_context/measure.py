@@ -20,6 +20,7 @@ _SPACE: Final = b" \t\r\n"
 _PUNCTUATION: Final = bytes(code for code in range(33, 127) if not chr(code).isalnum())
 _CJK: Final = re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _SAMPLE: Final = 3_072
+_SUMMARY: Final = "This session is being continued from a previous conversation"
 _DEPTH: Final = 24
 
 
@@ -100,6 +101,20 @@ def field(block: Any, name: str) -> Any:
     if block.__class__ is dict:
         return block.get(name)
     return block.get(name) if isinstance(block, Mapping) else getattr(block, name, None)
+
+
+def is_summary(content: Any) -> bool:
+    """Tell whether a message is the summary that a compaction leaves; the stream does not mark it."""
+    if isinstance(content, list) and content:
+        content = field(content[0], "text")
+    return isinstance(content, str) and content.startswith(_SUMMARY)
+
+
+def is_result(content: Any) -> bool:
+    """Tell whether a user's message holds a tool's result."""
+    if not isinstance(content, list) or not content:
+        return False
+    return any(field(block, "tool_use_id") is not None for block in content)
 
 
 def all_text(value: Any, depth: int = 0) -> str:

@@ -137,27 +137,30 @@ class Ratios:
 
 
 class Interval:
-    """What an agent's context gained since a response.
+    """What an agent's context gained since a response: counts its parts when somebody asks, each once.
 
     Parts are of kind `response` (the base's own answer, whose size its output tells), `answer` (a later response
     without counts), `user` or `attachment`.
     """
 
-    __slots__ = ("_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "left", "parts", "pinned")
+    __slots__ = ("_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "parts")
 
-    def __init__(self, names: Names, ratios: Ratios, model: str | None, settle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        names: Names,
+        ratios: Ratios,
+        model: str | None,
+        settle: Callable[[], None],
+        parts: list[tuple[str, Any]] | None = None,
+    ) -> None:
         self._names = names
         self._ratios = ratios
         self._settle = settle
         self._model = model
-        self.parts: list[tuple[str, Any]] = []
+        self.parts: list[tuple[str, Any]] = [] if parts is None else parts
         """What came, in order, each with its kind; of a part that was measured the content is gone."""
         self._measured: list[list[Piece]] = []
         self._tokens: list[float] = []
-        self.left = False
-        """Whether the next response is there."""
-        self.pinned = False
-        """Whether a later row may go back to here."""
 
     def __len__(self) -> int:
         return len(self.parts)

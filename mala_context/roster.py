@@ -14,7 +14,7 @@ SIDECHAIN: Final = "sidechain"
 """What a reader calls the agent of sidechain rows that name none (old CLIs)."""
 ROWS: Final = 2_048
 """At least so many rows' places, and responses' ids, are remembered, at most twice as many."""
-_MOST: Final = 2 * ROWS
+MOST_ROWS: Final = 2 * ROWS
 AGENTS: Final = 256
 """Subagents that are remembered."""
 
@@ -80,7 +80,7 @@ class Roster:
             before = known[message_id]
             return before is None or request_id is None or before == request_id
         known[message_id] = request_id
-        if len(known) > _MOST:
+        if len(known) > MOST_ROWS:
             known.trim()
         return False
 
@@ -119,9 +119,9 @@ class Roster:
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember that a row ends where its agent's context ends now."""
         if uuid is not None:
-            interval = agent.context.interval
-            interval.pinned = True
-            self.rows.put(uuid, Place(self.key(agent), agent.context, len(interval)))
+            context = agent.context
+            context.pinned = True
+            self.rows.put(uuid, Place(self.key(agent), context, len(context.parts)))
 
     def note(self, uuid: str | None, parent: str | None, agent: AgentState) -> None:
         """Remember a row's place; of a live message, which has no parent, only that it was seen."""
@@ -129,7 +129,7 @@ class Roster:
             self.place(uuid, agent)
         elif uuid is not None:
             self.rows[uuid] = None
-            if len(self.rows) > _MOST:
+            if len(self.rows) > MOST_ROWS:
                 self.rows.trim()
 
     def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context.errors import ContextPressureError
-from mala_context.events import Compaction, Refusal, Response, TurnEnd
+from mala_context.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.lines import compaction_line, context_line
 from mala_context.log import get_logger
 from mala_context.policy import overflow_of, read_overflow
@@ -37,6 +37,7 @@ OverflowObserver = Callable[["ContextOverflow"], object]
 
 log = get_logger(__name__)
 _level = logging.getLogger(__name__)  # its level is asked per response, where structlog's own filter would be dear
+_FREQUENT = frozenset({Response, Appended})
 
 
 class MessageStreamProcessor:
@@ -112,8 +113,8 @@ class MessageStreamProcessor:
         try:
             for event in read_message(message):
                 self.take(event)
-            if message.__class__.__name__ == "ResultMessage":
-                self._process_result_message(message)
+                if event.__class__ is TurnEnd:
+                    self._process_result_message(message)
         except ContextPressureError as pressure:
             self._pressure = pressure
         except Exception:  # a message that we do not understand is the caller's all the same
@@ -123,8 +124,17 @@ class MessageStreamProcessor:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
         kind = event.__class__
         changed = self.tracker.advance(event)
+        if self.overflow is not None and isinstance(event, Response) and event.agent is None:
+            self.overflow = None
+        if (
+            kind in _FREQUENT
+            and (changed is None or not (self.snapshot_observers or _level.isEnabledFor(logging.DEBUG)))
+            and kind not in self._observers
+            and not self.event_observers
+        ):
+            return  # before anything is made that nobody looks at: a snapshot costs more than all the rest
         snapshot = None
-        if changed is not None and (kind is not Response or self._watches_responses()):
+        if changed is not None:
             snapshot = self.tracker.snapshot_of(changed, kind.__name__)
             for observer in self.snapshot_observers:
                 self._notify(observer, snapshot)
@@ -140,15 +150,6 @@ class MessageStreamProcessor:
         """Have an observer called with the events of these classes alone; the others cost it nothing."""
         for kind in kinds:
             self._observers.setdefault(kind, []).append(observer)
-
-    def _watches_responses(self) -> bool:
-        """Tell whether anybody looks at the snapshot of a response, which costs more than all the rest of it."""
-        return bool(
-            self.snapshot_observers
-            or self.event_observers
-            or Response in self._observers
-            or _level.isEnabledFor(logging.DEBUG)
-        )
 
     def overflowed(self, overflow: ContextOverflow) -> None:
         """Take note that the main agent's window is full: said once, however many messages report it."""
@@ -250,8 +251,6 @@ def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
 
 
 def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: ContextSnapshot | None) -> None:
-    if event.agent is None:
-        processor.overflow = None
     if snapshot is not None and _level.isEnabledFor(logging.DEBUG):
         line = context_line(snapshot, event.agent or processor.agent_name)
         log.debug(line, message_id=event.message_id, **log_values(snapshot))

@@ -39,15 +39,14 @@ from mala_context.events import (
     UsageDelta,
     WindowReport,
 )
-from mala_context.measure import field, pieces
-from mala_context.roster import Roster
+from mala_context.measure import is_result, is_summary, pieces
+from mala_context.roster import MOST_ROWS, Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_threshold, plain_name
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
 
-_SUMMARY: Final = "This session is being continued from a previous conversation"
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
 
@@ -174,7 +173,7 @@ class ContextTracker:
 
     def _start_over(self, model: str | None) -> None:
         self._roster = Roster(model, counts_text=self._counts_text)
-        self._turn_responses = 0
+        self._turn_began = 0
 
     def _subagent(self, event: SubagentStart) -> AgentState | None:
         return None if event.tool_use_id is None else self._roster.join(event.agent_id, event.tool_use_id)
@@ -221,7 +220,7 @@ class ContextTracker:
             event,
             agent.before,
             context.interval,
-            len(context.interval),
+            len(context.parts),
             context.cut,
         )
 
@@ -279,35 +278,43 @@ class ContextTracker:
             return None
         roster = self._roster
         agent = roster.main if key is None else roster.owner(event)
-        again = uuid in roster.rows
+        rows = roster.rows
+        again = uuid in rows
         identity = message_id or usage or uuid
-        if identity != agent.current and not self._begin(event, agent, identity, again=again):
+        if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
         if model != agent.model and model and _is_other(model, agent.model):
             agent.model = model
+            self._windows.of(model)
         changed = usage is not None and agent.count(usage, source)
-        if changed:
+        context = agent.context
+        if changed and context.tokens > self._windows.smallest:  # type: ignore[operator]  # counted just now
             self._check_window(agent)
         if content and not again and (usage is not None or not agent.kept(uuid)):
-            agent.add("response", content)
+            kind = "answer" if context.message_id != identity else "response"
+            context.parts.append((kind, content))
         if stop_reason is not None:
             agent.stop(stop_reason)
-        roster.note(uuid, parent, agent)
+        if parent is not None:
+            roster.place(uuid, agent)
+        elif uuid is not None:
+            rows[uuid] = None
+            if len(rows) > MOST_ROWS:
+                rows.trim()
         return agent if changed else None
 
-    def _begin(self, event: Response, agent: AgentState, identity: object, *, again: bool) -> bool:
+    def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        roster, message_id, parent = self._roster, event.message_id, event.parent
-        counted = message_id is not None and roster.was_counted(message_id, event.request_id)
+        _, _, message_id, _, _, _, _, uuid, parent, _, request_id = event
+        roster = self._roster
+        counted = message_id is not None and roster.was_counted(message_id, request_id)
         if parent is not None and not again:
             roster.follow(agent, parent, begins=True)
         if counted:
             if not again:
-                roster.note(event.uuid, parent, agent)
+                roster.note(uuid, parent, agent)
             return False
         agent.begin(identity)
-        if agent is roster.main:
-            self._turn_responses += 1
         return True
 
     def _same_session(self, event: Response) -> bool:
@@ -344,22 +351,29 @@ class ContextTracker:
         return agent if changed else None
 
     def _appended(self, event: Appended) -> AgentState | None:
-        roster, uuid, parent = self._roster, event.uuid, event.parent
-        if uuid in roster.rows:
+        key, _, kind, content, uuid, parent = event
+        roster = self._roster
+        rows = roster.rows
+        if uuid in rows:
             return None
-        agent = roster.main if event.agent is None else roster.owner(event)
+        agent = roster.main if key is None else roster.owner(event)
         moved = False
         if parent is not None:
-            begins = event.kind == "user" and not _is_result(event.content)
-            moved = roster.follow(agent, parent, begins=begins)
-        if agent.wait_summary and parent is None and _is_summary(event.content):
+            moved = roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
+        elif agent.wait_summary and is_summary(content):
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
             return None
         if not agent.responses:
             self._open(agent, event, agent.opening)
-        if event.kind != "attachment" or agent.context.source != "boundary":
-            agent.add(event.kind, event.content)
-        roster.note(uuid, parent, agent)
+        context = agent.context
+        if kind != "attachment" or context.source != "boundary":
+            context.parts.append((kind, content))
+        if parent is not None:
+            roster.place(uuid, agent)
+        elif uuid is not None:
+            rows[uuid] = None
+            if len(rows) > MOST_ROWS:
+                rows.trim()
         return agent if moved else None
 
     def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:
@@ -394,7 +408,7 @@ class ContextTracker:
         agent.settle()
         agent.forget()
         agent.compactions += 1
-        agent.pre, agent.helped = before, None
+        agent.pre, agent.helped, agent.aftermath = before, None, True
         context = agent.context
         context.tokens, context.accuracy = agent.after_compaction(post_tokens)
         context.source = "boundary"
@@ -424,7 +438,8 @@ class ContextTracker:
     def _turn_end(self, event: TurnEnd) -> AgentState | None:
         self._enter(event.session_id, keep=False)
         self._windows.reported(event.windows)
-        main, responses, self._turn_responses = self._roster.main, self._turn_responses, 0
+        main = self._roster.main
+        responses, self._turn_began = main.responses - self._turn_began, main.responses
         for estimator in main.estimators.values():
             estimator.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
@@ -457,18 +472,6 @@ class ContextTracker:
         for estimator in main.estimators.values():
             estimator.total(event)
         return main
-
-
-def _is_summary(content: Any) -> bool:
-    if isinstance(content, list) and content:
-        content = field(content[0], "text")
-    return isinstance(content, str) and content.startswith(_SUMMARY)
-
-
-def _is_result(content: Any) -> bool:
-    if not isinstance(content, list) or not content:
-        return False
-    return any(field(block, "tool_use_id") is not None for block in content)
 
 
 def _is_other(model: str, known: str | None) -> bool:

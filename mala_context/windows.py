@@ -88,7 +88,7 @@ class Windows:
         betas: beta features that the requests ask for.
     """
 
-    __slots__ = ("_answers", "_at_least", "_betas", "_configured", "_doubtful", "_learned")
+    __slots__ = ("_answers", "_at_least", "_betas", "_configured", "_doubtful", "_learned", "smallest")
 
     def __init__(self, configured: int | None = None, betas: Sequence[str] = ()) -> None:
         self._configured = configured if configured and configured > 0 else None
@@ -97,13 +97,23 @@ class Windows:
         self._at_least: dict[str, int] = {}
         self._doubtful: set[str] = set()
         self._answers: dict[str | None, Window] = {}
+        self.smallest = 0
+        """The smallest window that was asked for: a request up to this size is below every one of them."""
 
     def of(self, model: str | None) -> Window:
         """Return the window of a model; never fails, a guess says that it is one."""
         answer = self._answers.get(model)
         if answer is None:
             answer = self._answers[model] = self._answer(model)
+            self.smallest = min(window.tokens for window in self._answers.values())
         return answer
+
+    def _ask_again(self) -> None:
+        """Answer anew for every model that was asked for, since something was learned."""
+        models = list(self._answers)
+        self._answers.clear()
+        for model in models:
+            self.of(model)
 
     def _answer(self, model: str | None) -> Window:
         name = plain_name(model) if model else ""
@@ -130,7 +140,7 @@ class Windows:
         self._learned[name] = Window(tokens, source)
         if source == "api_error":
             self._at_least.pop(name, None)
-        self._answers.clear()
+        self._ask_again()
         return True
 
     def named(self, model: str) -> None:
@@ -143,7 +153,7 @@ class Windows:
         """Remember beta features of the requests."""
         if betas and tuple(betas) != self._betas:
             self._betas = tuple(dict.fromkeys((*self._betas, *betas)))
-            self._answers.clear()
+            self._ask_again()
 
     def reported(self, windows: Mapping[str, int]) -> bool:
         """Take the CLI's windows by model (`model_usage`); return whether one of them is new."""
@@ -155,12 +165,12 @@ class Windows:
         if tokens > self.of(model).tokens:
             name = plain_name(model) if model else ""
             self._at_least[name] = max(tokens, self._at_least.get(name, 0))
-            self._answers.clear()
+            self._ask_again()
 
     def doubt(self, model: str | None) -> None:
         """Mark a model's window as doubtful, e.g. after an automatic compaction far below its threshold."""
         self._doubtful.add(plain_name(model) if model else "")
-        self._answers.clear()
+        self._ask_again()
 
 
 def auto_compact_threshold(window: int, auto_compact_window: int | None) -> int | None:

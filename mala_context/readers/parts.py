@@ -53,15 +53,11 @@ def known(raw: Any) -> Usage | None:
     if raw.__class__ is dict and not raw.get("iterations"):  # nearly every message of a live session
         try:
             fresh, written, read, output = counts = _COUNTS(raw)
-        except KeyError:
+            prompt = fresh | written | read
+            if prompt | output >= 0:  # none is negative, and all are of one kind that has this operator: integers
+                return new(Usage, counts) if prompt else None
+        except (KeyError, TypeError):
             pass
-        else:
-            if (
-                fresh.__class__ is written.__class__ is read.__class__ is output.__class__ is int
-                and fresh >= 0 <= written
-                and read >= 0 <= output
-            ):
-                return new(Usage, counts) if fresh or written or read else None
     usage = Usage.of_last_call(raw)
     return usage if usage is not None and usage.context_tokens else None
 

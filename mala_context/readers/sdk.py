@@ -10,17 +10,30 @@ from mala_context.readers.parts import known, new, refusal, system, text, turn_e
 from mala_context.usage import Usage
 
 _SYNTHETIC = "<synthetic>"
+_MOST_CLASSES = 256
+_READERS: dict[type, Callable[[Any], Events]] = {}
 
 
 def read_message(message: Any) -> Events:
     """Return the events in one SDK message; empty for what does not concern the context. Never raises."""
-    reader = _MESSAGES.get(message.__class__.__name__)
-    if reader is None:
-        return ()
+    reader = _READERS.get(message.__class__)
     try:
-        return reader(message)
+        return _reader_of(message.__class__)(message) if reader is None else reader(message)
     except Exception:  # noqa: BLE001  (a message that we do not understand must not end the agent's stream)
         return ()
+
+
+def _reader_of(cls: type) -> Callable[[Any], Events]:
+    """Look a class up by its name, once: its own `__name__` costs as much as all the rest of a look."""
+    reader = _MESSAGES.get(cls.__name__, _nothing)
+    if len(_READERS) < _MOST_CLASSES:  # classes may be made by the thousand
+        _READERS[cls] = reader
+    return reader
+
+
+def _nothing(message: Any) -> Events:
+    del message
+    return ()
 
 
 def _assistant(message: Any) -> Events:
