@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mala_context.archive import layout
@@ -46,12 +46,13 @@ class Archives:
         self._directories: dict[str, int] = {}
         self._where: dict[str, dict[str, None]] = {}
         self._known: dict[tuple[str, str], tuple[tuple[int, int], LastArchive | None]] = {}
+        self._last: dict[str, LastArchive | None] = {}
         self._next = 0.0
 
-    def look(self) -> bool:
-        """Notice sessions that are archived now, `PAUSE` seconds after the last look at the earliest.
+    def look(self, sessions: Iterable[str | None]) -> bool:
+        """Look for new archives of sessions, `PAUSE` seconds after the last look at the earliest.
 
-        Returns whether it looked, so that `last` may say something new.
+        Returns whether `last` says something new for one of them.
         """
         now = time.monotonic()
         if not self._runs or now < self._next:
@@ -64,7 +65,9 @@ class Archives:
             return False
         for directory in directories:
             self._list(directory)
-        return True
+        before = self._last
+        self._last = {each: self._find(each) for each in sessions if each is not None and each in self._where}
+        return self._last != before
 
     def _list(self, directory: str) -> None:
         try:
@@ -80,12 +83,14 @@ class Archives:
                 self._where.setdefault(session_id, {})[directory] = None
 
     def last(self, session_id: str | None) -> LastArchive | None:
-        """Return a session's last archive; `None` where none is known."""
-        found = [self._in(directory, session_id) for directory in self._where.get(session_id or "", ())]
+        """Return a session's last archive, as of the last look; `None` where none is known."""
+        return self._last.get(session_id or "")
+
+    def _find(self, session_id: str) -> LastArchive | None:
+        found = [self._in(directory, session_id) for directory in self._where[session_id]]
         return max((each for each in found if each is not None), default=None, key=lambda each: each.time)
 
-    def _in(self, directory: str, session_id: str | None) -> LastArchive | None:
-        assert session_id is not None  # noqa: S101  # `_where` has no such key
+    def _in(self, directory: str, session_id: str) -> LastArchive | None:
         try:
             status = os.stat(os.path.join(directory, layout.manifest_name(session_id)), follow_symlinks=False)
             stamp = (status.st_size, status.st_mtime_ns)

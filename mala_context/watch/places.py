@@ -2,7 +2,7 @@
 
 A directory's time says that a name in it is new or gone, so directories are listed only then. Asking costs about two
 microseconds a path. What was written to lately, what is shown and the folders are asked for at every look; of all
-others a share in turn, so that thousands of old transcripts cost no more than a hundred, and one that is taken up
+others a share in turn, so that thousands of old transcripts cost no more than sixty, and one that is taken up
 again is noticed a little later.
 
 The CLI keeps `{project}/{session}.jsonl`, and subagents in `{project}/{session}/subagents/agent-{id}.jsonl`; older
@@ -17,9 +17,11 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-HOT: Final = 900.0
-"""Seconds after the last write during which a path is asked for at every look."""
-SHARE: Final = 100
+HOT: Final = 120.0
+"""Seconds after the last write during which a transcript is asked for at every look."""
+FOLDER_HOT: Final = 86_400.0
+"""The same for a project's folder: after a day without a new session it is asked for in turn."""
+SHARE: Final = 64
 """Other paths that are asked for at one look."""
 _ORDER: Final = 5.0
 _UNSETTLED: Final = 100_000_000
@@ -88,10 +90,11 @@ class Places:
 
     def _order(self, now: float) -> None:
         """Part the paths into those that are asked for always and those in turn."""
-        recent = time.time() - HOT
+        clock = time.time()
+        since = (0.0, clock - FOLDER_HOT, clock - HOT, clock - HOT)
         self._hot, self._cold = [], []
         for each in self._paths.values():
-            hot = each.depth < 2 or each.changed > recent or each.path in self.shown
+            hot = each.depth == 0 or each.changed > since[each.depth] or each.path in self.shown
             (self._hot if hot else self._cold).append(each)
         self._ordered = now
 

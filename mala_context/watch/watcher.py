@@ -41,6 +41,7 @@ class _Watched:
         self.before = 0
         self.counting: Iterator[None] | None = None
         self.complete = True
+        self._row: WatchRow | None = None
         self._tail = LiveTail()
         self._window = auto_compact_window
         self.state = self._new_state()
@@ -50,6 +51,7 @@ class _Watched:
 
     def read(self) -> None:
         """Take what is new; a file that cannot be read keeps what is known of it."""
+        self._row = None
         enough = partial(tells_size, subagent=agent_of(self.path) is not None)
         try:
             gain = self._tail.gain(self.path, enough)
@@ -73,15 +75,17 @@ class _Watched:
                 if row.offset >= end:
                     break
                 if counter.see(row) is not None:
-                    self.before += 1
+                    self.before, self._row = self.before + 1, None
                 if number % _STRIDE == 0:
                     yield
         except OSError:
             return
-        self.complete = True
+        self.complete, self._row = True, None
 
     def row(self) -> WatchRow:
-        return row_of(self.state, self.path, self.modified, before=self.before, complete=self.complete)
+        if self._row is None:
+            self._row = row_of(self.state, self.path, self.modified, before=self.before, complete=self.complete)
+        return self._row
 
 
 class Watcher:
@@ -121,7 +125,7 @@ class Watcher:
     def tick(self) -> bool:
         """Notice what is new, read it, and return whether `rows` may say something new. Raises nothing."""
         changed, gone = self._places.look()
-        looked = self._archives.look()
+        archived = self._archives.look({each.state.session_id for each in self._watched.values()})
         for path in gone:
             self._watched.pop(path, None)
             self._pending.pop(path, None)
@@ -135,7 +139,7 @@ class Watcher:
             self._read(path, self._pending.pop(path))
             if time.monotonic() > end:
                 break
-        return self._count(end) or read or looked or bool(gone)
+        return self._count(end) or read or archived or bool(gone)
 
     def _is_followed(self, found: Found, now: float) -> bool:
         if found.path in self._only or found.path in self._watched:
@@ -146,7 +150,8 @@ class Watcher:
         watched = self._watched.get(path)
         if watched is None:
             watched = self._watched[path] = _Watched(path, self._window)
-            self._places.shown.add(path)
+            if watched.state.agent_id is None:
+                self._places.shown.add(path)
         watched.modified = modified
         watched.read()
 

@@ -1,0 +1,257 @@
+"""`mala-context watch`: all sessions on this machine, live."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from mala_context.cli.replay import moment_since
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mala_context.watch import Watcher, WatchRow
+
+WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
+AGES: Final = 10.0
+"""Seconds after which a table is drawn again where nothing changed but times."""
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("--since", default="24h", show_default=True, metavar="TIME", help="Sessions written to after: 30m, 7d.")
+@click.option(
+    "--projects", multiple=True, metavar="DIR", help="The CLI's projects directory.  [default: the one in your home]"
+)
+@click.option("--once", is_flag=True, help="Print one table and end.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each session, then each change.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.05, 3600),
+    default=0.15,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks at the files.",
+)
+@click.option(
+    "--auto-compact-window",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+    help=f"What {WINDOW} is for the sessions.  [default: what it is here]",
+)
+def watch(
+    sessions: tuple[str, ...],
+    since: str,
+    projects: tuple[str, ...],
+    once: bool,
+    as_json: bool,
+    interval: float,
+    auto_compact_window: int | None,
+) -> None:
+    """Show how full each session on this machine is, live from the transcripts.
+
+    SESSION is a session's id, the first letters of one, or a transcript; without any, all sessions that were active
+    lately are shown. A terminal gets a table that follows the sessions until q or Ctrl-C; a pipe gets a line for each
+    change.
+
+    COMP is the number of compactions, ARCH how long ago the last archive was made, LEFT the turns that are left at the
+    pace of the last ones.
+    """
+    from mala_context.cli.running import ended_like_ctrl_c
+    from mala_context.watch import Watcher
+
+    directories = _directories(projects)
+    watcher = Watcher(
+        directories,
+        [_transcript(each, directories) for each in sessions],
+        since=_age(since),
+        auto_compact_window=_window() if auto_compact_window is None else auto_compact_window,
+    )
+    with ended_like_ctrl_c():
+        if once:
+            _once(watcher, directories, as_json=as_json)
+        elif as_json:
+            _follow(watcher, interval, lambda row: json.dumps(row.as_dict()))
+        elif _draws():
+            _live(watcher, interval, directories)
+        else:
+            _follow(watcher, interval, _stamped)
+
+
+# -- what to watch -----------------------------------------------------------------------------------------------------
+
+
+def _directories(projects: Sequence[str]) -> list[str]:
+    from mala_context.archive.source import default_projects_dirs
+    from mala_context.errors import RecordingNotFoundError
+
+    for each in projects:
+        if not os.path.isdir(each):
+            raise RecordingNotFoundError(each)
+    return list(projects) or default_projects_dirs()
+
+
+def _transcript(session: str, directories: Sequence[str]) -> str:
+    """Return the transcript that an argument means."""
+    from mala_context.errors import SessionNotFoundError
+    from mala_context.watch.watcher import check_readable
+
+    if os.sep in session or session.endswith(".jsonl") or os.path.isfile(session):
+        return check_readable(session)
+    found = sorted(
+        (each.stat().st_mtime, each.path)
+        for directory in directories
+        for folder in _entries(directory)
+        if folder.is_dir()
+        for each in _entries(folder.path)
+        if each.name.startswith(session) and each.name.endswith(".jsonl") and each.is_file(follow_symlinks=False)
+    )
+    ids = {os.path.splitext(os.path.basename(path))[0] for _, path in found}
+    if not session or not ids:
+        raise SessionNotFoundError(session, ", ".join(directories) or "any projects directory")
+    if len(ids) > 1 and session not in ids:
+        raise click.UsageError(f"{len(ids)} sessions begin with {session}: {', '.join(sorted(ids)[:4])}")
+    return max(each for each in found if len(ids) == 1 or os.path.basename(each[1]) == f"{session}.jsonl")[1]
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _age(since: str) -> float:
+    from datetime import UTC, datetime
+
+    begin = moment_since(since) or ""
+    return time.time() - datetime.fromisoformat(begin).replace(tzinfo=UTC).timestamp()
+
+
+def _window() -> int | None:
+    value = os.environ.get(WINDOW, "")
+    return int(value) if value.isascii() and value.isdigit() and int(value) else None
+
+
+# -- how to show it ----------------------------------------------------------------------------------------------------
+
+
+def _settle(watcher: Watcher) -> None:
+    """Read all that is there now."""
+    from mala_context.cli.waiting import waiting
+
+    with waiting("reading"):
+        watcher.tick()
+        while watcher.busy:
+            watcher.tick()
+
+
+def _once(watcher: Watcher, directories: Sequence[str], *, as_json: bool) -> None:
+    _settle(watcher)
+    rows = watcher.rows()
+    if as_json:
+        for row in rows:
+            _print(json.dumps(row.as_dict()))
+    elif rows:
+        from mala_context.cli.tables import console
+        from mala_context.cli.watch_table import lines
+
+        out = console()
+        for text in lines(rows, _look(out, height=False)):
+            out.print(text, soft_wrap=True)
+    for error in watcher.problems():
+        _complain(error)
+    if not rows and not as_json:
+        click.echo(_nothing(directories), err=True)
+
+
+def _follow(watcher: Watcher, interval: float, words: Any) -> None:
+    """Print a line for each agent, and one for each change of an agent."""
+    shown: dict[tuple[str, str | None], tuple[Any, ...]] = {}
+    told: set[str] = set()
+    _settle(watcher)
+    while True:
+        for row in watcher.rows():
+            for each in (row, *(() if words is not _stamped else row.subagents)):
+                key, now = (each.path, each.agent_id), _news(each)
+                if shown.get(key) != now:
+                    shown[key] = now
+                    _print(words(each))
+        for error in watcher.problems():
+            if str(error) not in told:
+                told.add(str(error))
+                _complain(error)
+        sys.stdout.flush()
+        while not watcher.tick():
+            time.sleep(interval)
+
+
+def _news(row: WatchRow) -> tuple[Any, ...]:
+    """Return what makes a new line worth it: a size, a compaction, an archive, a model."""
+    below = tuple(_news(each) for each in row.subagents)
+    return row.tokens, row.accuracy, row.compactions, row.compactions_at_least, row.model, row.archived, below
+
+
+def _stamped(row: WatchRow) -> str:
+    from mala_context.cli.watch_table import sentence
+
+    return f"{time.strftime('%H:%M:%S', time.localtime(row.last))} {sentence(row)}"
+
+
+def _draws() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
+def _live(watcher: Watcher, interval: float, directories: Sequence[str]) -> None:
+    """Draw the table until q or Ctrl-C; the terminal is as before then."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from mala_context.cli.keys import QUIT, keys
+    from mala_context.cli.tables import console
+    from mala_context.cli.watch_table import lines
+
+    out = console()
+    size, drawn = None, 0.0
+    with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
+        while True:
+            changed = watcher.tick()
+            if changed or size != out.size or time.monotonic() - drawn > AGES:
+                rows = watcher.rows()
+                size, drawn = out.size, time.monotonic()
+                text = lines(rows, _look(out, height=True)) if rows else [Text(_nothing(directories))]
+                live.update(Text("\n").join(text), refresh=True)
+            if pressed(0.0 if watcher.busy else interval) in QUIT:
+                return
+
+
+def _look(out: Console, *, height: bool) -> Any:
+    from mala_context.cli.tables import can_encode
+    from mala_context.cli.watch_table import PLAIN, Look, Marks
+
+    marks = Marks() if can_encode(out, "".join(Marks())) else PLAIN
+    return Look(out.width, time.time(), marks, out.height if height else None)
+
+
+def _nothing(directories: Sequence[str]) -> str:
+    from mala_context.cli.archives.common import printable
+
+    where = ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
+    return f"no session was active lately in {where}; --since 7d looks further back"
+
+
+def _complain(error: OSError) -> None:
+    from mala_context.cli.archives.common import printable
+
+    click.echo(f"mala-context: {printable(f'{error.filename or error}: {error.strerror or error}')}", err=True)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
