@@ -1,23 +1,24 @@
 """The pages against the code: log lines that exist, links that lead somewhere, blocks that can be read."""
 
 import ast
-import json
 import pathlib
 import re
 
 import pytest
 
-from mala_context import ContextTracker
-from mala_context.config import parse
+import mala_context
+from mala_context import ContextTracker, testing
+from mala_context.archive import manifest
+from mala_context.archive.remote import uploaded
 from mala_context.stream import log_values
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PACKAGE = sorted((ROOT / "mala_context").rglob("*.py"))
 LOG_PAGE = (ROOT / "docs/reference/log-lines.md").read_text()
 LOG_ROWS = re.findall(r"^\| ([A-Z]+) \| `([^`]+)`", LOG_PAGE, re.MULTILINE)
 LEVELS = {"info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
 _FORMAT = re.compile(r"%[-+.#0-9]*[sdgrxf]")
-_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def constants(tree):
@@ -54,20 +55,6 @@ def is_in_code(piece):
     return any(all(any(part.strip() in text for text in TEXTS) for part in (piece[:cut], piece[cut:])) for cut in cuts)
 
 
-def blocks(path, *kinds):
-    """Return the code blocks of a page that are of these kinds, without their indentation."""
-    found = [(indent, kind, body) for indent, kind, body in _BLOCK.findall(path.read_text()) if kind in kinds]
-    return [re.sub(f"^{indent}", "", body, flags=re.MULTILINE) for indent, _, body in found]
-
-
-def all_blocks(*kinds):
-    return [
-        pytest.param(body, id=f"{path.relative_to(ROOT)}-{number}")
-        for path in PAGES
-        for number, body in enumerate(blocks(path, *kinds), 1)
-    ]
-
-
 class TestLogLines:
     def test_there_are_many(self):
         assert len(LOG_ROWS) == LOG_PAGE.count("\n| ") - 2 * LOG_PAGE.count("| level |")
@@ -92,66 +79,72 @@ class TestLogLines:
         assert re.findall(r"`([a-z]+)`", named) == list(log_values(ContextTracker().snapshot()))
 
 
+def slug(heading):
+    """Return the anchor that a heading has on the site and on a forge."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors(path):
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return {slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def links(path):
+    """Return the targets of a page's links, code left out."""
+    text = re.sub(r"^ *```.*?^ *```|`[^`\n]+`", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)[^)]*\)", text)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+    for target in links(path):
+        if "://" in target:
+            assert target.startswith("https://"), target
+            continue
+        name, _, anchor = target.partition("#")
+        place = (path.parent / name).resolve() if name else path
+        assert place.exists(), target
+        assert not anchor or anchor in anchors(place), target
 
 
 def test_the_index_names_every_page():
-    named = set(re.findall(r"\]\(([^)]+)\)", (ROOT / "docs/index.md").read_text()))
-    for path in PAGES[2:]:
-        if path.name != "index.md":
-            assert str(path.relative_to(ROOT / "docs")) in named
+    named = {target for target in links(ROOT / "docs/index.md") if "://" not in target}
+    pages = {str(path.relative_to(ROOT / "docs")) for path in PAGES if (ROOT / "docs") in path.parents}
+    assert pages - {"index.md"} <= named
 
 
-@pytest.mark.parametrize("text", all_blocks("python"))
-def test_python_blocks_compile(text):
-    compile(text, "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+def test_the_examples_page_names_every_example():
+    named = set(links(ROOT / "examples/README.md"))
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} <= named
 
 
-@pytest.mark.parametrize("text", all_blocks("python"))
-def test_what_python_blocks_import_is_there(text):
-    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    exec("\n".join(map(ast.unparse, imports)), {})
+def test_the_api_page_has_every_public_name():
+    """What is documented from docstrings; errors and the battery are taken by module."""
+    page = (ROOT / "docs/reference/api.md").read_text()
+    shown = set(re.findall(r"\.\. auto\w+:: ([\w.]+)", page))
+    errors = {"ConfigError", "ContextPressureError"}
+    assert set(mala_context.__all__) - errors <= shown
+    assert set(testing.__all__) <= shown
+    assert "mala_context.errors" in shown
 
 
-@pytest.mark.parametrize("text", [each for each in all_blocks("yaml") if each.values[0].startswith("context:")])
-def test_yaml_blocks_are_read(text):
-    parse(text)
+class TestArchiveFormat:
+    page = (ROOT / "docs/reference/archive-format.md").read_text()
 
+    def test_rows_are_those_of_the_code(self):
+        kinds = set(re.findall(r"^\| `(\w+)` \| `", self.page, re.MULTILINE))
+        calls = {text for path in PACKAGE for text in re.findall(r'new_row\(\s*"(\w+)"', path.read_text())}
+        assert calls | {uploaded.KIND} == kinds
 
-@pytest.mark.parametrize("text", all_blocks("json", "jsonl"))
-def test_json_blocks_are_json(text):
-    """One value, or one a line."""
-    try:
-        json.loads(text)
-    except ValueError:
-        for line in text.splitlines():
-            json.loads(line)
+    def test_triggers_are_those_of_the_code(self):
+        written = {
+            text for path in PACKAGE for text in re.findall(r'\btrigger(?:: str)?\s*=\s*"(\w+)"', path.read_text())
+        }
+        (table,) = re.findall(r"\| trigger \| written \|\n(.*?)\n\n", self.page, re.DOTALL)
+        named = set(re.findall(r"`(\w+)`", re.sub(r"\|[^|]*\|$", "", table, flags=re.MULTILINE)))
+        assert written | {"auto", "manual"} == named
 
-
-@pytest.mark.parametrize("text", all_blocks("console", "sh", "bash"))
-def test_commands_and_their_options_are_there(text):
-    from importlib import import_module
-
-    import click
-
-    from mala_context.cli.app import COMMANDS
-
-    for line in re.findall(r"\bmala-context ((?:[a-z][\w-]* ?)+)([^\n|]*)", text):
-        names = line[0].split()
-        assert names[0] in COMMANDS
-        command = getattr(import_module(COMMANDS[names[0]][0]), names[0].replace("-", "_"))
-        if isinstance(command, click.Group):
-            command = command.get_command(click.Context(command), names[1])
-            assert command is not None, names
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", line[0] + line[1])) <= options | {"--help"}
-
-
-def test_the_readme_names_every_command():
-    from mala_context.cli.app import COMMANDS
-
-    assert set(re.findall(r"^\| `mala-context (\w+)", PAGES[0].read_text(), re.MULTILINE)) == set(COMMANDS)
+    def test_outcomes_are_those_of_the_code(self):
+        (words,) = re.findall(r"\| `outcome` \| `outcome` \(([^)]*)\)", self.page)
+        assert set(re.findall(r"`(\w+)`", words)) == manifest.OUTCOMES
