@@ -104,6 +104,10 @@ def is_svg(data):
     assert data.rstrip().endswith(b"</svg>")
 
 
+def is_page(data):
+    assert data.rstrip().endswith(b"</html>")
+
+
 def is_transcript(data):
     assert data == TRANSCRIPT
 
@@ -125,6 +129,8 @@ COMMANDS = {
     "ndjson": (["replay", "{root}/a.jsonl", "{root}/b.jsonl", "--format", "ndjson", "-o", "{out}/x"], is_lines),
     "csv": (["replay", "{root}/a.jsonl", "{root}/b.jsonl", "--format", "csv", "-o", "{out}/x"], is_csv),
     "plot": (["audit", "{root}/a.jsonl", "--plot", "{out}/x.svg", "--json"], is_svg),
+    "report": (["report", "{root}/a.jsonl", "-o", "{out}/x.svg"], is_svg),
+    "page": (["report", "{root}/a.jsonl", "-o", "{out}/x.html"], is_page),
     "export": (["archives", "export", "{sid}", "{out}/x", "--dir", "{root}/archives"], is_transcript),
     "restore": (
         ["archives", "restore", "{sid}", "--dir", "{root}/archives", "--projects-dir", "{projects}", "--cwd", "{root}"],

@@ -1,6 +1,8 @@
 """What README promises is what is there."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,15 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_commands_is_the_command_lines_own():
-    assert set(re.findall(r"^\| `mala-context (\w+)", README, re.MULTILINE)) == set(COMMANDS)
+    assert re.findall(r"^\| `mala-context ([\w-]+)", README, re.MULTILINE) == list(COMMANDS)
+
+
+def test_its_help_is_the_command_lines_own():
+    """Word by word: where lines break is the library's affair."""
+    (block,) = re.findall(r"```text\n(Usage: mala-context .*?)```", README, re.DOTALL)
+    command = [sys.executable, "-m", "mala_context.cli", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert block.split() == done.stdout.split()
 
 
 @pytest.mark.parametrize("ending", ["bin/mala-context demo", "bin/pytest"])

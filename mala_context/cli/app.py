@@ -33,15 +33,15 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Fill a context, watch it, compact it and check every figure; no key, no network.",
     ),
     "run": ("mala_context.cli.run", "Run a prompt with your own Claude Code login or key, and watch its context."),
+    "watch": ("mala_context.cli.watch", "Show how full each session on this machine is, live."),
+    "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
     "audit": ("mala_context.cli.audit", "Hold every estimate against what recorded sessions know to be true."),
     "simulate": ("mala_context.cli.simulate", "Say what another policy would have done on recorded sessions."),
-    "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
-    "watch": ("mala_context.cli.watch", "Show how full each session on this machine is, live."),
-    "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
-    "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),
-    "completion": ("mala_context.cli.completion", "Print what makes bash, zsh or fish complete these commands."),
-    "report": ("mala_context.cli.report", "Draw recorded sessions: one HTML page without network, an SVG or a PNG."),
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
+    "report": ("mala_context.cli.report", "Draw recorded sessions: one HTML page without network, an SVG or a PNG."),
+    "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),
+    "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
+    "completion": ("mala_context.cli.completion", "Print what makes bash, zsh or fish complete these commands."),
 }
 """Command → its module, which has a click command of the same name, and its line in the help."""
 
@@ -115,7 +115,7 @@ class _Commands(click.Group):
 def app(context: click.Context) -> None:
     """Know how full your agent's context window is, and keep what compaction throws away.
 
-    Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used.
+    Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used, 130 Ctrl-C.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
