@@ -46,8 +46,8 @@ def report(
 ) -> Report:
     """Return what is to be shown of the sessions behind the paths (see `replay.files.find`), the newest first.
 
-    `archived` names more sessions, each by its archive's directory and its id. Raises `RecordingNotFoundError` for a path that is not there; what cannot be read inside of a recording is in its
-    session's `problems`.
+    `archived` names more sessions, each by its archive's directory and its id. Raises `RecordingNotFoundError` for a
+    path that is not there; what cannot be read inside of a recording is in its session's `problems`.
     """
     looking = Looking() if looking is None else looking
     families = _families([*find(paths), *_archived(archived)])

@@ -143,28 +143,28 @@ class Observer(Follower):
     def _sized(self, event: Response, state: AgentState | None) -> None:
         if event.agent is None:
             self._now.ledger.calls(event)
-        if state is None or state.context.tokens is None:
+        tokens = None if state is None else state.context.tokens
+        if state is None or tokens is None:
             return
         if state is not self.tracker.main:
-            self._subagent(state)
+            self._subagent(state, tokens)
             return
         now, context = self._now, state.context
         points, identity = now.part.points, context.message_id
-        if identity == now.identity:
-            if points.exact and points.exact[-1]:
-                points.tokens[-1] = context.tokens
-        else:
+        if identity != now.identity:
             self._answered()
             if not now.begun:
                 now.begun = True
-                now.ledger.plain("start", START, max(0, context.tokens - now.appended))
-            self._arrived(context.tokens)
+                now.ledger.plain("start", START, max(0, tokens - now.appended))
+            self._arrived(tokens)
             now.held.response()
-            points.add(self._next_x(), self._time, context.tokens, self.number)
+            points.add(self._x() + 1.0, self._time, tokens, self.number)
             now.identity = identity
             if len(points) % _SETTLE_EVERY == 0:
                 state.settle()
-            self._warn(context.tokens, state)
+            self._warn(tokens, state)
+        elif points.exact and points.exact[-1]:
+            points.tokens[-1] = tokens
         now.answer = context.output or 0
 
     def _answered(self) -> None:
@@ -189,10 +189,10 @@ class Observer(Follower):
     def _window(self, state: AgentState) -> int:
         return self.looking.window or self.tracker.window_of(state.model).tokens
 
-    def _subagent(self, state: AgentState) -> None:
+    def _subagent(self, state: AgentState, tokens: int) -> None:
         key = state.agent_id or state.tool_use_id or "?"
         points = self._now.part.subagents.setdefault(key, Points())
-        tokens, identity = state.context.tokens, state.context.message_id
+        identity = state.context.message_id
         if len(points) and self._now.others.get(key) == identity:
             points.tokens[-1] = tokens
             return
@@ -228,7 +228,7 @@ class Observer(Follower):
 
     def _entry(self, event: Compaction | Summary, state: AgentState) -> None:
         now, points = self._now, self._now.part.points
-        is_boundary = isinstance(event, Compaction)
+        boundary = event if isinstance(event, Compaction) else None
         before = None if state.before is None else state.before.projected_by_table
         after = state.context.tokens
         x = (points.x[-1] if len(points) else 0.5) + 0.5
@@ -241,11 +241,11 @@ class Observer(Follower):
                 x,
                 self._time,
                 self.number,
-                event.trigger if is_boundary else None,
+                None if boundary is None else boundary.trigger,
                 before,
                 after,
-                cli_before=event.pre_tokens if is_boundary else None,
-                discarded=now.held.compacted(event.preserved if is_boundary else ()),
+                cli_before=None if boundary is None else boundary.pre_tokens,
+                discarded=now.held.compacted(() if boundary is None else boundary.preserved),
             )
         )
         now.warning.reached(0.0)
@@ -274,9 +274,6 @@ class Observer(Follower):
         points = self._now.part.points
         return float(int(points.x[-1])) if len(points) else 0.0
 
-    def _next_x(self) -> float:
-        return self._x() + 1.0
-
     def _mark(self, kind: str, x: float, tokens: int | None, words: str) -> None:
         self._now.part.marks.append(Mark(kind, x, self._time, self.number, tokens, words))
 
@@ -298,7 +295,7 @@ class Observer(Follower):
     def _mark_big(self) -> None:
         """Mark the largest results, at the height that the context had when they came."""
         part = self._now.part
-        sized = [(tokens_of(came, self._ratios), came, *where) for came, *where in self._now.big]
+        sized = [(tokens_of(came, self._ratios), came, x, time, row) for came, x, time, row in self._now.big]
         sized = sorted((each for each in sized if each[0] >= self.looking.big_result), key=lambda each: -each[0])
         part.big_omitted = max(0, len(sized) - MOST_BIG)
         heights = dict(zip(part.points.x, part.points.tokens, strict=True))
@@ -308,9 +305,9 @@ class Observer(Follower):
 
 
 _TAKERS: Final[Mapping[type, Callable[[Observer, Any, AgentState | None], None]]] = {
-    Response: Observer._sized,  # noqa: SLF001  (its own table)
-    Appended: Observer._appended,  # noqa: SLF001  (likewise)
-    Compaction: Observer._compacted,  # noqa: SLF001  (likewise)
-    Summary: Observer._compacted,  # noqa: SLF001  (likewise)
-    Refusal: Observer._refused,  # noqa: SLF001  (likewise)
+    Response: Observer._sized,
+    Appended: Observer._appended,
+    Compaction: Observer._compacted,
+    Summary: Observer._compacted,
+    Refusal: Observer._refused,
 }

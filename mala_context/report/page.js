@@ -50,7 +50,7 @@
       for (const [x, name, time, tokens, kind, line] of rows.slice(shown, shown + PAGE)) {
         const row = document.createElement("tr");
         cell(row, number(Math.floor(x)), "n"); cell(row, clock(time)); cell(row, name); cell(row, number(tokens), "n");
-        cell(row, session.window && tokens !== null ? (100 * tokens / session.window).toFixed(1) + " %" : "–", "n");
+        cell(row, session.window && tokens !== null ? (100 * tokens / session.window).toFixed(1) + "%" : "–", "n");
         cell(row, kind); cell(row, number(line), "n");
         part.append(row);
       }
@@ -84,7 +84,7 @@
     at(x, time) { return this.byTime ? time : x; }
     line(name, points, look) {
       const s = this.session;
-      const share = (t) => t === null ? "" : ` (${(100 * t / s.window).toFixed(1)} %)`;
+      const share = (t) => t === null ? "" : ` (${(100 * t / s.window).toFixed(1)}%)`;
       return {type: "scatter", mode: points.x.length < 60 ? "lines+markers" : "lines", name: safe(name),
         x: points.x.map((x, i) => this.at(x, points.time[i])), y: points.tokens, connectgaps: false,
         text: points.tokens.map((t, i) => `${safe(name)}: ${points.exact[i] ? "" : "about "}${number(t)} tokens` +
@@ -121,14 +121,14 @@
       for (const [role, tokens, words] of s.limits) {
         shapes.push({type: "line", xref: "paper", x0: 0, x1: 1, y0: tokens, y1: tokens, layer: "below",
           line: {color: colour(role), width: 1.3, dash: {window: "solid", threshold: "dash", warning: "dot"}[role]}});
-        annotations.push({xref: "paper", x: 1, y: tokens, text: words, showarrow: false, xanchor: "right",
+        annotations.push({xref: "paper", x: 0, y: tokens, text: words, showarrow: false, xanchor: "left",
           yanchor: "bottom", font: {size: 11, color: colour(role)}, bgcolor: colour("paper") + "cc", borderpad: 0});
       }
       for (const c of s.compactions) if (c.x !== null && (!this.byTime || c.time)) shapes.push({type: "line",
         yref: "paper", y0: 0, y1: 1, x0: this.at(c.x, c.time), x1: this.at(c.x, c.time),
         line: {color: colour("compaction"), width: 1, dash: "dot"}});
-      return {shapes, annotations, paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), hovermode: "closest",
-        hoverdistance: 40, dragmode: "zoom", uirevision: this.byTime ? "time" : "response",
+      return {shapes, annotations, paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), hovermode: "x unified",
+        hoverdistance: 30, dragmode: "zoom", uirevision: this.byTime ? "time" : "response",
         font: {family: "system-ui, DejaVu Sans, sans-serif", size: 12, color: ink},
         hoverlabel: {bgcolor: colour("panel"), bordercolor: soft, font: {color: ink}, align: "left", namelength: -1},
         margin: {l: narrow ? 46 : 60, r: narrow ? 8 : 20, t: 14, b: 46}, showlegend: true,
@@ -146,7 +146,7 @@
       this.figure.querySelector(".still").hidden = true;
       this.figure.querySelector(".controls").hidden = false;
       Plotly.react(this.live, this.traces(), this.layout(), {responsive: true, displaylogo: false, scrollZoom: false,
-        doubleClick: "reset", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+        doubleClick: "reset", modeBarButtons: [["toImage"]],
         toImageButtonOptions: {filename: "context", scale: 2}});
       if (!this.drawn) this.live.querySelectorAll("svg").forEach((svg) => svg.setAttribute("aria-hidden", "true"));
       this.drawn = true;
@@ -181,7 +181,7 @@
       else if (event.key in steps && last >= 0) {
         this.place = Math.max(0, Math.min(last, this.place + steps[event.key]));
         const t = points.tokens[this.place];
-        const share = t === null || !this.session.window ? "" : `, ${(100 * t / this.session.window).toFixed(1)} %`;
+        const share = t === null || !this.session.window ? "" : `, ${(100 * t / this.session.window).toFixed(1)}%`;
         this.says.textContent = `response ${number(Math.floor(points.x[this.place]))}: ` +
           `${points.exact[this.place] ? "" : "about "}${number(t)} tokens${share}, ${clock(points.time[this.place])}`;
         if (t !== null) Plotly.Fx.hover(this.live, [{curveNumber: 0, pointNumber: this.place}]);

@@ -114,9 +114,9 @@ class _Scale:
 def panel(session: SessionReport, palette: Mapping[str, str]) -> str:
     """Return the drawing of one session, without the tag around it."""
     scale = _Scale(session)
+    heading = f'<text x="{_LEFT}" y="24" font-size="15" font-weight="600" fill="{palette["ink"]}">'
     parts = [
-        f'<text x="{_LEFT}" y="24" font-size="15" font-weight="600" fill="{palette["ink"]}">'
-        f"{markup(title(session), 110)}</text>",
+        f"{heading}{markup(title(session), 110)}</text>",
         *_grid(scale, palette),
         *_limits(session, scale, palette),
         *(_line(agent.points, scale, palette["agent"], "agent", 1.2) for agent in session.subagents),
@@ -180,7 +180,7 @@ def _limits(session: SessionReport, scale: _Scale, palette: Mapping[str, str]) -
         parts.append(
             f'<line x1="{_LEFT}" x2="{scale.right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{palette[role]}" '
             f'{dashes} data-limit="{role}"/>'
-            + _on_paper(f'x="{scale.right}" y="{y - 4:.1f}" font-size="11" text-anchor="end"', words, role, palette)
+            + _on_paper(f'x="{_LEFT + 6}" y="{y - 4:.1f}" font-size="11"', words, role, palette)
         )
     if not scale.holds_window and session.window > 0:
         parts.append(

@@ -8,9 +8,8 @@ from typing import Final
 from mala_context.loss import KINDS
 from mala_context.losses import lost_words
 from mala_context.report.model import CompactionEntry, Contributor, Report, SessionReport
-from mala_context.report.picture import NAMES, panel, title
-from mala_context.report.picture import HEIGHT, WIDTH
-from mala_context.report.words import count, markup, moment, percent, plural
+from mala_context.report.picture import HEIGHT, NAMES, WIDTH, panel, title
+from mala_context.report.words import UNKNOWN, count, markup, moment, percent, plural
 
 MOST_ROWS: Final = 25
 """Rows of the tables of contributors, files and subagents."""
@@ -47,7 +46,7 @@ def index(report: Report) -> str:
     rows = (
         (
             f'<a href="#s{place}"><code>{markup(name_of(each)[:8] if each.session_id else name_of(each))}</code></a>',
-            markup(each.model or "–"),
+            markup(each.model or UNKNOWN),
             moment(each.started_at)[:16],
             count(each.responses),
             count(each.peak_tokens),
@@ -128,10 +127,11 @@ def _figure(session: SessionReport, place: int) -> str:
         f'<div class="controls" role="group" aria-label="Chart controls" hidden>{buttons}</div>'
         f'<div class="still">{drawn}{panel(session, _VARIABLES)}</svg></div>'
         f'<div class="live" hidden tabindex="0" role="application" aria-roledescription="line chart" '
-        f'aria-label="{markup(told(session))} Arrow keys go from point to point, plus and minus zoom, 0 shows all."></div>'
+        f'aria-label="{markup(told(session))} Arrow keys go from point to point, plus and minus zoom, 0 shows all.">'
+        "</div>"
         f'<span class="sr" aria-live="polite"></span>'
-        f'<figcaption class="soft">Drag to zoom, double click to show all; the keys ← → + − 0 do the same. '
-        f"Every figure is in the tables below.</figcaption></figure>"
+        f'<figcaption class="soft hint">Drag to zoom, double click shows all; arrow keys, plus, minus and 0 do it too. '
+        "Every figure is in the tables below.</figcaption></figure>"
     )
 
 
@@ -237,7 +237,12 @@ def _subagents(session: SessionReport) -> str:
         return ""
     by_size = sorted(session.subagents, key=lambda each: -(each.peak_tokens or 0))
     rows = [
-        (f"<code>{markup(each.agent_id, 80)}</code>", count(each.responses), count(each.peak_tokens), count(each.compactions))
+        (
+            f"<code>{markup(each.agent_id, 80)}</code>",
+            count(each.responses),
+            count(each.peak_tokens),
+            count(each.compactions),
+        )
         for each in by_size[:MOST_ROWS]
     ]
     rest = len(by_size) - MOST_ROWS

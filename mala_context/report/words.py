@@ -1,6 +1,6 @@
-"""Numbers and text as people read them, and text of a recording made harmless.
+r"""Numbers and text as people read them, and text of a recording made harmless.
 
-A recording holds whatever an agent read. Control characters and marks of direction are spelt out (`\\u202e`), so that
+A recording holds whatever an agent read. Control characters and marks of direction are spelt out (`\u202e`), so that
 nothing changes how a page reads; markup is escaped where it is put into markup.
 """
 
@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+UNKNOWN: Final = "\N{EN DASH}"
+"""What stands for a number that is not known."""
 _ODD: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -33,12 +35,12 @@ def markup(value: object, most: int = 0) -> str:
 
 def count(value: int | None) -> str:
     """`126,812`; a dash where it is not known."""
-    return "–" if value is None else f"{value:,}"
+    return UNKNOWN if value is None else f"{value:,}"
 
 
 def percent(value: float | None) -> str:
-    """`63.4 %`; a dash where it is not known."""
-    return "–" if value is None else f"{value * 100:.1f} %"
+    """`63.4%`; a dash where it is not known."""
+    return UNKNOWN if value is None else f"{value * 100:.1f}%"
 
 
 def short(tokens: float) -> str:
@@ -51,7 +53,7 @@ def short(tokens: float) -> str:
 
 def moment(time: str | None) -> str:
     """`2026-05-01 10:02:11` (UTC); a dash where it is not known."""
-    return "–" if not time else plain(time[:19].replace("T", " "))
+    return UNKNOWN if not time else plain(time[:19].replace("T", " "))
 
 
 def plural(number: int, what: str) -> str:

@@ -1,0 +1,201 @@
+"""What a report reads from recordings: lines, compactions, marks, contributors, subagents, archives."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recordings import OTHER, SID, Rows, plain
+
+from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import RecordingNotFoundError
+from mala_context.report import Looking, report
+from mala_context.report.model import Points
+from mala_context.report.thinning import thinned
+
+
+def tool(rows, identity, tokens, name, given, result):
+    """A response that calls a tool, and the tool's result."""
+    row = rows.response(identity, tokens)
+    row["message"]["content"] = [{"type": "tool_use", "id": f"call-{identity}", "name": name, "input": given}]
+    content = [{"type": "tool_result", "tool_use_id": f"call-{identity}", "content": result}]
+    rows.row("user", message={"role": "user", "content": content}, toolUseResult={"stdout": result})
+
+
+def one(path, **looking):
+    (session,) = report([str(path)], Looking(**looking)).sessions
+    return session
+
+
+@pytest.fixture
+def session(tmp_path):
+    """A session that reads two files, is compacted with a summary that names one of them, and goes on."""
+    rows = Rows()
+    rows.prompt("Keep vendor.lock as it is.")
+    tool(rows, "a", 20_000, "Read", {"file_path": "/p/small.py"}, "short " * 50)
+    tool(rows, "b", 20_200, "Read", {"file_path": "/p/large.py"}, "long words " * 4_000)
+    tool(rows, "c", 45_000, "Bash", {"command": "make"}, "done")
+    rows.response("d", 45_100)
+    rows.boundary(45_600, 900)
+    rows.summary()["message"]["content"] = "We read /p/large.py."
+    rows.response("e", 21_000)
+    return one(rows.write(tmp_path / f"{SID}.jsonl"), big_result=5_000)
+
+
+def test_the_line_has_a_point_a_response_and_two_a_compaction(session):
+    points = session.points
+    assert points.x == [1, 2, 3, 4, 4.5, 4.5, 5]
+    assert [t for t, exact in zip(points.tokens, points.exact, strict=True) if exact] == [
+        20_000,
+        20_200,
+        45_000,
+        45_100,
+        21_000,
+    ]
+    assert points.tokens[4] > 45_100 > points.tokens[5]
+    assert (session.peak_tokens, session.responses, session.window) == (45_100, 5, 200_000)
+
+
+def test_a_compaction_says_what_it_replaced_and_what_its_summary_leaves_out(session):
+    (entry,) = session.compactions
+    assert (entry.after, entry.after_exact, entry.trigger, entry.cli_before) == (21_000, True, "auto", 45_600)
+    assert (entry.discarded.responses, entry.discarded.prompts, entry.discarded.results) == (4, 1, 3)
+    assert entry.discarded.largest[0][0] == "Read"
+    assert entry.lost["read"] == {"total": 2, "named": 1, "missing": ["/p/small.py"]}
+    assert entry.lost["instruction"]["missing"] == ["Keep vendor.lock as it is."]
+    assert session.missing == 2
+
+
+def test_contributors_are_ordered_and_their_shares_are_of_everything(session):
+    names = [each.name for each in session.contributors]
+    assert {"Read", "Bash", "prompts", "answers of the model"} <= set(names)
+    assert sum(each.share for each in session.contributors) == pytest.approx(1)
+    sizes = [each.tokens for each in session.contributors]
+    assert sizes == sorted(sizes, reverse=True)
+    assert [(each.name, each.count) for each in session.files] == [("/p/large.py", 1), ("/p/small.py", 1)]
+    assert sum(each.tokens for each in session.files) == next(
+        e.tokens for e in session.contributors if e.name == "Read"
+    )
+
+
+def test_a_big_result_is_marked_with_its_file(session):
+    (mark,) = [mark for mark in session.marks if mark.kind == "big_result"]
+    assert (mark.words, mark.x, mark.tokens) == ("Read /p/large.py", 2, 20_200)
+    assert 5_000 <= mark.size <= 40_000
+
+
+def warned(tmp_path, sizes, **looking):
+    rows = Rows()
+    rows.prompt()
+    for number, size in enumerate(sizes):
+        rows.response(f"r{number}", size)
+    found = one(rows.write(tmp_path / f"{SID}.jsonl"), **looking)
+    return [mark.x for mark in found.marks if mark.kind == "warning"]
+
+
+def test_a_warning_stands_where_the_share_is_reached_and_again_after_a_drop(tmp_path):
+    sizes = [100_000, 139_000, 140_000, 160_000, 20_000, 150_000]
+    assert warned(tmp_path, sizes) == [3, 6]
+    assert warned(tmp_path, sizes, warn_at=0.8) == [4]
+    assert warned(tmp_path, sizes, warn_at=None) == []
+    assert warned(tmp_path, sizes, window=1_000_000) == []
+
+
+def test_the_threshold_is_where_it_would_be_unless_it_is_known_to_act(tmp_path):
+    path = plain().write(tmp_path / f"{SID}.jsonl")
+    assert (one(path).threshold, one(path).threshold_acts) == (167_000, False)
+    known = one(path, auto_compact_window=150_000)
+    assert (known.threshold, known.threshold_acts) == (117_000, True)
+
+
+def test_a_fresh_conversation_in_the_file_breaks_the_line(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 50_000)
+    rows.row("progress", None, data={"type": "hook_progress", "hookName": "SessionStart:clear"})
+    rows.prompt()
+    rows.response("b", 20_000)
+    found = one(rows.write(tmp_path / f"{SID}.jsonl"))
+    assert found.points.tokens == [50_000, None, 20_000]
+    assert [(mark.kind, mark.x) for mark in found.marks] == [("clear", 1.5)]
+
+
+def test_a_session_that_goes_on_from_a_checkpoint_says_so(tmp_path):
+    rows = Rows()
+    rows.prompt("Continue from checkpoint:\n\nhalf of it is done")
+    rows.response("a", 20_000)
+    found = one(rows.write(tmp_path / f"{SID}.jsonl"))
+    assert [(mark.kind, mark.x) for mark in found.marks] == [("restart", 1)]
+
+
+def test_subagents_beside_the_transcript_have_lines_between_the_responses(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000, timestamp="2026-05-01T10:00:00.000Z")
+    rows.response("b", 22_000, timestamp="2026-05-01T11:00:00.000Z")
+    path = rows.write(tmp_path / f"{SID}.jsonl")
+    sub = Rows(agent="a1")
+    sub.prompt()
+    sub.response("s", 7_000, timestamp="2026-05-01T10:10:00.000Z")
+    sub.response("t", 9_000, timestamp="2026-05-01T10:20:00.000Z")
+    sub.write(tmp_path / SID / "subagents" / "agent-a1.jsonl")
+    (agent,) = one(path).subagents
+    assert (agent.agent_id, agent.responses, agent.peak_tokens) == ("a1", 2, 9_000)
+    assert agent.points.tokens == [7_000, 9_000]
+    assert 1 < agent.points.x[0] < agent.points.x[1] < 2
+
+
+def test_the_newest_sessions_are_read_and_the_rest_is_named(tmp_path):
+    import os
+
+    for number, name in enumerate((SID, OTHER)):
+        path = plain(name).write(tmp_path / f"{name}.jsonl")
+        os.utime(path, (number, number))
+    found = report([str(tmp_path)], newest=1)
+    assert [each.session_id for each in found.sessions] == [OTHER]
+    assert found.notes == ["the newest 1 of 2 sessions; --newest 2 shows all"]
+    assert report([str(tmp_path)]).notes == []
+    assert len(report([str(tmp_path)], jobs=1).sessions) == 2
+
+
+def test_an_archive_tells_of_its_last_compaction_too(tmp_path):
+    rows = Rows()
+    rows.prompt("Never touch vendor.lock.")
+    tool(rows, "a", 20_000, "Read", {"file_path": "/p/a.py"}, "text")
+    rows.response("b", 21_000)
+    path = rows.write(tmp_path / f"{SID}.jsonl")
+    archive = TranscriptArchive(tmp_path / "archives")
+    archive.archive(path, SID, trigger="auto", agent="main")
+    archive.record_outcome(SID, "compacted", trigger="auto", tokens_before=21_500, tokens_after=9_000, summary="a.py")
+    (found,) = report([], archived=[(archive.location, SID)]).sessions
+    (entry,) = found.compactions
+    assert (entry.before, entry.after, entry.row, entry.trigger) == (21_500, 9_000, None, "auto")
+    assert entry.lost["instruction"]["missing"] == ["Never touch vendor.lock."]
+    assert found.points.tokens[-1] == 9_000
+    assert [each.session_id for each in report([archive.location]).sessions] == [SID]
+
+
+def test_a_path_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(RecordingNotFoundError):
+        report([str(tmp_path / "none.jsonl")])
+
+
+def test_the_data_is_json_with_the_same_keys_for_every_session(session):
+    found = json.loads(json.dumps(session.as_dict()))
+    assert found["peak_ratio"] == round(45_100 / 200_000, 6)
+    assert set(found["points"]) == {"x", "time", "tokens", "exact", "row"}
+    assert found["compactions"][0]["discarded"]["responses"] == 4
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 10**6)), min_size=1, max_size=400), st.integers(8, 60))
+def test_thinned_lines_keep_their_ends_gaps_peaks_and_order(sizes, most):
+    points = Points()
+    for number, size in enumerate(sizes):
+        points.add(float(number), None, size, number, exact=size is not None)
+    kept = thinned(points, most)
+    known = [size for size in sizes if size is not None]
+    assert kept.x == sorted(kept.x)
+    assert sum(size is not None for size in kept.tokens) <= max(len(sizes) if len(sizes) <= most else 0, most + 8)
+    assert sum(size is None for size in kept.tokens) == sum(size is None for size in sizes)
+    if known:
+        assert max(size for size in kept.tokens if size is not None) == max(known)
