@@ -280,6 +280,16 @@ def test_what_the_cli_says_about_the_window_wins_over_the_table(tracker: Context
     assert (snapshot.window, snapshot.ratio, snapshot.window_source) == (1_000_000, 0.31, "model_usage")
 
 
+def test_each_models_own_window_is_what_its_request_is_held_against(tracker: ContextTracker) -> None:
+    feed(tracker, assistant("a", 600_000))
+    feed(tracker, assistant("b", 250_000, parent="toolu_1", model="claude-haiku-4-5"))
+    assert not tracker.snapshot().window_doubtful
+    assert tracker.snapshot("toolu_1").window_doubtful
+    feed(tracker, result(usage(600_000), model_usage={"claude-opus-4-8": {"contextWindow": 700_000}}))
+    feed(tracker, assistant("c", 800_000))
+    assert tracker.snapshot().window_doubtful
+
+
 def test_three_numbers_of_three_names() -> None:
     tracker = ContextTracker(window=200_000, auto_compact_window=200_000)
     feed(tracker, assistant("a", 150_300))
