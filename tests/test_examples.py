@@ -42,6 +42,7 @@ EXAMPLES = {
     "undo_compaction.py": Example(
         ("^> /compact$", "^I do not know", "^--- restored as ", "^> Which port", "^Port 41001")
     ),
+    "object_store.py": Example(("^here: 1 file, the manifest; [0-9,]+ bytes freed$", "^there: 2 pieces, .* sound$")),
     "multi_provider_guard.py": Example(
         (
             "^local/small: .* search, write_report, set_metadata$",
@@ -56,6 +57,9 @@ EXAMPLES = {
         ("^whole$", "  200 of 1,000 tokens$", "^by chunks$", "  900 of", "compacted$", "^whole$", "  150 of"),
         server="openai",
         arguments=("played", "1000"),
+    ),
+    "telemetry.py": Example(
+        ("^mala_context.compactions .*: 1$", "^gen_ai.context.tokens .*: [0-9]+$", "^span: compact .*, in turn [0-9]$")
     ),
     "testing_offline.py": Example(("^request 1 held [0-9,]+ tokens$", "^request 2", "^request 3")),
 }

@@ -27,11 +27,14 @@ from mala_context import (
     load_config,
     make_precompact_hook,
 )
+from mala_context.happenings import ContextOverflow
+from mala_context.telemetry.otel import OpenTelemetryObserver
 
 
 async def short_way(options: ClaudeAgentOptions) -> None:
-    runtime = instrument(options)
+    runtime = instrument(options, observers=[print])
     assert_type(runtime, AgentRuntime)
+    runtime.observers.append(OpenTelemetryObserver(models=["mine"], spans=False))
     async with runtime.session() as session:
         async for message in session.send("Fix the failing test"):
             print(message)
@@ -66,6 +69,7 @@ async def own_client(options: ClaudeAgentOptions) -> None:
 def long_form(config: ContextConfig) -> AgentRuntime:
     builder = AgentRuntimeBuilder(Path("/repo"), agent_id="worker-1").with_model("claude-sonnet-4-5[1m]")
     builder = builder.with_env({"A": "1"}).with_hooks({"Stop": [HookMatcher(hooks=[])]}).with_mcp({})
+    builder = builder.with_observers(print, lambda record: isinstance(record, ContextOverflow))
     builder = builder.with_disallowed_tools(["WebFetch"]).with_resume("id", fork=True).with_config(config)
     return builder.with_options(max_turns=3).build()
 
