@@ -225,7 +225,7 @@ class TestPush:
             pass
 
     def test_without_a_store(self, tmp_path):
-        with pytest.raises(ValueError, match="no object store"):
+        with pytest.raises(ArchiveUnavailableError, match="no object store"):
             TranscriptArchive(tmp_path).push()
 
     def test_another_store_gets_all_of_it(self, archive, transcript, address):

@@ -308,13 +308,17 @@ class TranscriptArchive:
         return prune(self, limits(self.keep), (), projects_dirs, trust_clock=False, dry_run=False)
 
     def base(self) -> str:
-        """Return the address of its place in the object store; raises `ValueError` where there is no store."""
+        """Return the address of its place in the object store; `ArchiveUnavailableError` where it has none."""
         if self.target is None:
-            raise ValueError("this archive has no object store; archive.directory names one, as s3://bucket/prefix")
+            from mala_context.errors import ArchiveUnavailableError
+
+            raise ArchiveUnavailableError(
+                f"{self.location} has no object store; archive.directory in mala.yaml names one"
+            )
         return self.target.base(self._directory or layout.repo_runs_dir(self.repo_path or os.curdir))
 
     def bucket(self) -> Bucket:
-        """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError`, `ValueError`."""
+        """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError` and as `base`."""
         from mala_context.archive.remote.bucket import Bucket as Place
 
         if self._bucket is None:

@@ -298,7 +298,7 @@ def test_the_commands(archivist, bucket, transcript, proxy, tmp_path, monkeypatc
         run("restore", "s1", *where, status=3)  # there is no message in it to go back to
     assert re.search(r" \d[\d.]* K?Br\b", run("list"))
     assert "catch" not in run("catch-up")
-    run("push", *place, status=2)
+    run("push", *place, status=2)  # a place in a store is no archive of this machine
     proxy.down = True
     run("cat", "s1", status=3)
 

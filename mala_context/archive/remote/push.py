@@ -67,7 +67,7 @@ def push(
 
     `progress` is called with the bytes of each file that arrived. Raises `ObjectStoreError` where the store cannot be
     used (what arrived before is written down), `ArchiveBusyError` where another process uploads for longer than a
-    minute, `OSError`, and `ValueError` where this archive has no store.
+    minute, `OSError`, and `ArchiveUnavailableError` where this archive has no store.
     """
     bucket = archive.bucket()
     known = [each.session_id for each in archive.sessions()] if session_ids is None else session_ids
