@@ -4,7 +4,10 @@ import random
 
 from recordings import SID, Rows
 
-HOSTILE = "\x1b]0;title\x07\x1b[2J <script>window.hacked=1;alert(1)</script> \u202e</script><img src=x onerror=hacked=1>\u2028"
+HOSTILE = (
+    "\x1b]0;title\x07\x1b[2J <script>window.hacked=1;alert(1)</script> \u202e"
+    "</script><img src=x onerror=hacked=1>\u2028"
+)
 
 
 def call(rows, identity, tokens, name, given, result, **fields):
