@@ -12,6 +12,7 @@ same there if they are the same but for digits; in the others they are the same 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
 import pathlib
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -39,6 +41,8 @@ IDS = (
     "6fa459ea-ee8a-3ca4-894e-db77e160355e",
 )
 """Ids in pages, in the order in which a run's own turn up."""
+RECORDED = {path.name.partition(".")[0] for path in (ROOT / "tests/data/recorded").glob("*.jsonl.gz")}
+"""Ids that are the same in each run."""
 _WORLD = re.compile(r"<!-- world: (\w+) -->")
 _BLOCK = re.compile(
     r"(?:<!-- file: (?P<file>\S+) -->\n+)?```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -73,7 +77,7 @@ class World:
         """Return a run's text with the page's ids and paths."""
         text = re.sub(r"/[^\s\"]*?/mala-context-demo-\w+", "/tmp/mala-context-demo", text)
         text = re.sub(r"-tmp-[\w-]*?mala-context-demo-\w+?-project", "-tmp-mala-context-demo-project", text)
-        for found in _UUID.findall(text) if self.live else ():
+        for found in (each for each in _UUID.findall(text) if each not in RECORDED):
             self.ids.setdefault(found, IDS[len(self.ids)] if len(self.ids) < len(IDS) else found)
         for real, shown in self.ids.items():
             text = text.replace(real, shown).replace(real[:8], shown[:8])
@@ -102,7 +106,7 @@ class World:
                 stderr=subprocess.STDOUT, text=True, timeout=100, check=False,
             )  # fmt: skip
             said = done.stdout
-        return self.known(said).strip("\n").replace("\r", "")
+        return re.sub(r"[ \r]+$", "", self.known(said).strip("\n"), flags=re.MULTILINE)
 
     def _in_process(self, arguments: list[str]) -> str:
         """Run a command of ours without a new process: a third of a second less for each."""
@@ -154,11 +158,24 @@ def _recorded(world: World) -> None:
         shutil.copytree(ROOT / folder, world.cwd / folder)
 
 
+def _sessions(world: World) -> None:
+    """Put the recorded sessions where the CLI has its transcripts, as if they went on just now."""
+    folder = world.home / ".claude/projects/-home-dev-shop"
+    for path in sorted((ROOT / "tests/data/recorded").rglob("*.jsonl.gz")):
+        target = folder / path.relative_to(ROOT / "tests/data/recorded").with_suffix("")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(gzip.decompress(path.read_bytes()))
+        now = time.time() - (60 if "subagents" in target.parts else ord(target.name[0]))
+        os.utime(target, (now, now))
+
+
 WORLDS: dict[str, tuple[Callable[[World], object], bool]] = {
     "empty": (_begin, True),
     "shop": (_shop, True),
     "asked": (_asked, True),
     "recorded": (_recorded, False),
+    "sessions": (_sessions, True),
+    "drawn": (_recorded, True),
 }
 """Name of a world → what furnishes it, and whether figures differ from run to run."""
 
@@ -216,6 +233,7 @@ def play(path: pathlib.Path, root: pathlib.Path) -> tuple[World, list[tuple[str,
         for command, shown in exchanges(block["body"]):
             answer = cut(world.run(command), shown)
             said.append((command, shown, answer))
+            answer = shown if same(shown, answer, live=live) else answer  # a page changes with what it says
             lines.append("\n".join(["$ " + command, *([answer] if answer else [])]))
         return "```console\n" + "\n".join(lines) + "\n```"
 
