@@ -83,13 +83,15 @@ def _show(place: str, checked: Sequence[Checked], found: Sequence[Finding]) -> N
 
 
 def _show_finding(out: Any, finding: Finding) -> None:
-    from rich.padding import Padding
+    from textwrap import wrap
+
     from rich.text import Text
 
     colour = {"error": "bold red", "warning": "yellow"}[finding.severity]
     out.print()
     out.print(Text.assemble((finding.severity, colour), f" {printable(finding.where)}"), soft_wrap=True)
-    out.print(Padding(Text(printable(finding.found)), (0, 0, 0, 2)))
+    for line in wrap(printable(finding.found), max(20, out.width - 2), break_long_words=False):
+        out.print(Text(f"  {line}"), soft_wrap=True)
     for item in finding.items[:SHOWN]:
         out.print(Text(f"  - {printable(item)}"), soft_wrap=True)
     if len(finding.items) > SHOWN:

@@ -120,8 +120,8 @@ def unarchived(facts: Facts) -> Iterator[Finding]:
     """Find transcripts whose compactions no archive covers; the CLI deletes them one day."""
     for each in facts.transcripts.unarchived if facts.transcripts is not None else ():
         found = (
-            f"{_count(each.compactions, 'compaction')} of {_count(len(each.transcripts), 'transcript')} "
-            "not in any archive: what was dropped goes when Claude Code deletes the transcript"
+            f"no archive holds what {_count(each.compactions, 'compaction')} of "
+            f"{_count(len(each.transcripts), 'transcript')} dropped: it goes when Claude Code deletes the transcript"
         )
         yield Finding("unarchived", "warning", found, each.folder, _archive_it(each), each.transcripts)
 
