@@ -233,6 +233,26 @@ class TestReadable:
 
 
 class TestPlaces:
+    def test_an_archives_directory_is_looked_at_before_opening_it_shuts_it(self, machine):
+        directory = machine.pieces[0].parent
+        directory.chmod(0o755)
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("permissions", str(directory))
+        assert directory.stat().st_mode & 0o777 == 0o700
+
+    def test_nothing_else_is_written(self, machine):
+        def state():
+            return {
+                str(path): (path.lstat().st_mode, path.lstat().st_mtime_ns, path.lstat().st_size)
+                for path in machine.home.rglob("*")
+            }
+
+        for fault in FAULTS.values():
+            fault(machine)
+        before = state()
+        assert machine.findings()
+        assert state() == before
+
     def test_a_file_in_the_way(self, machine):
         (machine.home / "file").write_text("")
         machine.env["MALA_RUNS_DIR"] = str(machine.home / "file" / "runs")
