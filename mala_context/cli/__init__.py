@@ -9,6 +9,14 @@ from __future__ import annotations
 def main() -> None:
     """Run `mala-context`."""
     try:
+        import sys
+
+        if sys.argv[1:2] == ["statusline"]:  # Claude Code waits for it after each response: click would cost 20 ms
+            from mala_context.cli.statusline import fast
+
+            status = fast(sys.argv[2:])
+            if status is not None:
+                raise SystemExit(status)
         from mala_context.cli.app import run
 
         run()

@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
     "audit": ("mala_context.cli.audit", "Hold every estimate against what recorded sessions know to be true."),
     "simulate": ("mala_context.cli.simulate", "Say what another policy would have done on recorded sessions."),
+    "statusline": ("mala_context.cli.statusline", "Print one line for Claude Code's status line."),
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
     "report": ("mala_context.cli.report", "Draw recorded sessions: one HTML page without network, an SVG or a PNG."),
     "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),

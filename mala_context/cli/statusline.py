@@ -1,0 +1,109 @@
+"""`mala-context statusline`: one line for Claude Code's status line, from its JSON on standard input.
+
+Claude Code runs it after each response and gives it little time, so `cli.main` calls `fast` before click is even
+imported; click's command below says the same to `--help`, and to whoever calls it otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COLORS = ("auto", "always", "never")
+_MOST_INPUT = 16 << 20
+
+
+def fast(arguments: Sequence[str]) -> int | None:
+    """Run the command without click; return its exit status, or `None` for what click shall answer (help, mistakes)."""
+    chosen: dict[str, str] = {}
+    as_json = False
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if name == "--json" and not equals:
+            as_json = True
+        elif name in {"--format", "--color"} and (equals or rest):
+            chosen[name] = value if equals else rest.pop(0)
+        else:
+            return None
+    if chosen.get("--color", "auto") not in COLORS:
+        return None
+    return run(chosen.get("--format"), chosen.get("--color", "auto"), as_json=as_json)
+
+
+def run(template: str | None, color: str, *, as_json: bool) -> int:
+    """Print the line; what is wrong with the input is said in it, with exit status 0, for Claude Code drops others."""
+    from mala_context import statusline as core
+
+    if template is not None:
+        try:
+            core.check_template(template)
+            core.line(core.measure({}, {}), template)
+        except ValueError as error:
+            sys.stderr.write(f"mala-context: --format: {error}\n")
+            return 2
+    given = _input()
+    gauge = core.measure(given or {}, os.environ)
+    if as_json:
+        import json
+
+        text = json.dumps(gauge.as_dict())
+    elif given is None:
+        text = "mala-context: no JSON from Claude Code on standard input"
+    else:
+        text = core.line(gauge, template, color=core.wants_color(color, os.environ))
+    data = f"{text}\n".encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError:
+        pass  # the reader is gone
+    return 0
+
+
+def _input() -> dict[str, object] | None:
+    if os.isatty(0):
+        return None
+    import json
+
+    data = b""
+    try:
+        while len(data) < _MOST_INPUT and (more := os.read(0, 1 << 16)):
+            data += more
+        value = json.loads(data)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def __getattr__(name: str) -> object:
+    """Make click's command when it is asked for: the fast way must not import click."""
+    if name != "statusline":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import click
+
+    from mala_context.statusline import FIELDS
+
+    @click.command(help=_HELP + "\b\nFields:\n" + "\n".join(f"  {{{key}}}  {doc}" for key, (_, doc) in FIELDS.items()))
+    @click.option("--format", "template", metavar="TEMPLATE", help="What the line says, with fields like {percent}.")
+    @click.option("--color", type=click.Choice(COLORS), default="auto", show_default=True, help="Colour by fullness.")
+    @click.option("--json", "as_json", is_flag=True, help="Print all values as JSON instead.")
+    @click.pass_context
+    def statusline(context: click.Context, template: str | None, color: str, *, as_json: bool) -> None:
+        context.exit(run(template, color, as_json=as_json))
+
+    globals()[name] = statusline
+    return statusline
+
+
+_HELP = """Print one line for Claude Code's status line, from its JSON on standard input.
+
+In settings.json: "statusLine": {"type": "command", "command": "mala-context statusline"}. The line is green, yellow
+from 50 % and red from 80 % of what is usable: the size at which the CLI compacts by itself where it is set to, else
+the window. A size marked ~ is an estimate. Input that cannot be read is said in the line, with exit status 0.
+
+"""

@@ -1,0 +1,278 @@
+"""What Claude Code's command hooks do: the plugin's whole behaviour, in a process of its own for each event.
+
+Such a process lives for a few milliseconds, most of them Python's own, so everything heavy is imported where it is
+needed: without PyYAML, without `site`, and where there is nothing to do without even decoding the input. It needs
+the standard library alone. PyYAML is looked for only where there is a `mala.yaml`.
+
+Nothing here raises for what a hook may meet. What went wrong is one line of words for standard error, the first of
+several; the answer is `{}`, or a warning's `additionalContext`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.store import TranscriptArchive
+
+CATCH_UP_SECONDS = 1.0
+"""Longest that a session's start is held up by what earlier sessions left behind."""
+_MOST_INPUT = 64 << 20
+_OFF = frozenset({"0", "false", "no", "off"})
+_WARNING = "mala-context: the context window is"
+"""How a warning begins; where the transcript has it since the last compaction it is not said again."""
+
+
+class _Words:
+    """Standard error while a hook works: keeps what is said, of which one line is shown."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.text.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def first_line(self) -> str:
+        return next((line.strip() for line in "".join(self.text).splitlines() if line.strip()), "")
+
+
+def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
+    """Do what one hook asks for; return the JSON for standard output and the words for standard error, if any.
+
+    `arguments` are the script's: `warn` for the event that only warns. The input is read from descriptor 0.
+    """
+    if "warn" in arguments and not _warns(env):
+        return b"{}", ""
+    words = _Words()
+    stderr, sys.stderr = sys.stderr, words  # the archive's log lines end there
+    answer = b"{}"
+    try:
+        found = _input()
+        handler = _EVENTS.get(found.get("hook_event_name"))
+        if handler is not None:
+            answer = handler(found, env) or b"{}"
+    except Exception as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong
+        words.write(f"\n{error if isinstance(error, OSError | ValueError) else repr(error)}\n")
+    finally:
+        sys.stderr = stderr
+    return answer, words.first_line()
+
+
+def _warns(env: Mapping[str, str]) -> bool:
+    """Tell, from the environment and a look at `mala.yaml`, whether warnings were asked for at all."""
+    if env.get("MALA_WARN_AT"):
+        return True
+    try:
+        with open(os.path.join(env.get("CLAUDE_PROJECT_DIR") or os.getcwd(), "mala.yaml"), "rb") as file:
+            return b"warn_at" in file.read(1 << 20)
+    except OSError:
+        return False
+
+
+def _input() -> dict[str, Any]:
+    """Return the hook's input; raises `ValueError` for what is no JSON object."""
+    data = b""
+    try:
+        while len(data) < _MOST_INPUT and (more := os.read(0, 1 << 20)):
+            data += more
+    except OSError as error:
+        raise ValueError(f"no input: {error.strerror}") from None
+    import json
+
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError("the hook's input is no JSON: nothing archived") from None
+    if not isinstance(value, dict):
+        raise ValueError("the hook's input is no JSON object: nothing archived")  # noqa: TRY004  # it is text, wrong
+    return value
+
+
+def _repository(found: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Return the directory that the session was started in; a hook's own `cwd` follows each `cd`."""
+    cwd = found.get("cwd")
+    return env.get("CLAUDE_PROJECT_DIR") or (cwd if isinstance(cwd, str) and cwd else os.getcwd())
+
+
+class _Configured:
+    """The settings of `mala.yaml` where it can be read, else those of the environment and the defaults."""
+
+    def __init__(self, repo: str, env: Mapping[str, str]) -> None:
+        self.enabled = env.get("MALA_ARCHIVE", "").lower() not in _OFF
+        self.at_session_end = True
+        self.warn_at = _ratio(env.get("MALA_WARN_AT"))
+        self.window: int | None = None
+        self.arguments: dict[str, Any] = {"directory": None}
+        path = os.path.join(repo, "mala.yaml")
+        if os.path.lexists(path):
+            self._read(path, repo)
+        self.repo = repo
+
+    def _read(self, path: str, repo: str) -> None:
+        try:
+            import site
+
+            site.main()  # the script runs without it, which halves its time; PyYAML lives behind it
+            import yaml  # noqa: F401  # to tell whether it is there
+        except ImportError:
+            _say(f"{path} is not read, since this python3 has no PyYAML; environment and defaults are used")
+            return
+        from mala_context.config import load_config, names_object_store
+        from mala_context.errors import ConfigError
+
+        try:
+            config = load_config(path)
+        except ConfigError as error:
+            _say(f"{error}; environment and defaults are used")
+            return
+        kept = config.archive
+        self.enabled = self.enabled and config.enabled and kept.enabled
+        self.at_session_end = kept.at_session_end
+        self.window = config.window if isinstance(config.window, int) else None
+        if self.warn_at is None and config.enabled and config.tell_agent:
+            self.warn_at = config.warn_at
+        place = kept.directory
+        if place is not None:  # an object store has no code here, and what it needs first is local in any case
+            place = None if names_object_store(place) else os.path.join(repo, os.path.expanduser(place))
+        self.arguments = {"directory": place, "mode": kept.mode, "warn_bytes": kept.warn_bytes}
+
+    def archive(self) -> TranscriptArchive | None:
+        """Return where to archive; `None` where that is switched off."""
+        if not self.enabled:
+            return None
+        from mala_context.archive.store import TranscriptArchive
+
+        return TranscriptArchive(repo_path=self.repo, **self.arguments)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(" ".join(words.split()) + "\n")
+
+
+def _ratio(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        _say(f"MALA_WARN_AT is {text!r}; a number above 0 and at most 1 would be right")
+        return None
+    return value
+
+
+def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    archive = _Configured(_repository(found, env), env).archive()
+    if archive is not None:
+        from mala_context.archive.hook import archive_from_hook
+
+        archive_from_hook(archive, found)
+
+
+def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Write down how the compaction ended; a process that looks after the session itself does that on its own."""
+    archive = _Configured(_repository(found, env), env).archive()
+    if archive is None:
+        return
+    from mala_context.archive.catch_up import is_looked_after
+
+    session_id, agent, summary = (found.get(name) for name in ("session_id", "agent_id", "compact_summary"))
+    if is_looked_after(archive.manifest(str(session_id))):
+        return
+    outcome: dict[str, Any] = {
+        "trigger": found.get("trigger"),
+        "summary": summary if isinstance(summary, str) else None,
+        "agent": agent if isinstance(agent, str) and agent else "main",
+    }
+    if outcome["agent"] == "main":
+        path = found.get("transcript_path")
+        archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
+    else:
+        archive.record_outcome(session_id, "compacted", **outcome)
+
+
+def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what the summary does not mention; `None` where that cannot be told."""
+    from mala_context.losses import read_loss
+
+    summary, path = found.get("compact_summary"), found.get("transcript_path")
+    if not isinstance(summary, str) or not isinstance(path, str):
+        return None
+    loss = read_loss(archive, str(found.get("session_id")), summary, transcript=path)
+    return None if loss is None else loss.as_dict()
+
+
+def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Note where the transcript is, and archive what earlier sessions left, for `CATCH_UP_SECONDS` at most."""
+    session_id, path, cwd = (found.get(name) for name in ("session_id", "transcript_path", "cwd"))
+    settings = _Configured(_repository(found, env), env)
+    archive = settings.archive()
+    if archive is None or not settings.at_session_end or found.get("source") == "compact":
+        return
+    import time
+
+    end = time.monotonic() + CATCH_UP_SECONDS
+    if isinstance(path, str) and path:
+        from mala_context.archive.catch_up import is_looked_after
+
+        if not is_looked_after(archive.manifest(str(session_id))):
+            archive.note_session(session_id, path, cwd=cwd if isinstance(cwd, str) else None)
+    others = [each.session_id for each in archive.sessions() if each.session_id != session_id]
+    if others:
+        from mala_context.archive.catch_up import catch_up
+
+        for _ in catch_up(archive, others, None, time.time()):
+            if time.monotonic() > end:
+                break
+
+
+def _session_ended(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    settings = _Configured(_repository(found, env), env)
+    archive = settings.archive()
+    path = found.get("transcript_path")
+    if archive is None or not settings.at_session_end or not isinstance(path, str) or not os.path.exists(path):
+        return  # a session in which nothing was said has no transcript
+    cwd = found.get("cwd")
+    archive.archive_session(
+        path, found.get("session_id"), trigger="session_end", agent="main", cwd=cwd if isinstance(cwd, str) else None
+    )
+
+
+def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
+    """Tell the agent once that its context is nearly full; once more after a compaction."""
+    settings = _Configured(_repository(found, env), env)
+    path = found.get("transcript_path")
+    if settings.warn_at is None or not isinstance(path, str) or not os.path.exists(path) or found.get("agent_id"):
+        return None
+    from mala_context.statusline import measure, said_since_compaction
+
+    gauge = measure({"transcript_path": path}, env)
+    window = settings.window or gauge.window
+    if gauge.tokens is None or gauge.tokens < settings.warn_at * window or said_since_compaction(path, _WARNING):
+        return None
+    import json
+
+    text = (
+        f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {window:,} tokens). "
+        "Save what must not be lost, and keep further reads small."
+    )
+    return json.dumps({"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}).encode()
+
+
+_EVENTS: dict[object, Callable[[Mapping[str, Any], Mapping[str, str]], bytes | None]] = {
+    "PreCompact": _before_compaction,
+    "PostCompact": _after_compaction,
+    "SessionStart": _session_started,
+    "SessionEnd": _session_ended,
+    "UserPromptSubmit": _prompt,
+}
