@@ -4,8 +4,9 @@ One daemon thread for each archive, alive while there is something to send. It n
 what was not sent is found in the manifests by the next start, or by `archives push`. The first round looks at every
 session for what an earlier process left, later ones at those that changed.
 
-While the store cannot be used the thread tries again after 5 seconds, then 10, up to 5 minutes: one WARNING when it
-begins to fail, one INFO when it works again. Without the library there is one WARNING, and no further try.
+Where another process uploads from the same archive its turn is waited for. While the store cannot be used the thread
+tries again after 5 seconds, then 10, up to 5 minutes: one WARNING when it begins to fail, one INFO when it works
+again. Without the library there is one WARNING, and no further try.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
-from mala_context.errors import ArchiveError, ArchiveUnavailableError, ObjectStoreError
+from mala_context.errors import ArchiveBusyError, ArchiveError, ArchiveUnavailableError, ObjectStoreError
 from mala_context.log import get_logger
 from mala_context.offload import wait_for
 
@@ -128,6 +129,8 @@ class Uploads:
             self._everything = self._everything or sessions is None
             self._waiting.update(sessions or ())
             self._given_up = isinstance(error, ObjectStoreError) and not error.installed
+            if isinstance(error, ArchiveBusyError):
+                return  # another process of this archive uploads, or writes: nothing is wrong
             said, self._failing = self._failing, True
         if not said:
             tail = "what is archived stays here" if self._given_up else "it is tried again, what is archived stays here"

@@ -12,7 +12,7 @@ from archive_tools import names, rows
 
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
-from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
+from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError, ObjectStoreError
 from mala_context.uploads import LONGEST_PAUSE, Uploads, uploads_of
 
 
@@ -99,6 +99,15 @@ def test_pauses_grow_and_nothing_is_forgotten(caplog):
     assert archive.asked == [None] + [["s1"]] * 10
     assert pauses[2:] == [5, 10, 20, 40, 80, 160, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_another_processes_turn_is_waited_for_without_a_word(caplog):
+    archive = Failing(ArchiveBusyError("uploads", 60.0))
+    uploads = Uploads(archive, pause=no_pause)
+    uploads.wake()
+    settle(uploads)
+    assert archive.asked == [None, None]
+    assert caplog.records == []
 
 
 def test_a_failed_first_round_is_all_sessions_again():

@@ -96,13 +96,13 @@ def _with(
 
 
 def _standing(archive: TranscriptArchive, session: SessionSummary) -> _Standing:
+    """Tell that from the manifest and the names that were listed: reading the directory for each session is slow."""
     with archive.store(create=False).view(session.session_id) as files:
-        listed = files.list()
         manifest = manifests.parse(files.manifest())
     bases = uploaded.places(manifest)
     current = None if archive.target is None else archive.base()
     complete = any(
-        uploaded.is_complete(session.session_id, listed, manifest, base)
+        uploaded.is_complete(session.session_id, session.files, manifest, base)
         for base in (bases if current is None else {current})
     )
     only_manifest = session.files == (layout.manifest_name(session.session_id),)

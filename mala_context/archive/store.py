@@ -312,9 +312,7 @@ class TranscriptArchive:
         if self.target is None:
             from mala_context.errors import ArchiveUnavailableError
 
-            raise ArchiveUnavailableError(
-                f"{self.location} has no object store; archive.directory in mala.yaml names one"
-            )
+            raise ArchiveUnavailableError(f"{self.location} goes to no object store: archive.directory names one")
         return self.target.base(self._directory or layout.repo_runs_dir(self.repo_path or os.curdir))
 
     def bucket(self) -> Bucket:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from mala_context.archive.interface import SessionView
     from mala_context.archive.records import StoredFile
     from mala_context.archive.remote.bucket import Bucket
     from mala_context.archive.store import TranscriptArchive
@@ -70,13 +71,15 @@ def push(
     minute, `OSError`, and `ArchiveUnavailableError` where this archive has no store.
     """
     bucket = archive.bucket()
-    known = [each.session_id for each in archive.sessions()] if session_ids is None else session_ids
+    known: dict[str, Sequence[str] | None] = dict.fromkeys(session_ids or ())
+    if session_ids is None:
+        known = {each.session_id: each.files for each in archive.sessions()}
     files = size = complete = 0
     left = []
-    for session_id in known:
+    for session_id, names in known.items():
         sender = _Sender(archive, bucket, session_id, progress)
         try:
-            if sender.has_work():
+            if sender.has_work(names):
                 with _turn(archive.location, PATIENCE):
                     sender.run()
         finally:
@@ -102,13 +105,16 @@ class _Sender:
         self.done = False
         self._damaged: set[str] = set()
 
-    def has_work(self) -> bool:
-        """Say whether something is pending, from what is on the disk; of a session without a piece nothing is."""
+    def has_work(self, names: Sequence[str] | None = None) -> bool:
+        """Say whether something is pending, from what is on the disk; of a session without a piece nothing is.
+
+        `names` are those of its files here, where they were listed already.
+        """
         with self._archive.store(create=False).view(self._session_id) as files:
-            listed = files.list()
+            here = _names(files) if names is None else names
             manifest = manifests.parse(files.manifest())
-        pieces = [each for each in listed if not each.name.endswith(".manifest.jsonl")]
-        self.done = not pieces or uploaded.is_complete(self._session_id, listed, manifest, self._bucket.base)
+        any_piece = any(not name.endswith(".manifest.jsonl") for name in here) or uploaded.uploads(manifest)
+        self.done = not any_piece or uploaded.is_complete(self._session_id, here, manifest, self._bucket.base)
         return not self.done
 
     def run(self) -> None:
@@ -117,9 +123,9 @@ class _Sender:
         for _ in range(_ROUNDS):
             with self._archive.store(create=False).view(self._session_id) as files:
                 manifest = manifests.parse(files.manifest())
-                waiting = uploaded.pending(files.list(), manifest, self._bucket.base)
-                for file in waiting:
-                    self._send(files, manifest, file)
+                listed = {file.name: file for file in files.list() if file.remote is None}
+                for name in uploaded.pending(listed, manifest, self._bucket.base):
+                    self._send(files, manifest, listed[name])
             if self._send_manifest() and not self.has_work():
                 return
 
@@ -234,6 +240,10 @@ class _Sender:
                 locked.append(manifests.dump(rows))
                 return bytes(locked.manifest())
         return data
+
+
+def _names(files: SessionView) -> list[str]:
+    return [file.name for file in files.list() if file.remote is None]
 
 
 @contextlib.contextmanager

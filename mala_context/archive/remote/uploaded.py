@@ -55,14 +55,10 @@ def elsewhere(session_id: str, data: bytes, here: Iterable[StoredFile]) -> list[
     return list(found.values())
 
 
-def pending(files: Iterable[StoredFile], manifest: Manifest, base: str) -> list[StoredFile]:
-    """Return the local files that have not arrived at a place, in the order of their names; not the manifest."""
+def pending(names: Iterable[str], manifest: Manifest, base: str) -> list[str]:
+    """Return those of the local files that have not arrived at a place, in their order; not the manifest."""
     done = {plain(name) for name in uploads(manifest, base)}
-    return [
-        file
-        for file in files
-        if file.remote is None and plain(file.name) not in done and not file.name.endswith(".manifest.jsonl")
-    ]
+    return [name for name in names if plain(name) not in done and not name.endswith(".manifest.jsonl")]
 
 
 def manifest_is_uploaded(session_id: str, manifest: Manifest, base: str) -> bool:
@@ -71,9 +67,9 @@ def manifest_is_uploaded(session_id: str, manifest: Manifest, base: str) -> bool
     return last.get("row") == KIND and last.get("name") == layout.manifest_name(session_id) and last.get("to") == base
 
 
-def is_complete(session_id: str, files: Iterable[StoredFile], manifest: Manifest, base: str) -> bool:
-    """Say whether a store holds all of a session, its manifest too."""
-    return manifest_is_uploaded(session_id, manifest, base) and not pending(files, manifest, base)
+def is_complete(session_id: str, names: Iterable[str], manifest: Manifest, base: str) -> bool:
+    """Say whether a store holds all of a session, of which these are the local files, and its manifest too."""
+    return manifest_is_uploaded(session_id, manifest, base) and not pending(names, manifest, base)
 
 
 def places(manifest: Manifest) -> set[str]:

@@ -157,16 +157,17 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
             results += catch_up_sessions(archive, [summary.session_id], None, time.time())
             progress(summary.stored)
     archive.tidy([each.session_id for each in known])
-    sent = None if archive.target is None else pushing.run(archive, None)
     new = [each for each in results if each.archived]
     if as_json:
         say_json([fields_of(each, archived=each.archived) for each in results])
-        return
-    for each in new:
-        click.echo(f"{each.session_id}: {size_text(each.bytes)} to {printable(each.path)}")
-    click.echo(f"{len(new)} of {len(results)} transcripts had something new")
-    if sent is not None:
-        pushing.say(sent)
+    else:
+        for each in new:
+            click.echo(f"{each.session_id}: {size_text(each.bytes)} to {printable(each.path)}")
+        click.echo(f"{len(new)} of {len(results)} transcripts had something new")
+    if archive.target is not None:
+        sent = pushing.run(archive, None)
+        if not as_json:
+            pushing.say(sent)
 
 
 def _configured(repo: str | None, directory: str | None) -> TranscriptArchive:
