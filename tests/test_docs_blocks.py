@@ -12,6 +12,8 @@ import json
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 import threading
 import tomllib
 from importlib import import_module
@@ -50,6 +52,7 @@ KINDS = {
     "ini",
 }
 PROGRAMS = {"mala-context", "pip", "python3", "python", "git", "find", "claude", "cd", "export", "zstd", "source", "."}
+PROGRAMS |= {"pytest", "opentelemetry-instrument"}
 """First words of commands that pages may use."""
 LOGGED = re.compile(
     r"\s*(?:(?:INFO|WARNING|ERROR) )?(?:Context|PreCompact|Compaction|Archived|Tool output|Session \S+): "
@@ -81,13 +84,20 @@ class TestWhatIsNotRun:
             )
 
 
-def python_pages():
-    """Return the pages with blocks of Python that are not written to a file and run from there."""
+def python_pages(*, apart):
+    """Return the pages with blocks of Python that are not written to a file and run from there.
+
+    Those that set up OpenTelemetry do that for the whole process, and want one of their own.
+    """
     pages = {}
     for block in of_kind("python"):
         if block.mark != FILE:
             pages.setdefault(block.path, []).append(block)
-    return [pytest.param(blocks, id=str(path.relative_to(ROOT))) for path, blocks in pages.items()]
+    return [
+        pytest.param(blocks, id=str(path.relative_to(ROOT)))
+        for path, blocks in pages.items()
+        if any("opentelemetry" in block.body for block in blocks) == apart
+    ]
 
 
 async def read(client, prompt):
@@ -116,7 +126,7 @@ def given(mala_api, mala_options, mala_project, mala_home, mala_runs, monkeypatc
     return names | {"prompts": ["One.", "Two."], "ContextPressureError": mala_context.ContextPressureError}
 
 
-@pytest.mark.parametrize("blocks", python_pages())
+@pytest.mark.parametrize("blocks", python_pages(apart=False))
 async def test_python_runs(blocks, given, request):
     for block in blocks:
         known = set(given)
@@ -129,6 +139,15 @@ async def test_python_runs(blocks, given, request):
                 test = given[name]
                 fixtures = {each: request.getfixturevalue(each) for each in inspect.signature(test).parameters}
                 await test(**fixtures)
+
+
+@pytest.mark.parametrize("blocks", python_pages(apart=True))
+def test_python_runs_in_a_process_of_its_own(blocks, given):
+    """Nothing is exported at its end: it ends at once."""
+    program = "import os\n" + "\n\n".join(block.body for block in blocks) + "\nprint('done', flush=True)\nos._exit(0)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("done\n")
 
 
 @pytest.mark.parametrize("block", each(block for block in of_kind("yaml") if block.mark is None))
@@ -208,7 +227,7 @@ def test_a_command_is_one_that_there_is(line):
     if not words:
         return
     program = pathlib.Path(words[0]).name
-    assert program in PROGRAMS | {"pytest", "sphinx-build"}, f"{line}: is it checked?"
+    assert program in PROGRAMS, f"{line}: is it checked?"
     if program == "pip":
         named = re.findall(r"\[([\w,]+)\]", line)
         assert words[1] == "install"

@@ -160,7 +160,7 @@ def _recorded(world: World) -> None:
 
 def _sessions(world: World) -> None:
     """Put the recorded sessions where the CLI has its transcripts, as if they went on just now."""
-    folder = world.home / ".claude/projects/-home-dev-shop"
+    folder = world.home / ".claude/projects" / str(world.cwd).replace("/", "-")
     for path in sorted((ROOT / "tests/data/recorded").rglob("*.jsonl.gz")):
         target = folder / path.relative_to(ROOT / "tests/data/recorded").with_suffix("")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ def play(path: pathlib.Path, root: pathlib.Path) -> tuple[World, list[tuple[str,
 
     def played(block: re.Match[str]) -> str:
         if block["file"]:
-            (world.cwd / block["file"]).write_text(block["body"], encoding="utf-8")
+            (world.cwd / block["file"]).write_text(world.real(block["body"]), encoding="utf-8")
         if block["kind"] != "console":
             return block[0]
         lines = []
