@@ -74,7 +74,7 @@ def lines(rows: Sequence[WatchRow], look: Look) -> list[Text]:
     columns = [each for each in COLUMNS if look.width >= each.from_width]
     name, bar = _widths(columns, look.width)
     body = list(_body(rows, look, name))
-    foot = _legend(rows, look)
+    foot = _legend([line.row for line in body], look)
     left_out = 0
     if look.height is not None and len(body) + 1 + len(foot) > look.height:
         keep = max(1, look.height - 2 - len(foot))
@@ -257,20 +257,20 @@ COLUMNS: Final = (
 
 def _legend(rows: Sequence[WatchRow], look: Look) -> list[Text]:
     """Return what the marks mean that are in the table, and how many sessions it has."""
-    marks, every = look.marks, [*rows, *(agent for row in rows for agent in row.subagents)]
-    thresholds = [row.threshold for row in every if row.threshold is not None]
+    marks = look.marks
+    thresholds = [row.threshold for row in rows if row.threshold is not None]
     parts = []
     if any(each.acted_on for each in thresholds):
         parts.append(f"{marks.acts} compacts here")
     if any(not each.acted_on for each in thresholds):
         parts.append(f"{marks.reports} threshold, not known to be acted on")
-    if any(row.tokens is not None and row.accuracy != "exact" for row in every):
+    if any(row.tokens is not None and row.accuracy != "exact" for row in rows):
         parts.append(f"{marks.about} estimate")
-    if any(row.compactions_at_least for row in every):
+    if any(row.compactions_at_least for row in rows):
         parts.append(f"{marks.at_least} counting")
-    if any(row.window_source == "guess" for row in every):
+    if any(row.window_source == "guess" for row in rows):
         parts.append("? a guess")
-    words = [plural(len(rows), "session"), *parts]
+    words = [plural(len({row.session_id for row in rows}), "session"), *parts]
     text, line = [], ""
     for word in words:
         if line and cell_len(line) + 2 + cell_len(word) > max(look.width, LEAST):

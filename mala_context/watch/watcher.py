@@ -156,13 +156,15 @@ class Watcher:
         watched.read()
 
     def _count(self, end: float) -> bool:
-        counted = False
-        for watched in self._watched.values():
-            while watched.counting is not None and time.monotonic() < end:
-                counted = True
+        """Count on, at least a step, until the time is over; return whether there was anything to count."""
+        counting = [each for each in self._watched.values() if each.counting is not None]
+        for watched in counting:
+            while watched.counting is not None:
                 if next(watched.counting, self) is self:
                     watched.counting = None
-        return counted
+                if time.monotonic() > end:
+                    return True
+        return bool(counting)
 
     def rows(self) -> list[WatchRow]:
         """Return a row for each session that was active lately, subagents below their session, in a table's order."""
