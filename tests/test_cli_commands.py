@@ -54,6 +54,7 @@ CASES = {
     ("run",): Case(None, ["hello", "--cwd", "/none"]),
     ("watch",): Case(["--once"], ["--once", "--projects", "/none"], as_json=LINES),
     ("report",): Case(["rec.jsonl", "--json"], ["none.jsonl"]),
+    ("statusline",): Case(None),
     ("replay",): Case(["rec.jsonl"], ["none.jsonl"], as_json="--format=json"),
     ("audit",): Case(["rec.jsonl"], ["none.jsonl"]),
     ("simulate",): Case(["rec.jsonl", "--policy", "mala.yaml"], ["none.jsonl", "--policy", "mala.yaml"]),
