@@ -131,7 +131,7 @@ class AgentRuntime:
 
         handler = None if self.config.restart_at is None else self.pressure_handler()
         steward = Steward(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
-        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward)
+        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward, self._hub.asked)
 
     def pressure_handler(self, *, timeout_seconds: float | None = None) -> ContextPressureHandler:
         """Return what takes one run from a full session to a fresh one; for those who hold their own client.
@@ -162,6 +162,7 @@ class AgentRuntime:
             await self._archivist.close()
         if self._reporter is not None:
             self._reporter.ended()
+        self._hub.left()
 
     async def __aenter__(self) -> Self:
         return self

@@ -92,12 +92,14 @@ class AgentSession:
         processor: MessageStreamProcessor,
         tasks: TaskGroup,
         steward: Steward | None = None,
+        asked: Callable[[], object] = lambda: None,
     ) -> None:
         self.client = client
         self.outstanding = Outstanding()
         self._processor = processor
         self._tasks = tasks
         self._steward = steward
+        self._asked = asked
         self._unread: deque[tuple[Any, ContextPressureError | None]] = deque()
         self._changed = anyio.Event()
         self._reading = anyio.CancelScope()
@@ -198,6 +200,7 @@ class AgentSession:
         message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
         self._awaited, self._own_prompt = uuid, own
         self._context = contextvars.copy_context()
+        self._asked()
         await self.client.query(_once(message))
         return uuid
 
@@ -302,9 +305,11 @@ async def open_session(
     processor: MessageStreamProcessor,
     close: Callable[[], Awaitable[None]],
     steward: Steward | None = None,
+    asked: Callable[[], object] = lambda: None,
 ) -> AsyncIterator[AgentSession]:
     """Connect `client`, read from it while the body runs, disconnect, then `await close()`, whatever happened.
 
+    `asked` is called by whoever sends a prompt, just before it goes out.
     Raises what the body raises, as itself and not in a group, and what the SDK raises on connecting.
     """
     failure: BaseException | None = None
@@ -312,7 +317,7 @@ async def open_session(
     try:
         await client.connect()
         async with anyio.create_task_group() as tasks:
-            session = AgentSession(client, processor, tasks, steward)
+            session = AgentSession(client, processor, tasks, steward, asked)
             try:
                 yield session
             except (anyio.get_cancelled_exc_class(), GeneratorExit):

@@ -1,6 +1,7 @@
 """Who observes a runtime, and what of a running agent reaches observers; on a scripted agent."""
 
 import builtins
+import contextvars
 import logging
 import sys
 
@@ -125,8 +126,9 @@ class Client:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_sessions_compaction_is_under_the_span_of_the_prompt(tmp_path, backend):
-    """The task that reads was started when the session was opened, in another trace."""
+def test_a_sessions_records_are_told_under_the_span_of_the_prompt(tmp_path, backend, monkeypatch):
+    """The tasks that read and that run hooks were started when the session was opened, in another trace."""
+    monkeypatch.setenv(SWITCH, "mala_context")
     collector = Collector()
     runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=[collector.observer])
 
@@ -135,16 +137,20 @@ def test_a_sessions_compaction_is_under_the_span_of_the_prompt(tmp_path, backend
 
     async def main():
         with collector.tracer.start_as_current_span("opened"):
-            opened = open_session(Client(), runtime.processor, nothing)
+            opened = open_session(Client(), runtime.processor, nothing, asked=runtime._hub.asked)
             session = await opened.__aenter__()
+            elsewhere = contextvars.copy_context()
         try:
             for name in ("one", "two"):
                 with collector.tracer.start_as_current_span(name):
                     assert [message async for message in session.send(name)]
+                    elsewhere.run(runtime.actions.acted, "denied", "Bash")  # a hook, in a task of the SDK's
         finally:
             await opened.__aexit__(None, None, None)
 
     anyio.run(main, backend=backend)
+    events = [(span.name, event.name) for span in collector.spans for event in span.events]
+    assert events == [(name, "mala_context.guard") for name in ("one", "two")]
     names = {span.context.span_id: span.name for span in collector.spans}
     compactions = [span for span in collector.spans if span.name.startswith("compact")]
     assert [names[span.parent.span_id] for span in compactions] == ["one", "two"]

@@ -1,6 +1,8 @@
 """Who is told, and what an observer that fails does to the others."""
 
+import contextvars
 import logging
+import threading
 
 from mala_context.telemetry import Hub
 
@@ -25,6 +27,40 @@ def test_one_that_wants_everything_is_enough():
     assert Hub([Picky()]).wants(int)
     assert not Hub([Picky()]).wants(str)
     assert Hub([Picky(), print]).wants(str)
+
+
+def test_a_record_is_told_in_the_context_of_whoever_asked():
+    """Whatever thread it comes from, within the telling of another one too."""
+    who = contextvars.ContextVar("who", default="nobody")
+    seen = []
+    hub = Hub()
+
+    def observer(record):
+        seen.append((record, who.get()))
+        if record == "outer":
+            hub.tell("inner")
+
+    def ask(name):
+        who.set(name)
+        hub.asked()
+
+    def tell(record):
+        thread = threading.Thread(target=hub.tell, args=(record,))
+        thread.start()
+        thread.join()
+
+    hub.observers.append(observer)
+    tell("early")
+    for name in ("one", "two"):
+        contextvars.copy_context().run(ask, name)
+        tell("outer")
+    hub.left()
+    tell("late")
+    assert seen == [
+        ("early", "nobody"),
+        *[(record, name) for name in ("one", "two") for record in ("outer", "inner")],
+        ("late", "nobody"),
+    ]
 
 
 def test_an_observer_that_raises_is_reported_once_and_harms_nobody(caplog):

@@ -1,7 +1,13 @@
-"""Gives each record to every observer; what an observer raises harms nobody, and is reported once."""
+"""Gives each record to every observer; what an observer raises harms nobody, and is reported once.
+
+Hooks run in a task of the SDK's that was started when the client connected, and archives are written in a thread. So
+that an observer finds the caller's trace there too, a session says when its caller asks for something, and records are
+told in that caller's context (as `contextvars` means it) from then on.
+"""
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Iterable
 
 from mala_context.happenings import Observer
@@ -20,6 +26,7 @@ class Hub:
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self.observers: list[Observer] = list(observers)
         self._reported: list[Observer] = []
+        self._context: contextvars.Context | None = None
 
     def wants(self, kind: type) -> bool:
         """Tell whether any observer takes records of this class: one that has no `wants` takes all."""
@@ -31,6 +38,20 @@ class Hub:
 
     def tell(self, record: object) -> None:
         """Give a record to every observer. Never raises; an observer that fails goes on being told."""
+        if self._context is None:
+            self._tell(record)
+        else:
+            self._context.copy().run(self._tell, record)  # a copy, since one context cannot be entered twice
+
+    def asked(self) -> None:
+        """Tell what comes in the context of whoever calls this."""
+        self._context = contextvars.copy_context()
+
+    def left(self) -> None:
+        """Tell what comes in the context in which it happens."""
+        self._context = None
+
+    def _tell(self, record: object) -> None:
         for observer in self.observers:
             try:
                 observer(record)
