@@ -14,7 +14,7 @@ from mala_context.cli.waiting import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
 
 if TYPE_CHECKING:
-    from mala_context.report import Looking, Report
+    from mala_context.report import Report
 
 DEFAULT: Final = "report.html"
 STDOUT: Final = "-"
@@ -29,7 +29,7 @@ _WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the data behind the page instead.")
 @click.option("--newest", type=click.IntRange(1), default=50, show_default=True, help="Sessions at most.")
-@click.option("--warn-at", type=float, metavar="SHARE", help="Mark where this is reached.  [default: mala.yaml, or 0.7]")
+@click.option("--warn-at", type=float, metavar="SHARE", help="Mark where it is reached.  [default: mala.yaml, or 0.7]")
 @click.option("--big", type=click.IntRange(1), default=5_000, show_default=True, help="Tokens of a big tool result.")
 @click.option("--window", type=click.IntRange(1), metavar="TOKENS", help="The context window, where nothing tells it.")
 @click.option(
@@ -37,7 +37,7 @@ _WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
 @place_options
-def report(  # noqa: PLR0913  (each is an option)
+def report(
     paths: tuple[str, ...],
     output: str | None,
     as_json: bool,
@@ -87,7 +87,7 @@ def _kind(target: str, *, as_json: bool, named: bool) -> str:
 
 def _check_place(target: str, kind: str) -> None:
     """Refuse before the reading what could not be written after it."""
-    if kind in {"json"} or target == STDOUT:
+    if kind == "json" or target == STDOUT:
         return
     folder = os.path.dirname(target) or "."
     if os.path.isdir(target) or not os.path.isdir(folder):
@@ -112,9 +112,7 @@ def _auto_compact_window(given: int | None) -> int | None:
     return given if given is not None or not text.isascii() or not text.isdigit() else int(text) or None
 
 
-def _inputs(
-    paths: Iterable[str], repo: str | None, directory: str | None
-) -> tuple[list[str], list[tuple[str, str]]]:
+def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the recordings among the arguments, and the archived sessions with their archives' directories."""
     from mala_context.archive.source import find_transcript
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mala_context.loss import measure
 from mala_context.measure import all_text, field
 from mala_context.projection import Ratios
-from mala_context.report.contributors import Came, tokens_of
+from mala_context.report.contributors import Came
 from mala_context.report.model import Discarded
 
 _BETWEEN: Final = {"type": "system", "subtype": "compact_boundary"}
@@ -33,7 +33,7 @@ class Stretch:
 
     def _begin(self) -> None:
         self._counts = Discarded()
-        self._tokens: dict[str, int] = {}
+        self._came: dict[tuple[str, str], list[float]] = {}
 
     def row(self, row: dict[str, Any]) -> None:
         """Hold a row of the main agent; the CLI's own copy of a tool's result is let go."""
@@ -45,18 +45,22 @@ class Stretch:
         """Count a response."""
         self._counts.responses += 1
 
-    def came(self, came: Came, ratios: Ratios) -> None:
+    def came(self, came: Came) -> None:
         """Count something that came into the context."""
         if came.kind == "prompts":
             self._counts.prompts += 1
         elif came.kind == "tool":
             self._counts.results += 1
-        self._tokens[came.name] = self._tokens.get(came.name, 0) + tokens_of(came, ratios)
+        sums = self._came.setdefault((came.name, came.key), [0.0, 0.0])
+        sums[0] += came.text
+        sums[1] += came.fixed
 
-    def compacted(self, preserved: Collection[str] = ()) -> Discarded:
+    def compacted(self, ratios: Ratios, preserved: Collection[str] = ()) -> Discarded:
         """Close the stretch at a compaction and return what it held; the summary may follow."""
-        found = self._counts
-        found.largest = sorted(self._tokens.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
+        found, tokens = self._counts, dict[str, int]()
+        for (name, key), (text, fixed) in self._came.items():
+            tokens[name] = tokens.get(name, 0) + round(text * ratios.get(key) + fixed)
+        found.largest = sorted(tokens.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
         self._waiting = [*self._before, _BETWEEN, *self._rows] if self._before else self._rows
         self._before, self._rows = self._rows, []
         self._preserved = preserved

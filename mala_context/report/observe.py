@@ -207,7 +207,7 @@ class Observer(Follower):
         if not now.begun and isinstance(event.content, str) and event.content.startswith(_CONTINUES):
             self._mark("restart", 1.0, None, "goes on from the checkpoint of a session that was full")
         for came in now.ledger.take(event, main.model):
-            now.held.came(came, main.ratios)
+            now.held.came(came)
             size = tokens_of(came, main.ratios)
             if not now.begun and came.kind != "tool":
                 now.appended += size
@@ -227,7 +227,7 @@ class Observer(Follower):
                 now.ledger.plain("summary", SUMMARIES, tokens_of(came, main.ratios))
 
     def _entry(self, event: Compaction | Summary, state: AgentState) -> None:
-        now, points = self._now, self._now.part.points
+        now, main, points = self._now, self.tracker.main, self._now.part.points
         boundary = event if isinstance(event, Compaction) else None
         before = None if state.before is None else state.before.projected_by_table
         after = state.context.tokens
@@ -245,7 +245,7 @@ class Observer(Follower):
                 before,
                 after,
                 cli_before=None if boundary is None else boundary.pre_tokens,
-                discarded=now.held.compacted(() if boundary is None else boundary.preserved),
+                discarded=now.held.compacted(main.ratios, () if boundary is None else boundary.preserved),
             )
         )
         now.warning.reached(0.0)

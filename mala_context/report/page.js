@@ -135,7 +135,7 @@
         legend: {orientation: "h", y: -0.18, x: 0, itemclick: "toggle"},
         xaxis: {title: {text: this.byTime ? "time (UTC)" : "response of the main agent", font: {color: soft}},
           gridcolor: grid, linecolor: grid, zeroline: false, type: this.byTime ? "date" : "linear",
-          tickfont: {color: soft}, tickformat: this.byTime ? undefined : ",d", nticks: narrow ? 5 : 10,
+          tickfont: {color: soft}, tickformat: this.byTime ? undefined : ",.2~f", nticks: narrow ? 5 : 10,
           automargin: true},
         yaxis: {title: {text: narrow ? "" : "tokens", font: {color: soft}}, gridcolor: grid, zeroline: false,
           range: [0, s.top], tickformat: "~s", tickfont: {color: soft}, rangemode: "tozero"}};
