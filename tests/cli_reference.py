@@ -62,9 +62,14 @@ def _command(words, command, line=""):
 
 
 def _text(text):
-    """Join the lines of each paragraph; the words are ours, but Markdown must not read them as its own."""
-    paragraphs = inspect.cleandoc(text.replace("\b", "")).split("\n\n")
-    return "\n\n".join(" ".join(each.split()) for each in paragraphs).replace("*", "\\*").replace("_", "\\_")
+    """Return the words as Markdown: a paragraph's lines joined, one that is laid out (behind a `\b`) as it is."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(f"```text\n{each[2:]}\n```" if each.startswith("\b\n") else _words(each) for each in paragraphs)
+
+
+def _words(text):
+    """Join lines; the words are ours, but Markdown must not read them as its own."""
+    return " ".join(text.split()).replace("*", "\\*").replace("_", "\\_")
 
 
 def _argument(argument):
@@ -82,7 +87,7 @@ def _option(option):
         value = " " + (option.metavar or _KINDS.get(type(kind).__name__, "TEXT"))
     names = ", ".join(f"`{each}`" for each in option.opts)
     default = f" (default: {option.default})" if option.show_default and option.default is not None else ""
-    text = _text(option.help or "").replace("|", "\\|").replace("[default: ", "(default: ").replace("]", ")")
+    text = _words(option.help or "").replace("|", "\\|").replace("[default: ", "(default: ").replace("]", ")")
     return f"| {names}{value} | {text}{default} |\n"
 
 
