@@ -300,7 +300,7 @@ def _from_transcript(path: str) -> tuple[int | None, str, str | None]:
                 if _is_boundary(row):
                     return _after_compaction(path, row)
                 summarized = summarized or (row.get("isCompactSummary") is True and not row.get("isSidechain"))
-    except OSError:
+    except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass
     return None, "none", None
 
@@ -363,7 +363,7 @@ def said_since_compaction(path: str, words: str) -> bool:
                 return True
             if b"compact_boundary" in data and any(map(_is_boundary, _rows(data))):
                 return False
-    except OSError:
+    except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass
     return False
 
@@ -415,7 +415,7 @@ def _settings(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any
         try:
             with open(place, "rb") as file:
                 data = file.read(4 << 20)
-        except OSError:
+        except (OSError, ValueError):
             continue
         if b"autoCompact" in data:
             for row in _rows(data):
