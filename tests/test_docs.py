@@ -112,6 +112,9 @@ def test_the_index_names_every_page():
     named = {target for target in links(ROOT / "docs/index.md") if "://" not in target}
     pages = {str(path.relative_to(ROOT / "docs")) for path in PAGES if (ROOT / "docs") in path.parents}
     assert pages - {"index.md"} <= named
+    assert len(links(ROOT / "docs/index.md")) == len(set(links(ROOT / "docs/index.md"))) + 1, (
+        "the tutorial alone is named twice"
+    )
 
 
 def test_the_examples_page_names_every_example():

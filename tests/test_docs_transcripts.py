@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import click
+import doc_pages
 import pytest
 import walkthrough
 
@@ -13,13 +14,45 @@ PAGES = walkthrough.pages()
 HINT = "python tests/walkthrough.py {} writes the answers of today into the page"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(walkthrough.DOCS)))
+def played():
+    """Return the pages; those on which sessions are played for seconds are left to the long run."""
+    long = {"first-ten-minutes", "demo", "run", "doctor"}
+    for path in PAGES:
+        marks = [pytest.mark.long] if path.stem in long else []
+        yield pytest.param(path, marks=marks, id=str(path.relative_to(walkthrough.DOCS)))
+
+
+@pytest.mark.parametrize("path", list(played()))
 def test_a_page_says_what_is_printed(path, tmp_path):
     world, said, _ = walkthrough.play(path, tmp_path)
     assert said
     for command, shown, answer in said:
         hint = HINT.format(path.stem)
         assert walkthrough.same(shown, answer, live=world.live), f"{hint}\n$ {command}\n{shown}\n--- today:\n{answer}"
+
+
+def elsewhere():
+    """Return what other pages say that a command prints which is the same to the letter in each run."""
+    blocks = [block for block in doc_pages.of_kind("console") if not doc_pages.PLAYED.search(block.path.read_text())]
+    return [
+        pytest.param(command, answer, id=f"{block.id}: {command}"[:100])
+        for block in blocks
+        for command, answer in walkthrough.exchanges(block.body)
+        if answer and command in PRINTED
+    ]
+
+
+PRINTED = {
+    command: answer
+    for block in doc_pages.of_kind("console")
+    if "<!-- world: recorded -->" in block.path.read_text()
+    for command, answer in walkthrough.exchanges(block.body)
+}
+
+
+@pytest.mark.parametrize(("command", "answer"), elsewhere())
+def test_other_pages_say_the_same(command, answer):
+    assert answer == PRINTED[command]
 
 
 def commands():
