@@ -1,0 +1,111 @@
+"""Draw the report of a made-up session: `python docs/pictures/report.py`.
+
+`report.svg` beside this file is what `mala-context report -o report.svg` draws; `report-light.png` and
+`report-dark.png` are the page in Debian's chromium (packages chromium and chromium-driver), left out where there is
+none. The test suite checks that the SVG is the current one.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+import time
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent.parent / "tests"))
+
+from recordings import SID, Rows  # noqa: E402  (a module of the tests)
+from reported import call, stamp  # noqa: E402  (likewise)
+
+from mala_context.report import Report, report  # noqa: E402  (behind the path above)
+from mala_context.report.page import page  # noqa: E402  (likewise)
+from mala_context.report.picture import svg  # noqa: E402  (likewise)
+
+PICTURE = HERE / "report.svg"
+CHROMIUM = pathlib.Path("/usr/bin/chromium")
+WIDTH, HEIGHT = 1120, 1040
+_FILES = ("src/parser.py", "src/lexer.py", "tests/test_parser.py", "docs/grammar.md", "src/nodes.py")
+
+
+def write(folder: pathlib.Path) -> str:
+    """Write a session that reads, builds and is compacted twice, and its subagent."""
+    rows = Rows()
+    clock = iter(range(0, 100_000, 7))
+    rows.prompt("Make the parser accept nested lists. Never change vendor.lock.", timestamp=stamp(next(clock)))
+    tokens = 24_000
+    for number in range(180):
+        time_ = stamp(next(clock))
+        if number in {74, 148}:
+            rows.boundary(tokens + 400, 5_200)["timestamp"] = time_
+            kept = rows.summary()
+            kept["message"]["content"] = (
+                "The parser in src/parser.py accepts nested lists; tests in tests/test_parser.py."
+            )
+            kept["timestamp"] = time_
+            tokens = 33_000
+        tokens += 700 + (number * 7919) % 1_300
+        if number % 17 == 5:
+            path = f"/home/dev/lists/{_FILES[number % len(_FILES)]}"
+            call(rows, f"r{number}", tokens, "Read", {"file_path": path}, "x = parse(line)\n" * 900, timestamp=time_)
+            tokens += 4_600 + (8_200 if number % 5 == 2 else 0)
+        elif number % 2:
+            call(rows, f"r{number}", tokens, "Bash", {"command": "pytest"}, "passed " * 90, timestamp=time_)
+        else:
+            rows.response(f"r{number}", tokens, output=260, timestamp=time_)
+    path_ = folder / f"{SID}.jsonl"
+    rows.write(path_)
+    sub = Rows(agent="a5c0ffee")
+    sub.prompt("Find all callers.", timestamp=stamp(60 * 7))
+    for number in range(22):
+        sub.response(f"s{number}", 11_000 + 2_300 * number, timestamp=stamp((60 + number) * 7))
+    sub.write(folder / SID / "subagents" / "agent-a5c0ffee.jsonl")
+    return str(path_)
+
+
+def made() -> Report:
+    """Return the report of that session, as if it lay in a folder `sessions`."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = report([write(pathlib.Path(folder))])
+    for session in found.sessions:
+        session.path = f"sessions/{SID}.jsonl"
+    return found
+
+
+def photograph(text: str) -> None:
+    """Take a picture of the page in light and in dark colours."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(argument)
+    driver: Any = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "report.html"
+        path.write_text(text, encoding="utf-8")
+        try:
+            size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            for scheme in ("light", "dark"):
+                features = [{"name": "prefers-color-scheme", "value": scheme}]
+                driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+                driver.get(f"file://{path}")
+                while not driver.execute_script("return !!document.querySelector('.live .main-svg')"):
+                    time.sleep(0.05)
+                driver.save_screenshot(str(HERE / f"report-{scheme}.png"))
+        finally:
+            driver.quit()
+
+
+def main() -> None:
+    """Draw all of them."""
+    found = made()
+    PICTURE.write_text(svg(found.sessions), encoding="utf-8")
+    if CHROMIUM.exists():
+        photograph("".join(page(found)))
+
+
+if __name__ == "__main__":
+    main()
