@@ -1,0 +1,97 @@
+"""The repository as a plugin of the real CLI: what its hooks archive, alone and beside the SDK's."""
+
+import json
+import os
+import pathlib
+import shutil
+import stat
+
+import pytest
+from claude_agent_sdk import ClaudeSDKClient
+
+from mala_context import TranscriptArchive, instrument
+from mala_context.testing import summary
+
+from .driving import check_private, check_whole, outcomes, prose, rows_of, triggers, turn
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SUMMARY = summary(prose(4_000))
+SCRIPT = [prose(6_000), "After."]
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """The plugin's files alone, so that nothing but the checkout beside the script can be what runs."""
+    target = tmp_path / "checkout"
+    target.mkdir()
+    for name in (".claude-plugin", "hooks", "mala_context"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return {"plugins": [{"type": "local", "path": str(target)}]}
+
+
+async def play(options, *prompts):
+    """Send the prompts to a client of the SDK's own; return the session's id."""
+    session_id = None
+    async with ClaudeSDKClient(options) as client:
+        for prompt in prompts:
+            await client.query(prompt)
+            async for message in client.receive_response():
+                session_id = getattr(message, "session_id", None) or session_id
+    return session_id
+
+
+async def test_a_compaction_is_archived_and_its_outcome_told(
+    mala_api, mala_options, mala_project, mala_home, mala_runs, plugin
+):
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    session_id = await play(mala_options(api, **plugin), "one", "/compact", "go on")
+    archive = TranscriptArchive(repo_path=mala_project)
+    assert triggers(archive, session_id) == ["manual", "session_end"]
+    assert outcomes(archive, session_id) == [("manual", "compacted", 0)]
+    (row,) = rows_of(archive, session_id, "outcome")
+    assert prose(3_000) in row["summary"]
+    check_whole(archive, mala_home, session_id)
+    check_private(mala_runs)
+    first = os.path.join(archive.location, archive.pieces(session_id)[0].name)
+    assert stat.S_IMODE(os.stat(first).st_mode) == 0o600
+    assert not os.path.exists(mala_project / "mala_context")
+
+
+async def test_together_with_the_sdks_hooks_each_byte_is_archived_once(
+    mala_api, mala_options, mala_project, mala_home, plugin
+):
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    runtime = instrument(mala_options(api, **plugin))
+    async with runtime.session() as session:
+        for prompt in ("one", "/compact", "go on"):
+            await turn(session, prompt)
+        session_id = session.context.session_id
+    # Both run at once; whoever is second finds nothing, or the few rows that the CLI wrote between them.
+    pieces = triggers(runtime.archive, session_id).count("manual")
+    assert pieces in {1, 2}
+    assert outcomes(runtime.archive, session_id) == [("manual", "compacted", pieces - 1)]
+    check_whole(runtime.archive, mala_home, session_id)
+
+
+async def test_switched_off_it_archives_nothing(mala_api, mala_options, mala_project, mala_runs, plugin):
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    options = mala_options(api, **plugin)
+    options.env["MALA_ARCHIVE"] = "off"
+    await play(options, "one", "/compact", "go on")
+    assert not mala_runs.exists()
+
+
+async def test_all_hooks_disabled_it_does_not_run(mala_api, mala_options, mala_runs, plugin):
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    settings = json.dumps({"disableAllHooks": True})
+    await play(mala_options(api, **plugin, settings=settings), "one", "/compact", "go on")
+    assert not mala_runs.exists()
+
+
+async def test_a_warning_reaches_the_model_once(mala_api, mala_options, mala_home, plugin):
+    api = mala_api(["One.", "Two.", "Three."])
+    options = mala_options(api, **plugin)
+    options.env["MALA_WARN_AT"] = "0.01"
+    await play(options, "one", "two", "three")
+    told = [json.dumps(request.body).count("mala-context: the context window is") for request in api.main_requests]
+    assert told == [0, 1, 1]
