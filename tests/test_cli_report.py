@@ -111,6 +111,21 @@ def test_a_session_of_the_archive_is_named_by_its_first_letters(place):
     assert [each["session_id"] for each in found["sessions"]] == [SID]
 
 
+def test_an_archive_elsewhere_is_read_through_a_pipe(place, monkeypatch):
+    archive = TranscriptArchive(place / "archives")
+    monkeypatch.setattr(TranscriptArchive, "location", "s3://bucket/runs")
+    monkeypatch.setattr("mala_context.cli.report.find_session", lambda *_: (archive, SID))
+    assert f"archives cat {SID} --dir s3://bucket/runs | mala-context report -" in run(SID[:6], status=3)
+
+
+def test_a_place_that_cannot_be_written_is_named(place, monkeypatch):
+    def full(**_):
+        raise OSError(28, "No space left on device", "/x/.report-1")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    assert run("in", "-o", "a.svg", status=3).endswith("a.svg: No space left on device")
+
+
 def test_a_session_that_is_not_archived_is_found_by_its_transcript(place):
     plain(OTHER).write(place / "claude" / "projects" / "-p" / f"{OTHER}.jsonl")
     found = json.loads(run(OTHER, "--json").stdout)

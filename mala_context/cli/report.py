@@ -33,7 +33,10 @@ _WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 @click.option("--big", type=click.IntRange(1), default=5_000, show_default=True, help="Tokens of a big tool result.")
 @click.option("--window", type=click.IntRange(1), metavar="TOKENS", help="The context window, where nothing tells it.")
 @click.option(
-    "--auto-compact-window", type=click.IntRange(1), metavar="TOKENS", help=f"What {_WINDOW} was.  [default: it]"
+    "--auto-compact-window",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+    help=f"What {_WINDOW} was.  [default: what it is]",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
 @place_options
@@ -132,6 +135,9 @@ def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tu
                 raise MalaContextError(f"no file or folder of this name, and {printable(error)}") from None
             recorded.append(transcript)
         else:
+            if not os.path.isdir(archive.location):
+                way = f"mala-context archives cat {session_id} --dir {archive.location} | mala-context report -"
+                raise MalaContextError(f"an archive in an object store is read through a pipe: {printable(way)}")
             archived.append((archive.location, session_id))
     return recorded, archived
 
@@ -181,7 +187,10 @@ def _write(target: str, parts: Iterable[bytes]) -> None:
 
     target = os.path.realpath(target)
     size = 0
-    handle, temporary = tempfile.mkstemp(prefix=".report-", dir=os.path.dirname(target))
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".report-", dir=os.path.dirname(target))
+    except OSError as error:
+        raise MalaContextError(f"{printable(target)}: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
             for part in parts:
@@ -190,4 +199,5 @@ def _write(target: str, parts: Iterable[bytes]) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-    click.echo(f"{printable(target)}: {size / 1e6:.1f} MB", err=True)
+    words = f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+    click.echo(f"{printable(target)}: {words}", err=True)
