@@ -326,7 +326,8 @@ def _wire(
     processor.announces = archivist.announces if config.archive.enabled else None
     if config.archive.enabled:
         archivist.listen(processor)
-    hub = Hub([*own_observers(), *observers])
+    given = list(observers)
+    hub = Hub([*own_observers(given), *given])
     reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events)
     archivist.tell = hub.tell

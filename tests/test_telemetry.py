@@ -20,10 +20,10 @@ PLANTED = "PLANTED-c0ffee-SECRET"
 
 
 def test_the_log_always_and_opentelemetry_where_it_is_installed():
-    assert own_observers({}) == [log_happening, process_observer()]
+    assert own_observers(environ={}) == [log_happening, process_observer()]
     assert process_observer() is process_observer()
     for value in ("mala_context", "requests, mala_context ,x", "*"):
-        assert own_observers({SWITCH: value}) == [log_happening]
+        assert own_observers(environ={SWITCH: value}) == [log_happening]
 
 
 def test_without_the_api_there_is_the_log(monkeypatch):
@@ -37,7 +37,14 @@ def test_without_the_api_there_is_the_log(monkeypatch):
     monkeypatch.setattr(telemetry, "_process_observer", None)
     monkeypatch.delitem(sys.modules, "mala_context.telemetry.otel", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    assert own_observers({}) == [log_happening]
+    assert own_observers(environ={}) == [log_happening]
+
+
+def test_an_opentelemetry_observer_of_ones_own_takes_the_usual_ones_place(tmp_path):
+    mine = Collector().observer
+    assert instrument(ClaudeAgentOptions(), tmp_path, observers=[mine]).observers == [log_happening, mine]
+    both = AgentRuntimeBuilder(tmp_path).with_observers(print, mine).build().observers
+    assert both == [log_happening, print, mine]
 
 
 def test_observers_of_ones_own_come_last(tmp_path):
@@ -126,9 +133,8 @@ class Client:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_sessions_records_are_told_under_the_span_of_the_prompt(tmp_path, backend, monkeypatch):
+def test_a_sessions_records_are_told_under_the_span_of_the_prompt(tmp_path, backend):
     """The tasks that read and that run hooks were started when the session was opened, in another trace."""
-    monkeypatch.setenv(SWITCH, "mala_context")
     collector = Collector()
     runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=[collector.observer])
 

@@ -17,7 +17,7 @@ from mala_context.telemetry.reporter import Reporter
 from mala_context.telemetry.structured_log import log_happening
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mala_context.happenings import Observer
     from mala_context.telemetry.otel import OpenTelemetryObserver
@@ -30,16 +30,17 @@ SWITCH: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _process_observer: OpenTelemetryObserver | None = None
 
 
-def own_observers(environ: Mapping[str, str] | None = None) -> list[Observer]:
+def own_observers(others: Iterable[Observer] = (), environ: Mapping[str, str] | None = None) -> list[Observer]:
     """Return the observers that every runtime has: the log, and OpenTelemetry where its API is installed.
 
-    Without an SDK that the application has configured the API drops everything. `SWITCH` leaves it out altogether.
+    Without an SDK that the application has configured the API drops everything. OpenTelemetry is left out where
+    `SWITCH` says so, and where an `OpenTelemetryObserver` is among the `others`: nothing shall be counted twice.
     """
     observers: list[Observer] = [log_happening]
     names = (os.environ if environ is None else environ).get(SWITCH, "")
     if not {"mala_context", "*"} & {name.strip() for name in names.split(",")}:
         found = process_observer()
-        if found is not None:
+        if found is not None and not any(isinstance(each, type(found)) for each in others):
             observers.append(found)
     return observers
 

@@ -45,8 +45,9 @@ Attributes = Mapping[str, str | bool | int | float]
 class OpenTelemetryObserver:
     """Takes records and reports them.
 
-    One is enough for a process, and each runtime has it already. Make one of your own for providers that are not the
-    global ones, then set `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=mala_context`, or everything is counted twice.
+    One is enough for a process, and each runtime has it already. Make one of your own, one for all runtimes, where the
+    providers are not the global ones or the models' labels are to be yours; given to a runtime as one of its
+    `observers` it takes the usual one's place.
 
     Args:
         meter_provider: where metrics go; the global one by default.

@@ -22,7 +22,7 @@ from mala_context.telemetry.otel import OpenTelemetryObserver
 from tests.telemetry_tools import EACH, MODEL, updated
 from tests.test_telemetry_grafana import DASHBOARD, FOLDER, PANELS
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prometheus")]
 SECONDS = 30
 
 
@@ -170,6 +170,8 @@ def test_ten_thousand_sessions_stay_few_series(agents, prometheus):
     observer, _ = agents
     for number in range(10_000):
         observer(updated(number % 1_000 + 1, session=f"many-{number}", model=f"model-{number % 40}"))
-    assert prometheus.comes_to("sum(gen_ai_context_active)", 10_002) == 10_002
+    held = sum(level.contexts for level in observer._live.levels().values())
+    assert held >= 10_000
+    assert prometheus.comes_to("sum(gen_ai_context_active)", held) == held
     sets = 'count(count without (le) ({otel_scope_name="mala_context",__name__!~".*_(bucket|sum|created)"}))'
     assert 0 < prometheus.value(sets) <= 200

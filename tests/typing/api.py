@@ -32,9 +32,9 @@ from mala_context.telemetry.otel import OpenTelemetryObserver
 
 
 async def short_way(options: ClaudeAgentOptions) -> None:
-    runtime = instrument(options, observers=[print])
+    runtime = instrument(options, observers=[print, OpenTelemetryObserver(models=["mine"], spans=False)])
     assert_type(runtime, AgentRuntime)
-    runtime.observers.append(OpenTelemetryObserver(models=["mine"], spans=False))
+    runtime.observers.append(print)
     async with runtime.session() as session:
         async for message in session.send("Fix the failing test"):
             print(message)
