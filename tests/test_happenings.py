@@ -1,10 +1,16 @@
 """The records that observers get."""
 
 import dataclasses
+from typing import get_args, get_type_hints
 
 import pytest
 
-from mala_context.happenings import FinalTurn, SessionRestarted
+from mala_context import happenings
+from mala_context.happenings import FinalTurn, SessionEnded, SessionRestarted
+from tests.telemetry_tools import EACH
+
+KINDS = get_args(happenings.Happening)
+PLAIN = {str, int, float, bool, type(None)}
 
 
 def test_a_final_turn_in_one_line():
@@ -21,3 +27,29 @@ def test_records_are_frozen():
     assert record.result is None
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.restarts = 2
+
+
+def test_there_is_a_record_of_every_kind_to_look_at():
+    assert {type(record) for record in EACH} | {SessionEnded} == set(KINDS)
+
+
+@pytest.mark.parametrize("record", [*EACH, SessionEnded("s1")], ids=lambda record: type(record).__name__)
+def test_no_record_can_be_changed(record):
+    name = next(iter(get_type_hints(type(record))))
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
+        setattr(record, name, "another")
+    assert hash(record) == hash(record)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_records_have_room_for_counts_ids_and_words_alone(kind):
+    """Nothing that could hold a message: no `Any`, no object, no mapping."""
+
+    def leaves(hint):
+        inner = get_args(hint)
+        if not inner or all(isinstance(each, str) for each in inner):
+            return {str if inner else hint}
+        return set().union(*(leaves(each) for each in inner if each is not ...))
+
+    for hint in get_type_hints(kind).values():
+        assert leaves(hint) <= PLAIN, hint
