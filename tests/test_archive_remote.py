@@ -451,6 +451,8 @@ class TestBucket:
             ("<Code>SomethingNew</Code> hunter2", r"it answers \(SomethingNew\)"),
             ("PUT http://169.254.169.254/latest: hunter2", "no credentials"),
             ("status code: 503 hunter2", "status 503"),
+            ("Account must be specified hunter2", "AZURE_STORAGE_ACCOUNT_NAME"),
+            ("this normally indicates an incorrectly configured region hunter2", "AWS_REGION"),
             ("hunter2", "RuntimeError from the library"),
             ("error sending request hunter2", "cannot be reached"),
         ],

@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -322,6 +323,22 @@ input()
     begun = time.monotonic()
     child.communicate(b"\n", timeout=60)
     assert child.returncode == 0
+    assert time.monotonic() - begun < 5
+
+
+def test_an_interrupted_push_ends_at_once(archivist, bucket, transcript, proxy, tmp_path):
+    (tmp_path / "mala.yaml").write_text(f"context: {{archive: {{directory: 's3://{bucket}'}}}}")
+    grow(transcript, 0, 10)
+    archivist.archive.changed = None
+    archivist.archive.archive(transcript, "s1")
+    proxy.delay = 60.0
+    command = [sys.executable, "-m", "mala_context.cli", "archives", "push"]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE)
+    assert proxy.asked.wait(60)
+    begun = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert (child.returncode, said.strip()) == (130, b"mala-context: interrupted")
     assert time.monotonic() - begun < 5
 
 

@@ -15,16 +15,20 @@ import errno
 import io
 import os
 import re
+import threading
+from functools import partial
 
 from mala_context.archive.records import StoredFile
 from mala_context.archive.remote.address import check_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, Final
+    from collections.abc import Callable, Iterator
+    from typing import Any, Final, TypeVar
 
     from mala_context.archive.interface import Reader
+
+    T = TypeVar("T")
 
 PART: Final = 8 * 1024 * 1024
 """Bytes of one request."""
@@ -49,6 +53,8 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _WORDS: Final = (
     ("BadScheme", "its endpoint is http://, which AWS_ALLOW_HTTP=true allows (GOOGLE_, AZURE_ for the others)"),
+    ("ccount must be specified", "no account is named: set AZURE_STORAGE_ACCOUNT_NAME"),
+    ("incorrectly configured region", "the bucket is in another region: set AWS_REGION"),
     ("169.254.", "no credentials were found in the environment"),
     ("error sending request", "it cannot be reached"),
     ("imed out", "it does not answer in time"),
@@ -92,12 +98,16 @@ class Bucket:
 
     def put(self, name: str, reader: Reader, size: int) -> None:
         """Send `size` bytes under a name, in place of what is there. Raises `ObjectStoreError` and `OSError`."""
-        with _talking(self.base, name):
-            if size <= PART:
-                self._api.put(self._store, name, _take(reader, size), use_multipart=False)
-                return
-            part = max(PART, -(-size // _MOST_PARTS))
-            self._api.put(self._store, name, _parts(reader, size, part), chunk_size=part, max_concurrency=_AT_ONCE)
+        from mala_context.errors import ObjectStoreError
+
+        part = max(PART, -(-size // _MOST_PARTS))
+        how = {"use_multipart": False} if size <= PART else {"chunk_size": part, "max_concurrency": _AT_ONCE}
+        try:
+            with _talking(self.base, name):
+                data = _take(reader, size) if size <= PART else _parts(reader, size, part)
+                _interruptible(lambda: self._api.put(self._store, name, data, **how))
+        except FileNotFoundError:
+            raise ObjectStoreError(self.base, _CODES["NoSuchBucket"]) from None
 
     def size(self, name: str) -> int | None:
         """Return an object's size, `None` where there is none of that name.
@@ -106,16 +116,18 @@ class Bucket:
         """
         try:
             with _talking(self.base, name):
-                return int(self._api.get(self._store, name, options={"range": (0, 1)}).meta["size"])
+                first = _interruptible(lambda: self._api.get(self._store, name, options={"range": (0, 1)}))
+                return int(first.meta["size"])
         except FileNotFoundError:
             return None
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
         """Yield an object's bytes, a part at a time; raises `FileNotFoundError` and `ObjectStoreError`."""
         for start in range(0, size, PART):
+            end = min(size, start + PART)
             with _talking(self.base, name):
-                data = bytes(self._api.get_range(self._store, name, start=start, end=min(size, start + PART)))
-            yield data
+                data = _interruptible(partial(self._api.get_range, self._store, name, start=start, end=end))
+            yield bytes(data)
 
     def digest(self, name: str, size: int) -> str:
         """Return the SHA-256, in hexadecimal, of an object of that size, read back whole."""
@@ -143,7 +155,7 @@ class Bucket:
     def list(self) -> Iterator[StoredFile]:
         """Yield every object directly in this place."""
         with _talking(self.base):
-            found = [each for page in self._api.list(self._store) for each in page]
+            found = _interruptible(lambda: [each for page in self._api.list(self._store) for each in page])
         for each in found:
             if "/" not in each["path"]:
                 modified = int(each["last_modified"].timestamp() * 1_000_000) * 1000
@@ -158,7 +170,7 @@ class Bucket:
     def remove(self, name: str) -> None:
         """Remove an object; none there is no error."""
         with contextlib.suppress(FileNotFoundError), _talking(self.base, name):
-            self._api.delete(self._store, name)
+            _interruptible(lambda: self._api.delete(self._store, name))
 
 
 def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
@@ -228,6 +240,27 @@ def _parts(reader: Reader, size: int, part: int) -> Iterator[bytes]:
         data = _take(reader, min(size, part))
         size -= len(data)
         yield data
+
+
+def _interruptible(work: Callable[[], T]) -> T:
+    """Do `work`; on the main thread beside it, since Ctrl-C does not reach into the library."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="mala-context object store", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 @contextlib.contextmanager
