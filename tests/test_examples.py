@@ -43,7 +43,6 @@ EXAMPLES = {
         ("^> /compact$", "^I do not know", "^--- restored as ", "^> Which port", "^Port 41001")
     ),
     "object_store.py": Example(("^here: 1 file, the manifest; [0-9,]+ bytes freed$", "^there: 2 pieces, .* sound$")),
-    "object_store.py": Example(("^here: 1 file, the manifest; [0-9,]+ bytes freed$", "^there: 2 pieces, .* sound$")),
     "multi_provider_guard.py": Example(
         (
             "^local/small: .* search, write_report, set_metadata$",
