@@ -1,0 +1,232 @@
+"""`mala-context watch`: on a terminal, in a pipe, as JSON, and how it ends."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+from click.testing import CliRunner
+from recordings import SID, plain
+from watched import WATCH, Terminal, append, session, session_id, subagent
+
+from mala_context.cli import watch as watch_module
+from mala_context.cli.watch import watch
+from mala_context.errors import RecordingNotFoundError, SessionNotFoundError, TranscriptError
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J <script>alert(1)</script> \u202e"
+
+
+@pytest.fixture
+def projects(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    monkeypatch.delenv(watch_module.WINDOW, raising=False)
+    (tmp_path / "projects").mkdir()
+    return tmp_path / "projects"
+
+
+def once(*arguments, status=0):
+    result = CliRunner().invoke(watch, ["--once", *map(str, arguments)])
+    if isinstance(result.exception, Exception) and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_one_table(projects):
+    session(projects, 1)
+    session(projects, 2)
+    found = once().stdout.splitlines()
+    assert found[0].startswith("SESSION")
+    assert [line.split()[0] for line in found[1:3]] == ["project-1", "project-2"]
+    assert max(map(len, found)) <= 80
+
+
+def test_one_object_a_session(projects):
+    _, path = session(projects, 1)
+    subagent(path)
+    (line,) = once("--json").stdout.splitlines()
+    found = json.loads(line)
+    assert (found["session_id"], found["tokens"], found["auto_compact_source"]) == (session_id(1), 22_000, "reported")
+    assert [each["agent_id"] for each in found["subagents"]] == ["a1"]
+
+
+def test_nothing_to_show(projects):
+    assert once("--json").output == ""
+    result = once()
+    assert result.stdout == ""
+    assert f"no session was active lately in {projects}" in result.stderr
+
+
+def test_sessions_by_id_prefix_and_path(projects):
+    for number in (0x10, 0x11, 0x20):
+        session(projects, number)
+    paths = {path.stem: path for path in projects.rglob("*.jsonl")}
+
+    def shown(*arguments):
+        return [json.loads(line)["session_id"] for line in once("--json", *arguments).stdout.splitlines()]
+
+    assert shown(session_id(0x10)) == [session_id(0x10)]
+    assert shown("0000002") == [session_id(0x20)]
+    assert shown(paths[session_id(0x11)], "0000002") == [session_id(0x11), session_id(0x20)]
+    with pytest.raises(SessionNotFoundError):
+        once("ffff")
+    with pytest.raises(TranscriptError, match="missing"):
+        once("nowhere.jsonl")
+    assert "2 sessions begin with 0000001" in once("0000001", status=2).stderr
+
+
+def test_of_a_session_in_two_folders_the_newer_file_counts(projects):
+    session(projects, 1, folder=1)
+    _, path = session(projects, 1, folder=2, start=50_000)
+    os.utime(path, (time.time() + 5,) * 2)
+    assert json.loads(once("--json", session_id(1)).stdout)["tokens"] == 52_000
+
+
+def test_how_far_back(projects):
+    _, path = session(projects)
+    past = time.time() - 7_200
+    os.utime(path, (past, past))
+    assert once("--json", "--since", "3h").stdout
+    assert not once("--json", "--since", "1h").stdout
+    assert "is no time" in once("--since", "soon", status=2).stderr
+
+
+def test_other_projects_directories(projects, tmp_path):
+    session(tmp_path / "other", 5)
+    assert session_id(5) in once("--json", "--projects", tmp_path / "other").stdout
+    with pytest.raises(RecordingNotFoundError):
+        once("--projects", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "threshold"),
+    [
+        ((), "", (167_000, "reported")),
+        ((), "150000", (117_000, "given")),
+        ((), "many", (167_000, "reported")),
+        (("--auto-compact-window", "180000"), "150000", (147_000, "given")),
+    ],
+)
+def test_where_the_threshold_comes_from(projects, monkeypatch, option, variable, threshold):
+    session(projects)
+    monkeypatch.setenv(watch_module.WINDOW, variable)
+    found = json.loads(once("--json", *option).stdout)
+    assert (found["auto_compact_threshold"], found["auto_compact_source"]) == threshold
+
+
+def test_a_transcript_that_cannot_be_read_is_one_line(projects, monkeypatch):
+    from mala_context.watch import tail
+
+    session(projects)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path + "\x1b[2J")
+
+    monkeypatch.setattr(tail, "open_regular", refuse)
+    error = once().stderr
+    assert "Permission denied" in error
+    assert "\x1b" not in error
+
+
+def test_no_home_at_all(projects, monkeypatch):
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    monkeypatch.setenv("HOME", "/")
+    assert "any projects directory" in once().stderr
+
+
+def test_hostile_text_moves_no_terminal(projects):
+    session(projects, cwd="/home/" + HOSTILE, gitBranch=HOSTILE, model=HOSTILE)
+    for output in (once().stdout, once("--json").stdout):
+        assert output.replace("\n", "").isprintable()
+    assert "\\x1b" in once().stdout
+
+
+class Pipe(io.StringIO):
+    """Standard output that ends the command after so many lines."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+
+    def write(self, text):
+        super().write(text)
+        if self.getvalue().count("\n") >= self.most:
+            raise KeyboardInterrupt
+        return len(text)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_pipe_gets_a_line_for_each_change(projects, monkeypatch, as_json):
+    rows, path = session(projects, 1)
+    subagent(path)
+    lines = 2 if as_json else 3
+    pipe = Pipe(lines)
+    monkeypatch.setattr(sys, "stdout", pipe)
+    steps = iter([lambda: append(path, rows.prompt()), lambda: append(path, rows.response("new", 55_000))])
+    monkeypatch.setattr(watch_module.time, "sleep", lambda seconds: next(steps)())
+    with pytest.raises(click.Abort):
+        watch.main(["--json"] if as_json else [], standalone_mode=False)
+    found = pipe.getvalue().splitlines()
+    assert len(found) == lines
+    if as_json:
+        assert [json.loads(line)["tokens"] for line in found] == [22_000, 55_000]
+    else:
+        assert "project-1 00000001: 11.0% (22,000 of" in found[0]
+        assert "agent a1 of 00000001: 4.5%" in found[1]
+        assert "27.5% (55,000 of 200,000 tokens)" in found[2]
+
+
+def terminal(*arguments, **more):
+    return Terminal(*WATCH, *map(str, arguments), **more)
+
+
+def test_a_terminal_follows_a_session_until_q(projects):
+    rows, path = session(projects)
+    with terminal() as screen:
+        screen.until("22,000")
+        append(path, rows.response("new", 55_555))
+        screen.until("55,555")
+        screen.write(b"q")
+        assert screen.ended() == 0
+        assert "\x1b[?1049l" in screen.text
+        assert "\x1b[?25h" in screen.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_restores_the_terminal(projects, number):
+    import termios
+
+    session(projects)
+    with terminal() as screen:
+        before = termios.tcgetattr(screen.slave)
+        screen.until("22,000")
+        assert termios.tcgetattr(screen.slave) != before
+        screen.process.send_signal(number)
+        assert screen.ended() == 130
+        assert termios.tcgetattr(screen.slave) == before
+        assert "\x1b[?1049l" in screen.text
+
+
+def test_without_colour_and_on_a_dumb_terminal(projects):
+    session(projects)
+    with terminal("--once", NO_COLOR="1") as screen:
+        assert screen.ended() == 0
+        assert "\x1b[32m" not in screen.text
+        assert "22,000" in screen.text
+    with terminal(TERM="dumb") as screen:
+        screen.until("(22,000 of 200,000 tokens)")
+        assert "\x1b[?1049h" not in screen.text
+
+
+def test_a_reader_that_has_seen_enough(projects):
+    plain().write(projects / "-p" / f"{SID}.jsonl")
+    command = f"'{sys.executable}' -m mala_context.cli watch --once | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
