@@ -23,7 +23,7 @@ from mala_context.replay.files import STDIN, Recording
 if TYPE_CHECKING:
     from types import TracebackType
 
-SHARE: Final = 32 << 20
+SHARE: Final = 8 << 20
 """Bytes of recordings that make a share full."""
 PATIENCE: Final = 15
 """Seconds to wait for a scheduler, and for its first worker."""
