@@ -15,7 +15,8 @@ def call(rows, identity, tokens, name, given, result, **fields):
     row = rows.response(identity, tokens, **fields)
     row["message"]["content"] = [{"type": "tool_use", "id": f"call-{identity}", "name": name, "input": given}]
     content = [{"type": "tool_result", "tool_use_id": f"call-{identity}", "content": result}]
-    rows.row("user", message={"role": "user", "content": content})
+    at = {"timestamp": fields["timestamp"]} if "timestamp" in fields else {}
+    rows.row("user", message={"role": "user", "content": content}, **at)
 
 
 def stamp(number):

@@ -209,6 +209,9 @@ def test_paper_gets_light_pictures_and_no_buttons(browser, small):
         "none",
         "block",
     ]
+    browser.resize(700)
+    wide = "return [...document.querySelectorAll('table')].map(e => e.getBoundingClientRect().right)"
+    assert max(browser.js(wide)) <= 701
     printed = base64.b64decode(browser.cdp("Page.printToPDF", printBackground=True)["data"])
     assert printed.startswith(b"%PDF")
     assert len(printed) > 20_000
