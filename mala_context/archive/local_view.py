@@ -95,22 +95,34 @@ class LocalView(SessionView):
             self._fd = None
 
 
+def names_in(fd: int) -> Sequence[str]:
+    """List a directory through a description of its own.
+
+    Listing `fd` itself would go on from where its last listing ended if the kernel could not go back, and an archive
+    that looks empty would begin again.
+    """
+    own = os.open(".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0), dir_fd=fd)
+    try:
+        return os.listdir(own)
+    finally:
+        os.close(own)
+
+
 def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
     """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
     user = os.geteuid()
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            if not entry.name.startswith(prefixes):
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != user or status.st_size == 0:
-                continue
-            yield StoredFile(
-                name=entry.name,
-                size=status.st_size,
-                mtime_ns=status.st_mtime_ns,
-                mode=stat.S_IMODE(status.st_mode),
-            )
+    for name in names_in(fd):
+        if not name.startswith(prefixes):
+            continue
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != user or status.st_size == 0:
+            continue
+        yield StoredFile(
+            name=name,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            mode=stat.S_IMODE(status.st_mode),
+        )

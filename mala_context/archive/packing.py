@@ -72,7 +72,10 @@ def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
         files.remove(packed)
         log.warning("Piece %s does not unpack to what was packed: it stays plain", files.path(piece.name))
         return 0
-    length = next(each.size for each in files.list() if each.name == packed)
+    length = next((each.size for each in files.list() if each.name == packed), None)
+    if length is None:
+        log.warning("Piece %s cannot be found again after it was packed: it stays plain", files.path(piece.name))
+        return 0
     row = manifests.new_row("packed", now, piece=piece.name, length=length, sha256=_digest(files, packed))
     files.append(manifests.dump([row]))
     files.remove(piece.name)

@@ -22,7 +22,7 @@ import time
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import PieceStore, SessionFiles
-from mala_context.archive.local_view import READ, LocalView, scan
+from mala_context.archive.local_view import READ, LocalView, names_in, scan
 from mala_context.archive.locks import thread_locks, try_flock
 
 TYPE_CHECKING = False
@@ -272,7 +272,7 @@ class LocalFiles(LocalView, SessionFiles):
         """Drop what a killed writer left: temporary files, and names that were taken but never filled."""
         prefix = layout.temporary_prefix(self.session_id)
         own = f"{self.session_id}_", f"{self.session_id}."
-        for name in os.listdir(self._dir):
+        for name in names_in(self._dir):
             if name.startswith(prefix):
                 self._unlink(name)
             elif name.startswith(own) and layout.parse_piece_name(name) is not None:
