@@ -117,6 +117,12 @@ def test_the_index_names_every_page():
     )
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_of_a_checkout_are_there(path):
+    for name in re.findall(r"(?:~|/home/dev)/mala-context/([\w./-]+)", path.read_text()):
+        assert (ROOT / name).exists(), name
+
+
 def test_the_examples_page_names_every_example():
     named = set(links(ROOT / "examples/README.md"))
     assert {path.name for path in (ROOT / "examples").glob("*.py")} <= named

@@ -34,7 +34,7 @@ from mala_context.errors import ConfigError
 from mala_context.testing import ScriptedMessagesAPI, text, tool
 from mala_context.testing.scripts import fill_until_compaction
 
-MOST_NOT_RUN = 8
+MOST_NOT_RUN = 3
 """Blocks that may say that they cannot run."""
 KINDS = {
     "python",

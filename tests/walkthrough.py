@@ -244,6 +244,8 @@ def play(path: pathlib.Path, root: pathlib.Path) -> tuple[World, list[tuple[str,
 
 def main(names: list[str]) -> None:
     """Play the pages, or those whose names are given, and write the answers into them."""
+    if unknown := set(names) - {path.stem for path in pages()}:
+        sys.exit(f"no page that is played: {', '.join(sorted(unknown))}")
     for path in pages():
         if not names or path.stem in names:
             with tempfile.TemporaryDirectory() as folder:
