@@ -54,7 +54,6 @@ async def test_a_compaction_is_archived_and_its_outcome_told(
     check_private(mala_runs)
     first = os.path.join(archive.location, archive.pieces(session_id)[0].name)
     assert stat.S_IMODE(os.stat(first).st_mode) == 0o600
-    assert not os.path.exists(mala_project / "mala_context")
 
 
 async def test_together_with_the_sdks_hooks_each_byte_is_archived_once(
