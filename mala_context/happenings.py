@@ -43,10 +43,11 @@ GuardAction = Literal[
     "breaker",
     "overdue",
     "restarts",
+    "capped",
 ]
 """What the guard can do: the agent was told, a tool was denied, the session was stopped after too many denials, a turn
 was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, the CLI is overdue
-with its own compaction, no restart is left."""
+with its own compaction, no restart is left, a tool's result was capped."""
 
 
 class ContextUpdated(NamedTuple):
@@ -150,7 +151,7 @@ class GuardActed:
     action: GuardAction
     """What."""
     tool: str | None = None
-    """The tool that was denied."""
+    """The tool that was denied, or whose result was capped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,7 +341,7 @@ def _wire(
             "gauge": gauge if config.enabled else None,
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
-            "cap": _tool_cap(repo, config, tracker),
+            "cap": _tool_cap(repo, config, tracker, actions),
             "pin": _pin(repo, config, archivist),
         }
         for event, factory in HOOKS.items():
@@ -398,10 +398,10 @@ def _template(repo: str, name: str | None) -> str | None:
     return text
 
 
-def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker) -> ToolCap | None:
+def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions: Actions) -> ToolCap | None:
     if not config.enabled or config.guard.tool_output_tokens is None:
         return None
-    return ToolCap(config.guard, Spills(repo), tracker)
+    return ToolCap(config.guard, Spills(repo), tracker, actions.acted)
 
 
 def _pin(repo: str, config: ContextConfig, archivist: Archivist) -> Pin | None:

@@ -85,12 +85,20 @@ class ToolCap:
         config: `tool_output_tokens` must be set; the buffer and the output's tokens are kept free.
         spills: where full texts are kept.
         tracker: says how much room is left.
+        acted: called with `capped` and the tool's name for each result that was capped.
     """
 
-    def __init__(self, config: GuardConfig, spills: Spills, tracker: ContextTracker) -> None:
+    def __init__(
+        self,
+        config: GuardConfig,
+        spills: Spills,
+        tracker: ContextTracker,
+        acted: Callable[[Literal["capped"], str], object] = lambda _action, _tool: None,
+    ) -> None:
         self._config = config
         self._spills = spills
         self._tracker = tracker
+        self._acted = acted
         self._worker = Worker("mala-context tool cap")
         self._batches: dict[str | None, _Batch] = {}
 
@@ -140,6 +148,7 @@ class ToolCap:
         else:
             sizes = f"{count(text):,}", f"{count(seen):,}"
             log.info("Tool output: %s, %s tokens capped to %s; full text: %s", tool, *sizes, path)
+        self._acted("capped", tool)
         return seen
 
     def _batch(self, agent: str | None) -> _Batch:

@@ -108,6 +108,15 @@ async def test_odd_input_gets_no_answer(spills, hook_input):
     assert await ToolCap(GuardConfig(tool_output_tokens=1_000), spills, Gauge()).after_tool(hook_input) is None
 
 
+async def test_what_is_capped_is_told_and_what_is_not_is_not(spills):
+    told = []
+    cap = ToolCap(GuardConfig(tool_output_tokens=1_000), spills, Gauge(), lambda *what: told.append(what))
+    await cap_of(cap, bash("a few words"))
+    assert told == []
+    await cap_of(cap, bash(LINES))
+    assert told == [("capped", "Bash")]
+
+
 def test_other_scripts_cost_more_than_a_quarter():
     assert count_tokens("abcd") == 1
     assert count_tokens("字" * 100) == 75

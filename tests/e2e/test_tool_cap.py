@@ -16,6 +16,7 @@ import pytest
 
 from mala_context import instrument
 from mala_context.config import parse
+from mala_context.happenings import GuardActed
 from mala_context.testing import text, tool
 
 from .driving import turn
@@ -92,6 +93,16 @@ async def test_bash(agent, big, mala_runs):
     check_spill(result, big.read_text(), mala_runs)
     assert result.startswith("line 1 of")
     assert "line 1000 of a long file" in result
+
+
+async def test_a_capped_result_is_told(agent, big):
+    runtime, _ = agent([tool("Bash", command=f"cat {big}"), "done"], config=CONFIG)
+    told = []
+    runtime.observers.append(told.append)
+    async with runtime.session() as session:
+        await turn(session, "go")
+    (acted,) = [record for record in told if isinstance(record, GuardActed)]
+    assert (acted.session_id, acted.action, acted.tool) == (runtime.tracker.session_id, "capped", "Bash")
 
 
 async def test_what_the_cli_cuts_itself_costs_no_more_and_keeps_its_end(agent, big, mala_runs):
