@@ -3,13 +3,14 @@
 import io
 import os
 import pty
+import signal
 import sys
 import termios
 
 import pytest
 
 from mala_context.cli import keys as keys_module
-from mala_context.cli.keys import QUIT, keys
+from mala_context.cli.keys import QUIT, SUSPEND, keys, suspend
 
 
 @pytest.fixture
@@ -30,6 +31,20 @@ def test_a_key_is_read_at_once_and_not_echoed(terminal):
         assert pressed(5.0) == "q"
         assert not termios.tcgetattr(slave)[3] & termios.ECHO
     assert termios.tcgetattr(slave) == before
+
+
+def test_ctrl_z_is_a_key_too(terminal):
+    master, _ = terminal
+    with keys() as pressed:
+        os.write(master, b"\x1a")
+        assert pressed(5.0) == SUSPEND
+
+
+def test_suspending_stops_the_whole_job(monkeypatch):
+    sent = []
+    monkeypatch.setattr(keys_module.os, "kill", lambda *words: sent.append(words))
+    suspend()
+    assert sent == [(0, signal.SIGTSTP)]
 
 
 def test_the_terminal_is_restored_after_an_error(terminal):

@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import click
@@ -28,6 +30,14 @@ def projects(tmp_path, monkeypatch):
     monkeypatch.delenv(watch_module.WINDOW, raising=False)
     (tmp_path / "projects").mkdir()
     return tmp_path / "projects"
+
+
+def polls(seconds=20.0):
+    """Yield until something has had so many seconds to happen."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.05)
 
 
 def once(*arguments, status=0):
@@ -213,6 +223,18 @@ def test_a_signal_restores_the_terminal(projects, number):
         assert "\x1b[?1049l" in screen.text
 
 
+def test_ctrl_z_gives_the_terminal_back_and_draws_anew_afterwards(projects):
+    session(projects)
+    with terminal() as screen:
+        screen.until("22,000")
+        screen.write(b"\x1a")
+        screen.until("\x1b[?1049h", times=2)  # nobody can let a process without a shell go on, so it is not stopped
+        screen.until("22,000", times=2)
+        assert screen.text.count("\x1b[?1049l") == 1
+        screen.write(b"q")
+        assert screen.ended() == 0
+
+
 def test_without_colour_and_on_a_dumb_terminal(projects):
     session(projects)
     with terminal("--once", NO_COLOR="1") as screen:
@@ -224,9 +246,93 @@ def test_without_colour_and_on_a_dumb_terminal(projects):
         assert "\x1b[?1049h" not in screen.text
 
 
+def test_the_terminals_own_size_counts_and_not_what_a_parent_exported(projects):
+    session(projects)
+    with terminal(COLUMNS="200", LINES="90", columns=100, lines=12) as screen:
+        screen.until("22,000")
+        screen.resize(columns=90, lines=9)
+        screen.until("SESSION", times=2)
+        screen.write(b"q")
+        assert screen.ended() == 0
+    frames = [frame for frame in screen.text.split("\x1b[H") if "SESSION" in frame]
+    assert [frame.count("\n") + 1 for frame in (frames[0], frames[-1])] == [12, 9]
+
+
 def test_a_reader_that_has_seen_enough(projects):
     plain().write(projects / "-p" / f"{SID}.jsonl")
     command = f"'{sys.executable}' -m mala_context.cli watch --once | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
+
+
+@pytest.fixture
+def tmux(tmp_path):
+    """A tmux server of our own; its sockets are in a short folder, since their paths may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="mala") as folder:
+        command = ["tmux", "-f", "/dev/null", "-S", os.path.join(folder, "s")]
+        yield lambda *words: subprocess.run([*command, *words], capture_output=True, text=True, check=True).stdout
+        subprocess.run([*command, "kill-server"], capture_output=True, check=False)
+
+
+@pytest.fixture
+def pane(tmux, tmp_path):
+    """A function that opens a terminal of some columns, and one that waits until its screen holds some words."""
+
+    def opened(columns, *command):
+        variables = ("MALA_RUNS_DIR", "CLAUDE_CONFIG_DIR")
+        places = [word for name in variables for word in ("-e", f"{name}={os.environ[name]}")]
+        tmux("new-session", "-d", "-x", str(columns), "-y", "20", *places, *command)
+
+    def until(words):
+        for _ in polls():
+            screen = tmux("capture-pane", "-p")
+            if words in screen:
+                return screen
+        raise AssertionError(f"{words!r} is not in {screen!r}")
+
+    return opened, until
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("columns", [80, 200])
+def test_in_tmux_the_table_fits_and_q_ends_it(projects, tmux, pane, tmp_path, columns):
+    session(projects, 1)
+    opened, until = pane
+    errors = tmp_path / "errors"
+    script = tmp_path / "watch.sh"
+    script.write_text(f"{shlex.join(WATCH)} 2>{errors}; echo ended with $?; exec sleep 100\n")
+    opened(columns, "sh", str(script))
+    screen = until("project-1")
+    assert screen.startswith("SESSION")
+    assert 60 < max(map(len, screen.splitlines())) <= columns
+    tmux("send-keys", "q")
+    assert until("ended with 0").startswith("ended")
+    assert errors.read_text() == ""
+
+
+@pytest.mark.system
+def test_in_tmux_it_stops_goes_on_and_follows_a_new_size(projects, tmux, pane):
+    session(projects, 1)
+    opened, until = pane
+    opened(80, "bash", "--norc")
+    tmux("send-keys", shlex.join(WATCH), "Enter")
+    until("22,000")
+    tmux("send-keys", "C-z")
+    assert "22,000" not in until("Stopped")
+    tmux("send-keys", "fg", "Enter")
+    assert until("22,000").startswith("SESSION")
+    tmux("resize-window", "-x", "120", "-y", "10")
+    assert until("SEEN ID").startswith("SESSION")
+    tmux("send-keys", "q")
+    until("Stopped")
+
+
+def test_a_terminal_that_is_closed_ends_it_without_a_traceback(projects, tmp_path):
+    session(projects, 1)
+    errors = tmp_path / "errors"
+    with open(errors, "w") as file, Terminal(*WATCH, stderr=file) as terminal:
+        terminal.until("project-1")
+        terminal.hang_up()
+        assert terminal.process.wait(20) != 0
+    assert "Traceback" not in errors.read_text()

@@ -49,15 +49,15 @@ def append(path, *rows):
 class Terminal:
     """A process on a terminal of a given size; what it writes is kept as text."""
 
-    def __init__(self, *command, columns=80, lines=60, **environment):
+    def __init__(self, *command, columns=80, lines=60, stderr=None, **environment):
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.slave = slave
+        self.resize(columns, lines)
         env = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES", "NO_COLOR"}}
         env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"} | environment
         self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True, close_fds=True
+            command, stdin=slave, stdout=slave, stderr=stderr or slave, env=env, start_new_session=True, close_fds=True
         )
-        self.slave = slave
         self.text = ""
 
     def __enter__(self):
@@ -66,9 +66,15 @@ class Terminal:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-        self.read(0)
+        if self.master is not None:
+            self.read(0)
+            self.hang_up()
+
+    def hang_up(self):
+        """Close the terminal under the process."""
         os.close(self.master)
         os.close(self.slave)
+        self.master = None
 
     def read(self, seconds):
         """Take what is written within so many seconds, or at once."""
@@ -77,10 +83,14 @@ class Terminal:
             self.text += os.read(self.master, 1 << 16).decode("utf-8", "replace")
         return bool(ready)
 
-    def until(self, words, seconds=20.0):
-        """Read until these words were written; returns how many seconds that took."""
+    def resize(self, columns, lines):
+        """Give the terminal another size, as a window that is drawn larger."""
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def until(self, words, seconds=20.0, times=1):
+        """Read until these words were written so often; returns how many seconds that took."""
         begun = time.perf_counter()
-        while words not in self.text:
+        while self.text.count(words) < times:
             left = begun + seconds - time.perf_counter()
             assert left > 0, f"{words!r} is not in {self.text[-3000:]!r}"
             self.read(left)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 QUIT: Final = frozenset({"q", "Q", "\x04", ""})
 """What ends a view: q, Ctrl-D, and a terminal that is gone."""
+SUSPEND: Final = "\x1a"
+"""Ctrl-Z comes as a key, so that the view can put the terminal back before it stops; `suspend` stops it."""
 
 
 @contextmanager
@@ -39,11 +42,18 @@ def keys() -> Iterator[Callable[[float], str | None]]:
         return os.read(descriptor, 64).decode("utf-8", "replace")[:1] if ready else None
 
     silent[3] &= ~(termios.ECHO | termios.ICANON)
+    silent[6][termios.VSUSP] = b"\0"  # no key is that one
     termios.tcsetattr(descriptor, termios.TCSADRAIN, silent)
     try:
         yield pressed
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # the terminal may be gone, and then nothing is left to put back
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def suspend() -> None:
+    """Stop this process as Ctrl-Z does; returns when it goes on, at once where nobody could let it go on."""
+    os.kill(0, signal.SIGTSTP)
 
 
 def _wait(seconds: float) -> None:

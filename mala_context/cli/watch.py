@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +15,7 @@ from mala_context.cli.replay import moment_since
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
 
     from mala_context.watch import Watcher, WatchRow
 
@@ -210,26 +211,54 @@ def _draws() -> bool:
 
 
 def _live(watcher: Watcher, interval: float, directories: Sequence[str]) -> None:
-    """Draw the table until q or Ctrl-C; the terminal is as before then."""
+    """Draw the table until q or Ctrl-C; the terminal is as before then, and while Ctrl-Z has stopped it."""
     from rich.live import Live
-    from rich.text import Text
 
-    from mala_context.cli.keys import QUIT, keys
+    from mala_context.cli.keys import SUSPEND, keys, suspend
     from mala_context.cli.tables import console
-    from mala_context.cli.watch_table import lines
 
     out = console()
-    size, drawn = None, 0.0
-    with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
-        while True:
-            changed = watcher.tick()
-            if changed or size != out.size or time.monotonic() - drawn > AGES:
-                rows = watcher.rows()
-                size, drawn = out.size, time.monotonic()
-                text = lines(rows, _look(out, height=True)) if rows else [Text(_nothing(directories))]
-                live.update(Text("\n").join(text), refresh=True)
-            if pressed(0.0 if watcher.busy else interval) in QUIT:
-                return
+    while True:
+        with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
+            key = _draw(watcher, live, directories, lambda: pressed(0.0 if watcher.busy else interval))
+        if key != SUSPEND:
+            return
+        suspend()
+
+
+def _draw(watcher: Watcher, live: Live, directories: Sequence[str], pressed: Callable[[], str | None]) -> str:
+    """Draw what changes until a key ends that; return the key."""
+    from rich.text import Text
+
+    from mala_context.cli.keys import QUIT, SUSPEND
+    from mala_context.cli.watch_table import lines
+
+    out, size, drawn = live.console, None, 0.0
+    while True:
+        _fit(out)
+        changed = watcher.tick()
+        if changed or size != out.size or time.monotonic() - drawn > AGES:
+            rows = watcher.rows()
+            size, drawn = out.size, time.monotonic()
+            text = lines(rows, _look(out, height=True)) if rows else [Text(_nothing(directories))]
+            live.update(Text("\n").join(text), refresh=True)
+        key = pressed()
+        if key is not None and (key in QUIT or key == SUSPEND):
+            return key
+
+
+def _fit(out: Console) -> None:
+    """Give a console the size that its terminal has now, whatever `COLUMNS` and `LINES` said when it began.
+
+    A program that has imported readline hands them on to what it starts, and of a screen that is taken for higher than
+    it is the first lines are lost.
+    """
+    try:
+        columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+    if columns > 0 and lines > 0:
+        out.size = columns, lines
 
 
 def _look(out: Console, *, height: bool) -> Any:
