@@ -210,6 +210,17 @@ class Fleet:
             playing = left + [session for session in ready if not session.over]
         return rows, events
 
+    def begin_anywhere(self, seed=1):
+        """Put every session at some row of its recording, as a fleet is that has run for a while."""
+        chance = random.Random(seed)
+        for session in self.sessions:
+            session.at = chance.randrange(len(session.source.lines))
+            lines = session.source.under(session.session_id)[: session.at]
+            with open(session.transcript, "wb") as file:
+                file.write(b"".join(lines))
+            for line in lines:
+                session.take(line)
+
     def run_paced(self, rows_a_second, seconds):
         """Play so many rows a second for so long; returns how late each row was taken, in seconds."""
         late, playing, place = [], list(self.sessions), 0
