@@ -27,6 +27,7 @@ SHARE: Final = 8 << 20
 """Bytes of recordings that make a share full."""
 PATIENCE: Final = 15
 """Seconds to wait for a scheduler, and for its first worker."""
+_SCHEMES: Final = frozenset({"tcp", "tls", "ws", "wss"})
 _SUBAGENTS: Final = "subagents"
 
 
@@ -86,6 +87,7 @@ class DaskEngine:
             )
             self._client = api.Client(self._cluster)
             return
+        _check_address(self._scheduler)
         try:
             self._client = api.Client(self._scheduler, timeout=PATIENCE)
         except (OSError, TimeoutError, TypeError, ValueError) as error:
@@ -147,6 +149,22 @@ class DaskEngine:
                 raise ClusterError(f"worker {worker} has mala-context {version}, here it is {ours}: install the same")
             if missing:
                 raise ClusterError(f"worker {worker} does not see {missing[0]}: its path must be the same on all")
+
+
+def _check_address(address: str) -> None:
+    """Raise `ClusterError` where nobody listens at an address: a client that was never one would be hard to end."""
+    import socket
+    from urllib.parse import urlsplit
+
+    words = "it needs a scheme, a host and a port"
+    try:
+        parts = urlsplit(address)
+        if parts.scheme in _SCHEMES and parts.hostname and parts.port:
+            socket.create_connection((parts.hostname, parts.port), PATIENCE).close()
+            return
+    except (OSError, ValueError) as error:
+        words = str(error)
+    raise ClusterError(f"no scheduler at {address}, tcp://host:8786 say ({words})")
 
 
 def shares(recordings: Iterable[Recording]) -> list[list[Recording]]:
