@@ -17,6 +17,8 @@ HERE = pathlib.Path(__file__).parent
 CORPUS = HERE / "corpus"
 LARGEST = 8_192
 SHAPES = HERE.parent / "data" / "core"
+KEPT = 40
+"""At most so many inputs of a target are kept, the smallest."""
 RECORDED = ("rows", "stream_json", "transcript")
 """Targets that start from the recordings that the other tests read."""
 
@@ -62,7 +64,7 @@ def main() -> int:
                 print(ended.stderr[-3_000:])
             failed |= fault
             if chosen.keep:
-                for each in sorted(pathlib.Path(found).iterdir(), key=lambda path: path.stat().st_size)[:60]:
+                for each in sorted(pathlib.Path(found).iterdir(), key=lambda path: path.stat().st_size)[:KEPT]:
                     shutil.copy(each, seeds / each.name)
     return failed
 

@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mala_context import ContextTracker, MessageStreamProcessor
+from mala_context import ContextTracker, MessageStreamProcessor, statusline
 from mala_context.archive import manifest as manifests
 from mala_context.archive.codecs import Codec, frame_size
+from mala_context.command_hooks import answer_hook
 from mala_context.config import parse
 from mala_context.errors import ArchiveError, ConfigError
 from mala_context.events import Event
@@ -78,6 +79,35 @@ def sdk(data: bytes) -> None:
     sane(processor.tracker.snapshot())
 
 
+def status_line(data: bytes) -> None:
+    """Claude Code's JSON for the status line: one line, whatever it is."""
+    for value in values(data):
+        if isinstance(value, dict):
+            gauge = statusline.measure({**value, "transcript_path": None}, {})
+            said = statusline.line(gauge, color=False)
+            assert said.isprintable(), said
+            json.dumps(gauge.as_dict())
+
+
+def hook(data: bytes) -> None:
+    """A command hook's input: an object as the answer, and never an error."""
+    with tempfile.TemporaryDirectory() as folder:
+        for value in values(data) or [None]:
+            path = os.path.join(folder, "input")
+            with open(path, "wb") as file:
+                file.write(data if value is None else json.dumps(value).encode())
+            kept, given = os.dup(0), os.open(path, os.O_RDONLY)
+            try:
+                os.dup2(given, 0)
+                answer, words = answer_hook([], {"MALA_RUNS_DIR": os.path.join(folder, "runs"), "HOME": folder})
+            finally:
+                os.dup2(kept, 0)
+                os.close(kept)
+                os.close(given)
+            assert isinstance(json.loads(answer), dict)
+            assert "\n" not in words.strip()
+
+
 def mala_yaml(data: bytes) -> None:
     """A configuration, of which all mistakes are one error."""
     try:
@@ -124,6 +154,7 @@ def transcript(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (rows, stream_json, openai, sdk, mala_yaml, manifest, packed, transcript)
+    each.__name__: each
+    for each in (rows, stream_json, openai, sdk, status_line, hook, mala_yaml, manifest, packed, transcript)
 }
 """What can be fuzzed, by name."""
