@@ -28,7 +28,6 @@ SHARE: Final = 8 << 20
 PATIENCE: Final = 15
 """Seconds to wait for a scheduler, and for its first worker."""
 _SCHEMES: Final = frozenset({"tcp", "tls", "ws", "wss"})
-_SCHEMES: Final = frozenset({"tcp", "tls", "ucx", "ws", "wss"})
 _SUBAGENTS: Final = "subagents"
 
 
@@ -89,8 +88,6 @@ class DaskEngine:
             self._client = api.Client(self._cluster)
             return
         _check_address(self._scheduler)
-        if self._scheduler.partition("://")[0] not in _SCHEMES:
-            raise ClusterError(f"no scheduler at {self._scheduler}: tcp://host:8786 or tls://host:8786 would be right")
         try:
             self._client = api.Client(self._scheduler, timeout=PATIENCE)
         except (OSError, TimeoutError, TypeError, ValueError) as error:
