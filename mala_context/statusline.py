@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.records import record
+from mala_context.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,18 +155,11 @@ def line(gauge: Gauge, template: str | None = None, *, color: bool = True) -> st
     except (KeyError, IndexError, AttributeError):
         check_template(chosen)
         raise
-    text = safe(text)
+    text = printable(text)
     ratio = gauge.usable_ratio
     if not color or ratio is None:
         return text
     return f"{_COLORS[(ratio >= WARM) + (ratio >= HOT)]}{text}{_RESET}"
-
-
-def safe(text: str) -> str:
-    r"""Return text with what a terminal would act on spelt out: control characters and marks of direction."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def wants_color(choice: str, env: Mapping[str, str]) -> bool:

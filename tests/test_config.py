@@ -275,7 +275,7 @@ BAD_VALUES = [
     ("max_restarts", "true", "found true"),
     ("compact_focus", "''", "found an empty text"),
     ("compact_focus", "5", "found 5"),
-    ("compact_focus", '"\\0"', "\\u0000"),
+    ("compact_focus", '"\\0"', "\\x00"),
     ("finishing_tools", "Write", 'found the text "Write"'),
     ("finishing_tools", "[Write, 5]", "item 2 is 5"),
     ("finishing_tools", '["Bash(git *"]', "item 1 is"),

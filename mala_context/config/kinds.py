@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mala_context.archive.remote.address import check_address, check_prefix, is_address
 from mala_context.config.document import Items, Node, Scalar, plain_value
+from mala_context.printable import printable
 
 _UNITS: Final = {
     "": 1,
@@ -22,7 +23,6 @@ _UNITS: Final = {
 }
 _SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]{0,3})")
 _TOOL = re.compile(r"[A-Za-z_][\w.-]*(\(.+\))?\*?")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _LARGEST: Final = 2**63 - 1
 _SHOWN: Final = 60
 
@@ -43,13 +43,8 @@ class Kind:
 
 def shown(text: str) -> str:
     """Return text from a file such that it is safe and short on one line of a terminal."""
-    escaped = safe(text[: _SHOWN + 1])
+    escaped = printable(text[: _SHOWN + 1])
     return escaped if len(escaped) <= _SHOWN else escaped[: _SHOWN - 1] + "…"
-
-
-def safe(text: str) -> str:
-    """Return text with control characters and marks of direction spelt out."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def found(node: Node) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mala_context.config.document import MAX_CHARACTERS, MalformedError, Node, Scalar, Table, read_document
-from mala_context.config.kinds import WrongError, found, read, safe, shown
+from mala_context.config.kinds import WrongError, found, read, shown
 from mala_context.config.schema import (
     ACCEPTED,
     NULLABLE_SECTIONS,
@@ -23,6 +23,7 @@ from mala_context.config.schema import (
 )
 from mala_context.config.settings import ContextConfig
 from mala_context.errors import ConfigError, ConfigProblem
+from mala_context.printable import printable
 
 FILE_NAME: Final = "mala.yaml"
 _KEYS: Final = {key.path: key for key in SCHEMA}
@@ -96,7 +97,7 @@ def _unreadable(path: str, why: str, line: int | None = None) -> ConfigError:
 
 def _error(problems: list[ConfigProblem], path: str | None) -> ConfigError:
     """Return one error for all problems: fields of old first, since their words are fixed, then the others."""
-    where = safe(path) if path else FILE_NAME
+    where = printable(path) if path else FILE_NAME
     ordered = sorted(problems, key=lambda problem: problem.line or 0)
     removed = [problem.message for problem in ordered if problem.key in REMOVED]
     lines = [

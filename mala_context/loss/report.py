@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
+
+from mala_context.printable import blanked
 
 Kind = Literal["instruction", "todo", "command", "written", "read"]
 
@@ -21,7 +22,6 @@ KINDS: Final[dict[Kind, str]] = {
 PIN_TOKENS: Final = 2_000
 """Tokens that the note to the agent may have."""
 _SHOWN: Final = 300
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 
 
 class Item(NamedTuple):
@@ -36,7 +36,7 @@ class Item(NamedTuple):
 
     def shown(self) -> str:
         """Return the text on one line, at most 300 characters."""
-        line = " ".join(_CONTROL.sub(" ", self.text[: 4 * _SHOWN]).split())
+        line = " ".join(blanked(self.text[: 4 * _SHOWN]).split())
         return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 

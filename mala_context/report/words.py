@@ -1,31 +1,28 @@
-r"""Numbers and text as people read them, and text of a recording made harmless.
+"""Numbers and text as people read them, and text of a recording made harmless.
 
-A recording holds whatever an agent read. Control characters and marks of direction are spelt out (`\u202e`), so that
-nothing changes how a page reads; markup is escaped where it is put into markup.
+A recording holds whatever an agent read: it is made `printable`, so that nothing changes how a page reads, and markup
+is escaped where it is put into markup.
 """
 
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Sequence
 from typing import Final
 
+from mala_context.printable import printable
+
 UNKNOWN: Final = "\N{EN DASH}"
 """What stands for a number that is not known."""
-_ODD: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
 def plain(value: object, most: int = 0) -> str:
-    """Return text with control characters and marks of direction spelt out, cut after `most` characters."""
+    """Return text made `printable`, of which at most `most` characters were taken; 0 takes all."""
     text = str(value)
     if most and len(text) > most:
         text = text[: most - 1] + "…"
-    return _ODD.sub(lambda match: _spelt(ord(match[0])), text)
+    return printable(text)
 
 
 def markup(value: object, most: int = 0) -> str:
@@ -83,7 +80,3 @@ def apart(places: Sequence[float], gap: float) -> list[bool]:
         if found[-1]:
             last = place
     return found
-
-
-def _spelt(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
