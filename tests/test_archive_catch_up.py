@@ -132,6 +132,31 @@ def test_one_session_that_fails_does_not_stop_the_others(archive, transcript, tm
     assert "Catching up on session s1 failed" in caplog.text
 
 
+def test_progress_is_told_of_every_session(archive, transcript, tmp_path):
+    class Told(list):
+        expected = None
+
+        def expect(self, size, sessions):
+            self.expected = size, sessions
+
+        def __call__(self, size):
+            self.append(size)
+
+    other = tmp_path / "projects" / "-w" / "s2.jsonl"
+    other.write_bytes(rows(0, 2))
+    archive.archive(transcript, "s1")
+    archive.archive(other, "s2")
+    other.unlink()
+    grow(transcript, rows(50, 51))
+    sizes = {each.session_id: each.stored for each in archive.sessions()}
+    told, plain = Told(), []
+    archive.catch_up([], progress=told)
+    assert told.expected == (sum(sizes.values()), 2)
+    assert sorted(told) == sorted(sizes.values())
+    archive.catch_up([], session_ids=["s1", "unknown"], progress=plain.append)
+    assert plain == [archive.sessions()[0].stored, 0]
+
+
 def test_a_session_that_somebody_archives_now_is_left_to_them(tmp_path, archive, transcript):
     archive.archive(transcript, "s1")
     grow(transcript, rows(9, 10))

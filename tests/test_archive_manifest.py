@@ -125,3 +125,17 @@ def test_the_open_piece_is_the_newest_compaction_without_an_outcome():
     assert read(*rows).open_piece("main")["name"] == name(1)
     assert read(*rows).open_piece("a1") is None
     assert read(*rows, {"row": "outcome", "piece": name(1)}).open_piece() is None
+
+
+def test_files_are_summed_up_by_session_the_newest_first():
+    files = [
+        StoredFile(name=name(0), size=10, mtime_ns=1),
+        StoredFile(name="s1.manifest.jsonl", size=5, mtime_ns=9),
+        StoredFile(name="s2.manifest.jsonl", size=7, mtime_ns=12),
+        StoredFile(name="notes.txt", size=99, mtime_ns=99),
+    ]
+    newest, older = manifests.summaries(files)
+    assert (newest.session_id, newest.pieces, newest.stored) == ("s2", 0, 7)
+    assert (older.session_id, older.stored, older.newest_ns) == ("s1", 15, 9)
+    assert older.files == (name(0), "s1.manifest.jsonl")
+    assert manifests.summaries([]) == []

@@ -21,7 +21,7 @@ from mala_context.archive.source import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from mala_context.archive.interface import SessionView
@@ -83,32 +83,53 @@ def is_looked_after(manifest: Manifest) -> bool:
 
 
 def catch_up(
-    archive: TranscriptArchive, session_ids: Iterable[str], projects_dirs: Sequence[str] | None, now: float
+    archive: TranscriptArchive,
+    session_ids: Iterable[str],
+    projects_dirs: Sequence[str] | None,
+    now: float,
+    progress: Callable[[int], object] | None = None,
 ) -> Iterator[ArchiveResult]:
-    """Archive the rest of each session, one after the other; one that cannot be archived is a WARNING."""
+    """Archive the rest of each session, one after the other; one that cannot be archived is a WARNING.
+
+    `progress` is told the bytes that the archive has of each session, once it was looked after; one that has
+    `expect(bytes, sessions)` is told first what there will be in all.
+    """
+    chosen = list(session_ids)
+    stored = {} if progress is None else {each.session_id: each.stored for each in archive.sessions()}
+    expect = getattr(progress, "expect", None)
+    if expect is not None:
+        expect(sum(stored.get(each, 0) for each in chosen), len(chosen))
+    for session_id in chosen:
+        yield from _catch_up_on(archive, session_id, projects_dirs, now)
+        if progress is not None:
+            progress(stored.get(session_id, 0))
+
+
+def _catch_up_on(
+    archive: TranscriptArchive, session_id: str, projects_dirs: Sequence[str] | None, now: float
+) -> Iterator[ArchiveResult]:
     from mala_context.errors import ArchiveBusyError, ArchiveError
 
-    for session_id in session_ids:
-        try:
-            with archive.store(create=False).view(session_id) as files:
-                manifest = manifests.parse(files.manifest())
-                pieces = manifests.pieces_of(files.list(), manifest)
-            if is_looked_after(manifest):
-                continue
-            path = transcript_of(session_id, manifest, projects_dirs)
-            status = None if path is None else _status(path)
-            if path is None or status is None:
-                continue
-            if not is_current(path, pieces, None):
-                result = archive.archive(path, session_id, trigger="catch_up", final=now - status.st_mtime > IDLE)
-                if result.archived:
-                    close_compactions(archive, session_id, os.path.basename(result.path or ""))
-                yield result
-            yield from archive.archive_side_files(path, session_id, trigger="catch_up")
-        except ArchiveBusyError:
-            continue  # somebody is archiving it right now
-        except (ArchiveError, OSError) as error:
-            log.warning("Catching up on session %s failed: %s", session_id, error)
+    try:
+        with archive.store(create=False).view(session_id) as files:
+            manifest = manifests.parse(files.manifest())
+            pieces = manifests.pieces_of(files.list(), manifest)
+        if is_looked_after(manifest):
+            return
+        path = transcript_of(session_id, manifest, projects_dirs)
+        status = None if path is None else _status(path)
+        if path is None or status is None:
+            return
+        if not is_current(path, pieces, None):
+            result = archive.archive(path, session_id, trigger="catch_up", final=now - status.st_mtime > IDLE)
+            if result.archived:
+                close_compactions(archive, session_id, os.path.basename(result.path or ""))
+            yield result
+        yield from archive.archive_side_files(path, session_id, trigger="catch_up")
+    except ArchiveBusyError:
+        pass  # somebody is archiving it right now
+    except (ArchiveError, OSError) as error:
+        log.warning("Catching up on session %s failed: %s", session_id, error)
 
 
 def close_compactions(archive: TranscriptArchive, session_id: str, piece: str) -> int:

@@ -9,7 +9,7 @@ pure; rows of kinds and fields that we do not know pass through untouched.
 from __future__ import annotations
 
 from mala_context.archive import layout
-from mala_context.archive.records import Piece, PieceName, StoredFile, record
+from mala_context.archive.records import Piece, PieceName, SessionSummary, StoredFile, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,6 +111,26 @@ def pieces_of(files: Iterable[StoredFile], manifest: Manifest) -> list[Piece]:
         previous = result[-1] if result and _same_chain(result[-1], name) else None
         result.append(_piece(name, file, row, previous))
     return result
+
+
+def summaries(files: Iterable[StoredFile]) -> list[SessionSummary]:
+    """Return the sessions that an archive's files belong to, the one that was archived last first."""
+    groups: dict[str, list[StoredFile]] = {}
+    for file in files:
+        session_id = layout.session_of(file.name)
+        if session_id is not None:
+            groups.setdefault(session_id, []).append(file)
+    found = [
+        SessionSummary(
+            session_id=session_id,
+            pieces=sum(layout.parse_piece_name(file.name) is not None for file in group),
+            stored=sum(file.size for file in group),
+            newest_ns=max(file.mtime_ns for file in group),
+            files=tuple(file.name for file in group),
+        )
+        for session_id, group in groups.items()
+    ]
+    return sorted(found, key=lambda each: (-each.newest_ns, each.session_id))
 
 
 def _same_chain(piece: Piece, name: PieceName) -> bool:

@@ -12,7 +12,7 @@ import time
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
-from mala_context.archive.records import ArchiveResult, SessionSummary
+from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source, find_transcript
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import PieceStore
     from mala_context.archive.manifest import Manifest
-    from mala_context.archive.records import Piece
+    from mala_context.archive.records import Piece, SessionSummary
     from mala_context.archive.remote.address import Target
     from mala_context.archive.remote.bucket import Bucket
     from mala_context.archive.remote.push import PushResult
@@ -225,18 +225,22 @@ class TranscriptArchive:
         return [main, *beside]
 
     def catch_up(
-        self, projects_dirs: Sequence[str] | None = None, *, session_ids: Sequence[str] | None = None
+        self,
+        projects_dirs: Sequence[str] | None = None,
+        *,
+        session_ids: Sequence[str] | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> list[ArchiveResult]:
         """Archive the rest of every session that this archive knows, or of those named; then `tidy`.
 
-        Drops what killed writers left. A session that cannot be archived is a WARNING. Raises `ArchiveUnavailableError`
-        where there is no place for archives.
+        Drops what killed writers left. A session that cannot be archived is a WARNING. `progress` is told what
+        `catch_up.catch_up` says. Raises `ArchiveUnavailableError` where there is no place for archives.
         """
         from mala_context.archive.catch_up import catch_up
 
         self.drop_leftovers()
         known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
-        results = list(catch_up(self, known, projects_dirs, time.time()))
+        results = list(catch_up(self, known, projects_dirs, time.time(), progress))
         self.tidy(known, projects_dirs)
         return results
 
@@ -444,22 +448,7 @@ class TranscriptArchive:
 
     def sessions(self) -> list[SessionSummary]:
         """Return all archived sessions, the one that was archived last first."""
-        groups: dict[str, list[Any]] = {}
-        for file in self.store(create=False).list():
-            session_id = layout.session_of(file.name)
-            if session_id is not None:
-                groups.setdefault(session_id, []).append(file)
-        found = [
-            SessionSummary(
-                session_id=session_id,
-                pieces=sum(layout.parse_piece_name(file.name) is not None for file in files),
-                stored=sum(file.size for file in files),
-                newest_ns=max(file.mtime_ns for file in files),
-                files=tuple(file.name for file in files),
-            )
-            for session_id, files in groups.items()
-        ]
-        return sorted(found, key=lambda each: (-each.newest_ns, each.session_id))
+        return manifests.summaries(self.store(create=False).list())
 
     def usage_bytes(self) -> int:
         """Return the bytes that this archive takes."""

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.archive.catch_up import catch_up as catch_up_sessions
 from mala_context.archive.export import export as export_transcript
 from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.log import size_text
@@ -36,7 +34,6 @@ from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
-    from mala_context.archive.records import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
 yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
@@ -148,15 +145,8 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
     Follows `mala.yaml` of the repository: mode, compression, what to keep, and the object store to upload to.
     """
     archive = open_archive(None, directory) if directory is not None and repo is None else _configured(repo, directory)
-    known = archive.sessions()
     with waiting("catching up") as progress:
-        progress.expect(sum(each.stored for each in known), len(known))
-        archive.drop_leftovers()
-        results: list[ArchiveResult] = []
-        for summary in known:
-            results += catch_up_sessions(archive, [summary.session_id], None, time.time())
-            progress(summary.stored)
-    archive.tidy([each.session_id for each in known])
+        results = archive.catch_up(progress=progress)
     new = [each for each in results if each.archived]
     if as_json:
         say_json([fields_of(each, archived=each.archived) for each in results])
