@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 _DIGITS: Final = b"0123456789"
 _SPACE: Final = b" \t\r\n"
 _PUNCTUATION: Final = bytes(code for code in range(33, 127) if not chr(code).isalnum())
-_CJK: Final = re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
+_CJK: Final = "[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+"
+"""Compiled where such text is met: that takes 3 ms, which a process of 30 ms would notice."""
 _SAMPLE: Final = 3_072
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _DEPTH: Final = 24
@@ -80,7 +81,7 @@ def _count(text: str) -> Counts:
             length - len(translate(None, _PUNCTUATION)),
             length - len(translate(None, _SPACE)),
         )
-    cjk = sum(map(len, _CJK.findall(text)))
+    cjk = sum(map(len, re.findall(_CJK, text)))
     return Counts(
         length,
         plain - len(raw.translate(None, _DIGITS)),

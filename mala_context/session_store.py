@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
-from mala_context.archive.reading import chunks, objects, rows
+from mala_context.archive.objects import objects
+from mala_context.archive.reading import chunks, rows
 from mala_context.errors import InvalidSessionIdError
 from mala_context.offload import Worker, wait_for
 

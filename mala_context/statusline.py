@@ -265,7 +265,7 @@ def _rows(data: bytes) -> list[dict[str, Any]]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        from mala_context.archive.reading import objects
+        from mala_context.archive.objects import objects
 
         return objects(data)  # two objects on one line, or a row that is being written
     return [value] if isinstance(value, dict) else []

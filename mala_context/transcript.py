@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Any
 
-from mala_context.archive.reading import objects
+from mala_context.archive.objects import objects
 
 _BLOCK = 1 << 20
 _MOST_OPENING = 8 << 20

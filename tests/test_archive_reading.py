@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.archive.reading import Row, choose_chain, chunks, file_chunks, objects, rows
+from mala_context.archive.reading import Row, choose_chain, chunks, file_chunks, rows
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import CorruptArchiveError, PartNotFoundError, SessionNotFoundError
 
@@ -34,22 +34,6 @@ def test_rows_are_the_lines_of_the_bytes(parts, size):
 
 def test_a_row_says_whether_it_ended():
     assert list(rows([b"a\n\nb"])) == [Row(offset=0, data=b"a"), Row(offset=3, data=b"b", ended=False)]
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        (b'{"a":1}', [{"a": 1}]),
-        (b'{"a":1}{"b":2} {"c":3}', [{"a": 1}, {"b": 2}, {"c": 3}]),
-        (b'{"a":1}{"b":', [{"a": 1}]),
-        (b"[1]", []),
-        (b"\xff\x00", []),
-        (b"[" * 100_000, []),
-        ('{"a":"\u2028"}'.encode(), [{"a": "\u2028"}]),
-    ],
-)
-def test_objects_on_a_line(line, found):
-    assert objects(line) == found
 
 
 @pytest.mark.parametrize("mode", ["incremental", "full"])

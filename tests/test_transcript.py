@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import transcript as transcript_module
-from mala_context.archive.reading import objects
+from mala_context.archive.objects import objects
 from mala_context.transcript import TranscriptTail, read_opening
 
 ROWS = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=20), max_size=3), max_size=6)

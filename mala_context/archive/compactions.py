@@ -10,7 +10,7 @@ before they are written, so nothing behind that row was there either, whatever i
 
 from __future__ import annotations
 
-from mala_context.archive.reading import objects
+from mala_context.archive.objects import objects
 from mala_context.archive.records import record
 
 TYPE_CHECKING = False

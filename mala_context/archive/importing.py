@@ -17,7 +17,8 @@ import stat
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.reading import chunks, file_chunks, objects, rows
+from mala_context.archive.objects import objects
+from mala_context.archive.reading import chunks, file_chunks, rows
 from mala_context.archive.records import record
 from mala_context.archive.verify import strays
 

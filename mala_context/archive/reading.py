@@ -10,7 +10,6 @@ are no use here.
 
 from __future__ import annotations
 
-import json
 import os
 from hashlib import sha256
 
@@ -22,13 +21,11 @@ from mala_context.archive.source import CHUNK, fill
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
 
     from mala_context.archive.interface import Reader, SessionView
     from mala_context.archive.records import Piece
 
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_decoder = json.JSONDecoder()
 
 
 @record
@@ -174,23 +171,3 @@ def rows(data: Iterable[bytes]) -> Iterator[Row]:
             parts.append(lines[-1])
     if parts:
         yield Row(offset=offset, data=b"".join(parts), ended=False)
-
-
-def objects(data: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects on one row, usually one; empty where there is none. Never raises."""
-    try:
-        text = data.decode("utf-8", "replace").strip()
-    except MemoryError:
-        return []
-    found: list[dict[str, Any]] = []
-    start = 0
-    while start < len(text):
-        try:
-            value, start = _decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            break
-        if isinstance(value, dict):
-            found.append(value)
-        while start < len(text) and text[start].isspace():
-            start += 1
-    return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 
-from mala_context.archive.reading import objects
+from mala_context.archive.objects import objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from mala_context.archive import log
 from mala_context.archive.compactions import cut_before, moment_of
 from mala_context.archive.history import History
 from mala_context.archive.named_files import look_after, results_named, subagents_named
+from mala_context.archive.objects import objects
 from mala_context.archive.projects import folder_name, folder_of, projects_dir
-from mala_context.archive.reading import objects
 from mala_context.archive.records import record
 
 TYPE_CHECKING = False

@@ -19,7 +19,8 @@ from contextlib import closing
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives
 from mala_context.archive.layout import check_session_id
-from mala_context.archive.reading import chunks, objects, rows
+from mala_context.archive.objects import objects
+from mala_context.archive.reading import chunks, rows
 from mala_context.archive.records import record
 from mala_context.archive.spills import SEARCH, derived_dir
 

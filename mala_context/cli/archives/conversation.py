@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.compactions import Counter
-from mala_context.archive.reading import objects
+from mala_context.archive.objects import objects
 from mala_context.cli.archives.common import printable
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mala_context.archive.reading import objects
+from mala_context.archive.objects import objects
 from mala_context.doctor.facts import Settings
 
 TRANSCRIPTS: Final = 50

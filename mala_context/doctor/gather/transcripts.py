@@ -15,7 +15,8 @@ from typing import Final
 
 from mala_context.archive import layout
 from mala_context.archive.compactions import compactions
-from mala_context.archive.reading import Row, file_chunks, objects, rows
+from mala_context.archive.objects import objects
+from mala_context.archive.reading import Row, file_chunks, rows
 from mala_context.archive.store import TranscriptArchive
 from mala_context.doctor.facts import Transcripts, Unarchived
 from mala_context.doctor.gather.settings import config_dir
