@@ -62,6 +62,18 @@ def test_what_is_expected_makes_a_bar_and_an_estimate(terminal, clock):
     assert "reading: ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 25 of 100 MB, 1 of 4 files, 15 s left" in terminal.getvalue()
 
 
+def test_bytes_inside_of_a_file_count_until_it_is_done(terminal, clock):
+    clock(0.0, 3.0, 4.0, 5.0)
+    with waiting("reading") as progress:
+        progress.expect(100_000_000, 2)
+        progress.within(15_000_000)
+        progress.within(40_000_000)
+        progress(60_000_000)
+    assert "15 of 100 MB, 0 of 2 files, 17 s left" in terminal.getvalue()
+    assert "40 of 100 MB, 0 of 2 files, 6 s left" in terminal.getvalue()
+    assert "60 of 100 MB, 1 of 2 files, 3 s left" in terminal.getvalue()
+
+
 def interrupted():
     with waiting("reading") as progress:
         progress(1)

@@ -1,14 +1,15 @@
 """Many recordings on any number of processes."""
 
 import gc
+import gzip
 import os
 import threading
 
 import pytest
 from benchmarks import corpus
-from recordings import OTHER, plain
+from recordings import OTHER, dump, plain
 
-from mala_context.replay import engine, replay
+from mala_context.replay import engine, files, replay
 from mala_context.replay.files import find
 
 
@@ -61,6 +62,66 @@ def test_each_recording_is_told_once_and_expected_before(folder, jobs):
     replay([folder], jobs=jobs, progress=told)
     assert told[0] == (sum(sizes), len(sizes))
     assert sorted(size for size in told[1:] if size) == sizes
+
+
+class Within(list):
+    """Notes what is done in all, after each call."""
+
+    done = 0
+
+    def __call__(self, size):
+        self.done += size
+        self.append(self.done)
+
+    def within(self, size):
+        self.append(self.done + size)
+
+
+@pytest.mark.parametrize("way", ["fast", "careful"])
+def test_bytes_inside_of_a_recording_are_told(tmp_path, monkeypatch, way):
+    if way == "careful":
+        monkeypatch.setattr(engine, "_scan", lambda recording: None)
+    monkeypatch.setattr(files, "BLOCK", 512)
+    monkeypatch.setattr(engine, "_buffer", bytearray(512))
+    path = plain().write(tmp_path / "a.jsonl")
+    size = os.path.getsize(path)
+    told = Within()
+    assert records(str(path), jobs=1, progress=told) == records(str(path), jobs=1)
+    assert told == sorted(told)
+    assert told[-1] == size
+    assert len({each for each in told if 0 < each < size}) > 2
+
+
+def test_bytes_of_a_packed_recording_are_no_more_than_it_takes(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(dump(plain().rows)))
+    told = Within()
+    records(str(path), jobs=1, progress=told)
+    assert set(told) == {path.stat().st_size}
+
+
+def test_bytes_that_a_child_has_done_of_its_recording_are_told(tmp_path, monkeypatch):
+    """The child holds within its recording until the parent was told of it."""
+    monkeypatch.setattr(engine, "LOOK_EVERY", 0.01)
+    parent = os.getpid()
+    receiving, sending = os.pipe()
+    told, sizes = Within(), [os.path.getsize(plain().write(tmp_path / f"{name}.jsonl")) for name in "ab"]
+
+    def slow(recording):
+        if os.getpid() != parent:
+            recording.watch(7)
+            os.read(receiving, 1)
+        return []
+
+    def within(size):
+        told.append(told.done + size)
+        if told[-1] == sizes[0] + 7:
+            os.write(sending, b"x")
+
+    told.within = within
+    engine.read_all(find([str(tmp_path)]), slow, jobs=2, progress=told)
+    assert sizes[0] + 7 in told
+    assert told[-1] == sum(sizes)
 
 
 def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch):

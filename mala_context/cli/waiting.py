@@ -28,7 +28,7 @@ class Wait:
         self._doing = doing
         self._counts = counts
         self._begun = self._shown = time.monotonic()
-        self._done = self._calls = 0
+        self._done = self._calls = self._within = 0
         self._total: int | None = None
         self._files: int | None = None
         self._visible = False
@@ -42,6 +42,15 @@ class Wait:
         """Take the bytes done since the last call."""
         self._done += size
         self._calls += 1
+        self._within = 0
+        self._show()
+
+    def within(self, size: int) -> None:
+        """Take the bytes done so far of what is worked on, until the call that counts it as done."""
+        self._within = size
+        self._show()
+
+    def _show(self) -> None:
         now = time.monotonic()
         if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and _on_terminal():
             self._shown, self._visible = now, True
@@ -51,23 +60,22 @@ class Wait:
 
     def words(self, seconds: float) -> str:
         """Return the line to show after so many seconds."""
-        rate = self._done / seconds if seconds > 0 else 0.0
-        total = self._total if self._total is not None and self._total >= self._done else None
-        parts = [
-            f"{self._done / 1e6:,.0f} MB" if total is None else f"{self._done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
-        ]
+        done = self._done + self._within
+        rate = done / seconds if seconds > 0 else 0.0
+        total = self._total if self._total is not None and self._total >= done else None
+        parts = [f"{done / 1e6:,.0f} MB" if total is None else f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"]
         if self._counts:
             of_all = "" if self._files is None or self._files < self._calls else f" of {self._files:,}"
             parts.append(f"{self._calls:,}{of_all} files")
         if total is None or not rate:
             parts.append(f"{rate / 1e6:,.0f} MB/s")
         else:
-            parts.append(f"{_clock((total - self._done) / rate)} left")
-        return " ".join((f"{self._doing}:", *self._bar(total), ", ".join(parts)))
+            parts.append(f"{_clock((total - done) / rate)} left")
+        return " ".join((f"{self._doing}:", *self._bar(done, total), ", ".join(parts)))
 
-    def _bar(self, total: int | None) -> Iterator[str]:
+    def _bar(self, done: int, total: int | None) -> Iterator[str]:
         if total:
-            full = round(_BAR * self._done / total)
+            full = round(_BAR * done / total)
             marks = _MARKS if _can_encode(_MARKS) else "#."
             yield marks[0] * full + marks[1] * (_BAR - full)
 

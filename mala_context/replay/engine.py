@@ -29,11 +29,11 @@ SMALL: Final = 16 << 20
 
 Progress = Callable[[int], object]
 """Told the bytes of each recording when it was read. One that has `expect(bytes, recordings)` is told first what there
-will be in all."""
+will be in all; one that has `within(bytes)`, how many are done of the recordings that are being read just now."""
 LOOK_EVERY: Final = 0.2
 """Seconds between two looks at how far the other processes are, while this one waits for them."""
 _COUNT: Final = 8
-"""Bytes of a child's count of what it has read."""
+"""Bytes of each of a child's two counts: recordings that it has read, and bytes done of the one that it reads."""
 
 
 Reader = Callable[[Recording], list[Any]]
@@ -146,11 +146,18 @@ def no_collection() -> Iterator[None]:
 def read_here(recordings: Iterable[Recording], reader: Reader, progress: Progress | None = None) -> list[Any]:
     """Apply a reader to each recording in this process."""
     found: list[Any] = []
+    within = getattr(progress, "within", None)
     for recording in recordings:
-        found.extend(reader(recording))
+        found.extend(reader(recording if within is None else _watched(recording, within)))
         if progress is not None:
             progress(recording.size)
     return found
+
+
+def _watched(recording: Recording, within: Callable[[int], object]) -> Recording:
+    """Return the recording such that `within` is told of its bytes; packed ones make more than they take."""
+    size = recording.size
+    return recording._replace(watch=lambda done: within(min(done, size) if size else done))
 
 
 def _shares(recordings: Sequence[Recording], count: int) -> list[list[Recording]]:
@@ -168,18 +175,12 @@ def _read_in_forks(shares: Sequence[list[Recording]], reader: Reader, progress: 
     """Read the first share here and each other one in a child; what they have done they count in shared memory."""
     import pickle
 
-    with mmap.mmap(-1, _COUNT * len(shares)) as memory:
+    with mmap.mmap(-1, 2 * _COUNT * len(shares)) as memory:
         children = [_Child(share, reader, memory, place) for place, share in enumerate(shares[1:], 1)]
-
-        def tell(size: int) -> None:
-            if progress is not None:
-                progress(size)
-                for child in children:
-                    child.tell(progress)
-
-        found = read_here(shares[0], reader, tell)
+        teller = None if progress is None else _Teller(progress, children)
+        found = read_here(shares[0], reader, teller)
         for child in children:
-            data = child.wait(tell)
+            data = child.wait(teller)
             # A child that died (killed for its memory, say) sends nothing whole: its share is read here.
             try:
                 found.extend(pickle.loads(data))  # noqa: S301  (our own fork wrote it)
@@ -190,35 +191,64 @@ def _read_in_forks(shares: Sequence[list[Recording]], reader: Reader, progress: 
     return found
 
 
+class _Teller:
+    """The progress of the share that is read here; passes on what the children have done too."""
+
+    def __init__(self, progress: Progress, children: Sequence[_Child]) -> None:
+        self._progress = progress
+        self._children = children
+        self._within = getattr(progress, "within", None)
+
+    def __call__(self, size: int) -> None:
+        self._progress(size)
+        self.within(0)
+
+    def within(self, size: int) -> None:
+        """Take the bytes done of the recording that is read here."""
+        for child in self._children:
+            child.tell(self._progress)
+        if self._within is not None:
+            self._within(size + sum(child.within() for child in self._children))
+
+
 class _Child:
     """A fork that reads a share and sends back what it found, once."""
 
     def __init__(self, share: Sequence[Recording], reader: Reader, memory: mmap.mmap, place: int) -> None:
         self.share = share
         self._memory = memory
-        self._at = _COUNT * place
+        self._at = 2 * _COUNT * place
         self._told = 0
         self._process, self._pipe = self._fork(reader)
 
     def tell(self, progress: Progress, *, all_of_it: bool = False) -> None:
         """Pass on which recordings were read since it was asked last."""
-        done = len(self.share) if all_of_it else int.from_bytes(self._memory[self._at : self._at + _COUNT], "little")
+        done = len(self.share) if all_of_it else self._count(self._at)
         for recording in self.share[self._told : done]:
             progress(recording.size)
         self._told = max(self._told, done)
 
-    def wait(self, tell: Callable[[int], object]) -> bytes:
-        """Return what it sends, when it has ended; `tell` is called again and again meanwhile."""
+    def within(self) -> int:
+        """Return the bytes done of the recording that it reads."""
+        return self._count(self._at + _COUNT)
+
+    def _count(self, at: int) -> int:
+        return int.from_bytes(self._memory[at : at + _COUNT], "little")
+
+    def wait(self, teller: _Teller | None) -> bytes:
+        """Return what it sends, when it has ended; the teller is told again and again meanwhile."""
         parts: list[bytes] = []
         with os.fdopen(self._pipe, "rb", buffering=0) as pipe:
             while True:
                 if not select.select([pipe], [], [], LOOK_EVERY)[0]:
-                    tell(0)
+                    if teller is not None:
+                        teller.within(0)
                 elif part := pipe.read(1 << 20):
                     parts.append(part)
                 else:
                     break
         os.waitpid(self._process, 0)
+        self._memory[self._at + _COUNT : self._at + 2 * _COUNT] = bytes(_COUNT)  # it may have died within a recording
         return b"".join(parts)
 
     def _fork(self, reader: Reader) -> tuple[int, int]:
@@ -239,12 +269,27 @@ class _Child:
         """Do the child's part."""
         import pickle
 
-        done = 0
-
-        def count(_: int) -> None:
-            nonlocal done
-            done += 1
-            self._memory[self._at : self._at + _COUNT] = done.to_bytes(_COUNT, "little")
-
         with os.fdopen(sending, "wb") as pipe:
-            pickle.dump(read_here(self.share, reader, count), pipe, protocol=pickle.HIGHEST_PROTOCOL)
+            found = read_here(self.share, reader, _Counts(self._memory, self._at))
+            pickle.dump(found, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+class _Counts:
+    """A child's progress: its counts, in the memory that it shares with its parent."""
+
+    def __init__(self, memory: mmap.mmap, at: int) -> None:
+        self._memory = memory
+        self._at = at
+        self._done = 0
+
+    def __call__(self, _: int) -> None:
+        self._done += 1
+        self._write(self._at, self._done)
+        self.within(0)
+
+    def within(self, size: int) -> None:
+        """Take the bytes done of the recording that is read."""
+        self._write(self._at + _COUNT, size)
+
+    def _write(self, at: int, count: int) -> None:
+        self._memory[at : at + _COUNT] = count.to_bytes(_COUNT, "little")

@@ -42,6 +42,8 @@ class Recording(NamedTuple):
     """The files that it is made of, in order."""
     size: int
     """Bytes on disk."""
+    watch: Callable[[int], object] | None = None
+    """Told how many plain bytes of it are done, after each block."""
 
     @property
     def stem(self) -> str:
@@ -190,7 +192,12 @@ def blocks(
     """
     reader = _Parts(recording.parts, problem)
     try:
-        yield from _blocks(reader, problem, new_buffer() if buffer is None else buffer)
+        done = 0
+        for block in _blocks(reader, problem, new_buffer() if buffer is None else buffer):
+            done += len(block)
+            yield block
+            if recording.watch is not None:
+                recording.watch(done)
     finally:
         reader.close()
 
