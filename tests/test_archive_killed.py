@@ -17,6 +17,7 @@ def kill(*args):
     return kills, checked
 
 
+@pytest.mark.long
 def test_killed_before_each_call_into_the_system(tmp_path):
     kills, _ = kill(tmp_path / "k", "steps")
     assert kills > 60

@@ -52,7 +52,7 @@ KINDS = {
     "ini",
 }
 PROGRAMS = {"mala-context", "pip", "python3", "python", "git", "find", "claude", "cd", "export", "zstd", "source", "."}
-PROGRAMS |= {"pytest", "opentelemetry-instrument", "echo"}
+PROGRAMS |= {"pytest", "opentelemetry-instrument", "echo", "ruff", "mypy", "lint-imports"}
 """First words of commands that pages may use."""
 LOGGED = re.compile(
     r"\s*(?:(?:INFO|WARNING|ERROR) )?(?:Context|PreCompact|Compaction|Archived|Tool output|Session \S+): "

@@ -164,6 +164,7 @@ class TestKilledWorkers:
         assert len(killed) == 1
         assert everything(join(found)) == alone
 
+    @pytest.mark.long
     def test_a_share_that_kills_every_worker_is_read_here(self, tmp_path):
         from recordings import plain
 

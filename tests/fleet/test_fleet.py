@@ -46,6 +46,7 @@ def test_a_lost_piece_would_be_seen(tmp_path):
         simulation.check(str(tmp_path), {piece.name: "0" * 64})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_killed_ten_times_it_loses_nothing(tmp_path):
     assert simulation.kill(str(tmp_path), 10, seed=3, sessions=3) >= 6

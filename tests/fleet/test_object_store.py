@@ -366,6 +366,7 @@ def kill(tmp_path, s3_server, bucket, count, seed):
     assert set(objects) == known
 
 
+@pytest.mark.long
 def test_killed_at_fifteen_random_moments(tmp_path, s3_server, bucket):
     kill(tmp_path, s3_server, bucket, 15, 1)
 
@@ -417,6 +418,7 @@ def growth(tmp_path, s3_server, bucket, megabytes):
     return int(done.stdout)
 
 
+@pytest.mark.long
 def test_memory_stays_flat(tmp_path, s3_server, bucket):
     assert growth(tmp_path, s3_server, bucket, 64) < 64
 
