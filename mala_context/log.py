@@ -2,15 +2,18 @@
 
 The library configures nothing: each record goes to the standard logger of its module, with the line as its message and
 the key-values as attributes, so that caplog, journald and JSON formatters all see both. An application's own structlog
-configuration is neither needed nor touched.
+configuration is neither needed nor touched. What a line holds of others, a model's name say, is made printable in the
+message; the attributes are as they came.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import cast
+from typing import Any, cast
 
 import structlog
+
+from mala_context.printable import printable
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -21,7 +24,13 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
+            _make_printable,
             structlog.stdlib.render_to_log_kwargs,
         ],
     )
     return cast("structlog.stdlib.BoundLogger", logger)
+
+
+def _make_printable(_logger: Any, _method: str, event: Any) -> Any:
+    event["event"] = printable(event["event"], lines=True)
+    return event

@@ -36,7 +36,10 @@ def error(message: str, *args: object) -> None:
 def _log(level: int, message: str, args: tuple[object, ...]) -> None:
     import logging
 
-    logging.getLogger(LOGGER).log(level, message, *args, stacklevel=3)
+    from mala_context.printable import printable
+
+    shown = (each if isinstance(each, int | float) else printable(each) for each in args)
+    logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)
 
 
 def size_text(count: int) -> str:

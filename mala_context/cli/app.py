@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli import streams
-from mala_context.errors import MalaContextError
+from mala_context.errors import ConfigError, MalaContextError
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -132,6 +133,7 @@ def run() -> None:
     except click.exceptions.Abort:
         _end("interrupted", INTERRUPTED)
     except click.ClickException as error:
+        error.message = printable(error.message)  # type: ignore[misc]  # click shows it as it is
         error.show()
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
@@ -140,7 +142,7 @@ def run() -> None:
         streams.end_output()
         sys.exit(0)
     except MalaContextError as error:
-        _end(str(error), UNUSABLE_INPUT)
+        _end(str(error), UNUSABLE_INPUT, lines=isinstance(error, ConfigError))
     except OSError as error:
         streams.end_output()
         where = f"{error.filename}: " if error.filename else ""
@@ -148,6 +150,6 @@ def run() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _end(message: str, status: int) -> None:
-    click.echo(f"mala-context: {message}", err=True)
+def _end(message: str, status: int, *, lines: bool = False) -> None:
+    click.echo(f"mala-context: {printable(message, lines=lines)}", err=True)
     sys.exit(status)

@@ -12,6 +12,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from typing import Final
+
+_MODE: Final = 0o644
+"""Mode of a new file before the umask takes from it: nobody else may write to what we made, whatever that is."""
 
 
 @contextlib.contextmanager
@@ -33,7 +37,7 @@ def publish(path: str, *, replace: bool = True) -> Iterator[str]:
     temporary = os.path.join(directory, f".tmp-{os.urandom(6).hex()}{os.path.splitext(name)[1]}")
     try:
         with _named(path, temporary):
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666))
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), _MODE))
             if status is not None:
                 os.chmod(temporary, stat.S_IMODE(status.st_mode))
             yield temporary
@@ -59,7 +63,7 @@ def _take_place(temporary: str, target: str, *, replace: bool) -> None:
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
             raise
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
         os.replace(temporary, target)
 
 

@@ -11,6 +11,7 @@ import click
 
 from mala_context.cli.engines import DASK, chosen, engine_options
 from mala_context.cli.waiting import waiting
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.replay.record import SessionRecord
@@ -158,7 +159,8 @@ def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
     rows = [flat(session) for session in sessions]
     writer = csv.DictWriter(out, list(rows[0]) if rows else ["session_id"])
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        writer.writerow({key: printable(value) if isinstance(value, str) else value for key, value in row.items()})
 
 
 def _table(sessions: Sequence[SessionRecord], out: Any) -> None:

@@ -72,7 +72,7 @@ def report(
     if not found.sessions:
         raise MalaContextError(f"no session with a response in {printable(', '.join(paths))}")
     for note in found.notes:
-        click.echo(f"mala-context: {note}", err=True)
+        click.echo(f"mala-context: {printable(note)}", err=True)
     _WRITERS[kind](found, target)
 
 

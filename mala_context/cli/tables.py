@@ -1,7 +1,7 @@
 """How results look: tables, lines and checks on standard output.
 
 A terminal gets colours unless `NO_COLOR` is set; a pipe gets the same text without them. Tables fit into 80 columns.
-Paths are never wrapped, so that they can be copied.
+Paths are never wrapped, so that they can be copied. Text of others is made printable here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from mala_context.cli.scenarios.report import Check, Lines, Table
+from mala_context.printable import printable
 
 PIPE_WIDTH = 80
 """Columns of a table that goes into a file or a pipe; every table fits into them."""
@@ -42,10 +43,10 @@ def console(stream: IO[str] | None = None) -> Console:
 def show(out: Console, part: Table | Lines) -> None:
     """Print a part of a report, with an empty line before it."""
     out.print()
-    out.print(Text(part.heading, style="bold"))
+    out.print(Text(printable(part.heading), style="bold"))
     if isinstance(part, Lines):
         for line in part.lines:
-            out.print(line, soft_wrap=True)
+            out.print(printable(line), soft_wrap=True)
     else:
         _show_table(out, part)
 
@@ -81,12 +82,13 @@ def _show_table(out: Console, part: Table) -> None:
     The widths are those of the cells, whatever the terminal's is: a figure that is cut is another figure.
     """
     cells = [[_cell(value) for value in row] for row in part.rows]
+    columns = [printable(heading) for heading in part.columns]
     widths = [
         max(_widest_word(heading), *(len(row[place]) for row in cells if len(row) > 1), 1)
-        for place, heading in enumerate(part.columns)
+        for place, heading in enumerate(columns)
     ]
-    left = [heading.startswith("<") for heading in part.columns]
-    for line in _heading_lines(part.columns, widths):
+    left = [heading.startswith("<") for heading in columns]
+    for line in _heading_lines(columns, widths):
         out.print(Text(_line(line, widths, left), style="dim"), soft_wrap=True)
     rule = "──" if can_encode(out, "──") else "--"
     for row in cells:
@@ -118,4 +120,4 @@ def _widest_word(heading: str) -> int:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(value)

@@ -1,0 +1,1 @@
+"""Attacks: what others wrote against what we print, write, remember and remove."""
