@@ -32,6 +32,8 @@ _SHORT, _REMEMBERED = 2_000, 20_000
 """So many clean lines of at most this length are not searched again: transcripts repeat themselves."""
 _TAIL = re.compile(r"[A-Za-z0-9_+/=.~-]*")
 _NAME = r"(?:pass(?:wd|word|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential)s?"
+_SURELY = r"(?:pass(?:wd|word|phrase)|secret|(?:access|auth|refresh|api)[_-]?token|(?:api|access|private)[_-]?key)"
+"""Names that tell more surely: a count of tokens is no secret."""
 _TELLING = re.compile(_NAME, re.IGNORECASE)
 _VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
 
@@ -40,6 +42,15 @@ OUR_PATTERNS = (
     re.compile(r"\bBearer\s+([A-Za-z0-9._~+/=-]{12,})"),
     re.compile(rf"{_NAME}\w*\s*=\s*([^\s\"'`;&|]{{6,}})", re.IGNORECASE),
     re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
+    re.compile(r"\bsk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}"),
+    re.compile(r"\b(?:AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,})"),
+    re.compile(r"\b(?:do[oprt]_v1_[a-f0-9]{64}|AGE-SECRET-KEY-1[A-Z0-9]{50,})"),
+    re.compile(r"\bAuthorization\W{1,5}Basic\s+([A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE),
+    re.compile(r"\b(?:Set-)?Cookie:\s*([\w.-]+=[^\"'\s][^\"']{5,})"),
+    re.compile(rf"^\s*[\w.-]*{_SURELY}[\w-]*:\s+([^\s\"'`,;<>]{{6,}})\s*$", re.IGNORECASE),  # YAML
+    re.compile(rf"\s--?{_SURELY}[\w-]*\s+([^\s\"'`;&|<>$-][^\s\"'`;&|<>]{{5,}})", re.IGNORECASE),  # an option
+    re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})"),  # .netrc
+    re.compile(rf"{_SURELY}\w*\\+\"\s*:\s*\\+\"([^\"\\]{{6,}})", re.IGNORECASE),  # JSON within JSON
 )
 """What is masked beyond the library's patterns: the first group, or the whole match where there is none."""
 

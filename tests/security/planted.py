@@ -1,0 +1,166 @@
+"""Planted secrets, all of them invented: what `export --redact` finds of them is measured, and said in the docs.
+
+Run as a program it prints the table of docs/how-to/retention-and-secrets.md. No secret stands whole in this file, so
+that scanners of repositories have nothing to find.
+"""
+
+import base64
+import json
+import random
+import string
+from typing import NamedTuple
+from urllib.parse import quote
+
+from mala_context.archive.reading import rows
+from mala_context.archive.redact import Redactor
+
+LETTERS = string.ascii_letters + string.digits
+UPPER = string.ascii_uppercase + string.digits
+HEX = "0123456789abcdef"
+
+
+class Planted(NamedTuple):
+    """A secret in a text."""
+
+    kind: str
+    secret: str
+    text: str
+
+
+def _of(letters: str, length: int, seed: str) -> str:
+    return "".join(random.Random(seed).choices(letters, k=length))
+
+
+def _pem(kind: str) -> str:
+    body = "\n".join(_of(LETTERS + "+/", 64, f"{kind}{line}") for line in range(6))
+    return f"-----BEGIN {kind}PRIVATE KEY-----\n{body}\n-----END {kind}PRIVATE KEY-----"
+
+
+def _jwt() -> str:
+    def part(value: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+    signature = _of(LETTERS + "-_", 43, "jwt")
+    return ".".join((part({"alg": "HS256", "typ": "JWT"}), part({"sub": "1234567890", "name": "dev"}), signature))
+
+
+SHAPES = {
+    "AWS access key": "AKIA" + _of(UPPER, 16, "aws"),
+    "GitHub token": "ghp" + "_" + _of(LETTERS, 36, "gh"),
+    "GitHub fine-grained token": "github" + "_pat_" + _of(LETTERS, 22, "ghf") + "_" + _of(LETTERS, 59, "ghf2"),
+    "GitLab token": "glpat" + "-" + _of(LETTERS, 20, "gl"),
+    "Slack bot token": "xoxb" + "-123456789012-1234567890123-" + _of(LETTERS, 24, "slack"),
+    "Slack webhook": "https://hooks.slack.com/services/T"
+    + "/".join((_of(UPPER, 8, "t"), "B" + _of(UPPER, 8, "b"), _of(LETTERS, 24, "w"))),
+    "Stripe key": "sk" + "_live_" + _of(LETTERS, 24, "stripe"),
+    "OpenAI key": "sk" + "-" + _of(LETTERS, 20, "oa") + "T3Blbk" + "FJ" + _of(LETTERS, 20, "oa2"),
+    "OpenAI project key": "sk" + "-proj-" + _of(LETTERS + "-_", 120, "oap"),
+    "Anthropic key": "sk" + "-ant-api03-" + _of(LETTERS + "-_", 93, "ant") + "AA",
+    "Google API key": "AIza" + _of(LETTERS, 35, "google"),
+    "Google OAuth secret": "GOCSPX" + "-" + _of(LETTERS, 28, "goauth"),
+    "npm token": "npm" + "_" + _of(LETTERS, 36, "npm"),
+    "PyPI token": "pypi" + "-AgEIcHlwaS5vcmc" + _of(LETTERS, 80, "pypi"),
+    "Hugging Face token": "hf" + "_" + _of(LETTERS, 34, "hf"),
+    "DigitalOcean token": "dop" + "_v1_" + _of(HEX, 64, "do"),
+    "SendGrid key": "SG" + "." + _of(LETTERS, 22, "sg") + "." + _of(LETTERS, 43, "sg2"),
+    "Twilio key": "SK" + _of(HEX, 32, "twilio"),
+    "Telegram bot token": "1234567890:AA" + _of(LETTERS, 33, "telegram"),
+    "Discord bot token": "M" + _of(LETTERS, 23, "dc") + "." + _of(LETTERS, 6, "dc2") + "." + _of(LETTERS, 27, "dc3"),
+    "Azure storage key": "AccountKey=" + _of(LETTERS + "+/", 86, "azure") + "==",
+    "JSON web token": _jwt(),
+    "age secret key": "AGE-SECRET" + "-KEY-1" + _of(UPPER, 58, "age"),
+}
+"""Keys of well-known kinds, each in a sentence without a telling word."""
+
+PASSWORD = "Tr0ub4dor" + "-Horse-7"
+TOKEN = _of(LETTERS, 32, "token")
+
+PLACES = {
+    "password in a URL": (PASSWORD, f"git clone https://dev:{PASSWORD}@git.example.org/x.git"),
+    "password in a database URL": (PASSWORD, f"postgresql://app:{PASSWORD}@db.example.org:5432/app"),
+    "bearer token in a header": (TOKEN, f"curl -H 'Authorization: Bearer {TOKEN}' https://example.org"),
+    "basic authentication in a header": (
+        base64.b64encode(f"dev:{PASSWORD}".encode()).decode(),
+        f"Authorization: Basic {base64.b64encode(f'dev:{PASSWORD}'.encode()).decode()}",
+    ),
+    "value in a .env file": (TOKEN, f"API_KEY={TOKEN}"),
+    "value in YAML": (PASSWORD, f"db:\n  password: {PASSWORD}\n"),
+    "value in JSON that a tool printed": (PASSWORD, json.dumps({"db": {"password": PASSWORD}})),
+    "value in JSON within JSON": (PASSWORD, json.dumps(json.dumps({"password": PASSWORD}))),
+    "value in Python source": (PASSWORD, f"password = '{PASSWORD}'"),
+    "option of a command": (PASSWORD, f"mysql -u root --password={PASSWORD} app"),
+    "option and value apart": (PASSWORD, f"deploy --password {PASSWORD} now"),
+    "line of .netrc": (PASSWORD, f"machine example.org login dev password {PASSWORD}"),
+    "line of .npmrc": (TOKEN, f"//registry.example.org/:_authToken={TOKEN}"),
+    "parameter of a URL": (TOKEN, f"GET https://example.org/v1?access_token={TOKEN}&x=1"),
+    "cookie": (TOKEN, f"Cookie: sessionid={TOKEN}"),
+}
+"""Values that only what stands beside them tells, and where."""
+
+PEM = {
+    "RSA private key": _pem("RSA "),
+    "OpenSSH private key": _pem("OPENSSH "),
+    "PKCS #8 private key": _pem(""),
+    "encrypted private key": _pem("ENCRYPTED "),
+}
+
+_GITHUB = SHAPES["GitHub token"]
+HIDDEN = {
+    "bare password in a sentence": (PASSWORD, f"log in as dev, it is {PASSWORD}"),
+    "random string in a log": (TOKEN, f"2026-11-01 handing out {TOKEN} to worker 3"),
+    "key split over two lines": (_GITHUB[20:], f"the key is {_GITHUB[:20]}\n{_GITHUB[20:]}"),
+    "key in base64": (base64.b64encode(_GITHUB.encode()).decode(), base64.b64encode(_GITHUB.encode()).decode()),
+    "password in a URL, URL-encoded": (PASSWORD, f"next={quote(f'https://dev:{PASSWORD}@example.org', '')}"),
+    "key in hexadecimal": (_GITHUB.encode().hex(), _GITHUB.encode().hex()),
+    "private key in base64": (
+        base64.b64encode(PEM["RSA private key"].encode()).decode(),
+        base64.b64encode(PEM["RSA private key"].encode()).decode(),
+    ),
+    "e-mail address": ("jane.doe@example.org", "written by jane.doe@example.org"),
+}
+"""What the documentation says is not found."""
+
+
+def planted() -> list[tuple[str, Planted]]:
+    """Every secret with the group that it belongs to."""
+    found = [("keys of known shape", Planted(kind, key, f"then I saw {key} there")) for kind, key in SHAPES.items()]
+    found += [("values that their place tells", Planted(kind, *value)) for kind, value in PLACES.items()]
+    found += [("private keys", Planted(kind, pem.split("\n")[3], f"cat id\n{pem}\n")) for kind, pem in PEM.items()]
+    found += [("said not to be found", Planted(kind, *value)) for kind, value in HIDDEN.items()]
+    assert all(each.secret in each.text for _, each in found)
+    return found
+
+
+def as_message(text: str) -> dict[str, object]:
+    """A row as a tool's result has it."""
+    return {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": text}]}}
+
+
+def survives(each: Planted, redactor: Redactor, *, ascii_only: bool = True) -> bool:
+    """Whether a secret can be read in the masked copy of a row that holds it."""
+    data = json.dumps(as_message(each.text), ensure_ascii=ascii_only).encode() + b"\n"
+    (row,) = rows([data])
+    masked = json.loads(redactor.row(row))["message"]["content"][0]["content"]
+    return each.secret in masked
+
+
+def measure() -> dict[str, dict[str, bool]]:
+    """Group → kind → whether it was masked."""
+    redactor = Redactor()
+    found: dict[str, dict[str, bool]] = {}
+    for group, each in planted():
+        found.setdefault(group, {})[each.kind] = not survives(each, redactor)
+    return found
+
+
+def table() -> str:
+    """The measurement as the table of the documentation."""
+    lines = ["| planted | masked | missed |", "| -- | -- | -- |"]
+    for group, kinds in measure().items():
+        missed = ", ".join(kind for kind, masked in kinds.items() if not masked) or "none"
+        lines.append(f"| {group} | {sum(kinds.values())} of {len(kinds)} | {missed} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
