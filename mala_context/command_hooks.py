@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 CATCH_UP_SECONDS = 1.0
 """Longest that a session's start is held up by what earlier sessions left behind."""
+OWNER_SECONDS = 3.0
+"""Longest that a compaction waits for the process that looks after the session; then it is taken for hung."""
+_RECENT_SECONDS = 10.0
+"""A piece that waits for its outcome and is no older was written for this compaction."""
+_POLL_SECONDS = 0.02
 _MOST_INPUT = 64 << 20
 _OFF = frozenset({"0", "false", "no", "off"})
 _WARNING = "mala-context: the context window is"
@@ -173,10 +178,41 @@ def _ratio(text: str | None) -> float | None:
 
 def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     archive = _Configured(_repository(found, env), env).archive()
-    if archive is not None:
+    if archive is not None and not _owner_archived(archive, found):
         from mala_context.archive.hook import archive_from_hook
 
         archive_from_hook(archive, found)
+
+
+def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
+    """Tell whether the process that looks after the session has archived for this compaction, waiting for it a while.
+
+    Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
+    compaction. Where nobody looks after the session, or whoever does is dead or hung, the answer is no.
+    """
+    from mala_context.archive import layout, manifest
+    from mala_context.archive.catch_up import is_looked_after
+
+    session_id, path, agent = (found.get(name) for name in ("session_id", "transcript_path", "agent_id"))
+    try:
+        sid = layout.check_session_id(session_id)
+        if not isinstance(path, str) or not is_looked_after(archive.manifest(sid)):
+            return False
+        size = os.stat(path).st_size
+    except (OSError, ValueError):
+        return False  # what is wrong is said by whoever archives
+    import time
+
+    since = manifest.new_row("piece", time.time_ns() // 1000 - round(_RECENT_SECONDS * 1e6))["time"]
+    end = time.monotonic() + OWNER_SECONDS
+    while time.monotonic() < end:
+        waiting = archive.manifest(sid).open_piece(agent if isinstance(agent, str) and agent else "main")
+        if waiting is not None and str(waiting.get("time")) >= since:
+            return True
+        if any(piece.end == size for piece in archive.pieces(sid) if piece.subagent is None):
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
 
 
 def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:

@@ -7,8 +7,11 @@ import shutil
 import stat
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
+
+from mala_context import TranscriptArchive
 
 ROOT = pathlib.Path(__file__).parent.parent
 PYTHON = os.path.realpath(sys.executable)
@@ -128,6 +131,75 @@ class TestEvents:
         place.ask("PreCompact", trigger="auto", cwd=str(tmp_path), env=env)
         (directory,) = place.runs.iterdir()
         assert directory.name == str(place.repo).replace("/", "-")
+
+
+@pytest.fixture
+def owned(place, monkeypatch):
+    """An archive in which a process, by its id, has said that it looks after the session."""
+    monkeypatch.setenv("MALA_RUNS_DIR", str(place.runs))
+    archive = TranscriptArchive(repo_path=place.repo)
+
+    def by(pid):
+        archive.note_session("s", str(place.transcript), pid=pid)
+        return archive
+
+    return by
+
+
+class TestBesideAnOwner:
+    def test_what_it_archived_is_not_archived_again(self, place, owned):
+        owned(os.getpid()).archive(str(place.transcript), "s", trigger="auto")
+        with place.transcript.open("a") as file:
+            file.write('{"type":"system"}\n')  # the CLI writes on between two hooks
+        place.ask("PreCompact", trigger="auto")
+        place.ask("PostCompact", trigger="auto", compact_summary="Done.")
+        assert len(place.files()) == 1
+        assert place.rows("outcome") == []
+
+    def test_one_that_finds_nothing_new_is_not_waited_for(self, place, owned):
+        archive = owned(os.getpid())
+        archive.archive(str(place.transcript), "s", trigger="auto")
+        archive.record_outcome("s", "compacted", trigger="auto")
+        place.ask("PreCompact", trigger="auto")
+        assert len(place.files()) == 1
+
+    def test_one_that_comes_later_is_waited_for(self, place, owned):
+        archive = owned(os.getpid())
+        data = json.dumps(place.given("PreCompact", trigger="auto")).encode()
+        env = {"MALA_RUNS_DIR": str(place.runs), "PATH": os.environ["PATH"]}
+        with subprocess.Popen(
+            [PYTHON, "-I", "-S", str(ROOT / "hooks/hook.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        ) as hook:
+            hook.stdin.write(data)
+            hook.stdin.close()
+            archive.archive(str(place.transcript), "s", trigger="auto")
+            assert hook.stdout.read() == b"{}\n"
+        assert len(place.files()) == 1
+
+    def test_one_that_hangs_is_not_waited_for_in_vain(self, place, owned):
+        owned(os.getpid())
+        place.ask("PreCompact", trigger="auto")
+        assert len(place.files()) == 1
+
+    def test_an_old_piece_without_an_outcome_is_of_another_compaction(self, place, owned):
+        archive = owned(os.getpid())
+        archive.archive(str(place.transcript), "s", trigger="auto")
+        (manifest,) = place.files("*.manifest.jsonl")
+        year = str(datetime.now(UTC).year)
+        manifest.write_text(manifest.read_text().replace(f'"{year}-', '"2020-'))
+        with place.transcript.open("a") as file:
+            file.write('{"type":"system"}\n')
+        place.ask("PreCompact", trigger="auto")
+        assert len(place.files()) == 2
+
+    def test_a_dead_one_is_none(self, place, owned):
+        done = subprocess.Popen(["true"])
+        done.wait()
+        owned(done.pid)
+        place.ask("PreCompact", trigger="auto")
+        assert len(place.files()) == 1
+        place.ask("PostCompact", trigger="auto", compact_summary="Done.")
+        assert place.rows("outcome")[0]["outcome"] == "compacted"
 
 
 class TestWarning:
