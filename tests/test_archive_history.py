@@ -90,3 +90,15 @@ def test_progress_is_told_in_bytes(archive, transcript):
     seen = []
     read(archive, progress=seen.append)
     assert sum(seen) == len(DATA) - DATA.count(b"\n")
+
+
+def test_its_size_is_known_without_reading(archive, transcript):
+    with History(archive, SID) as history:
+        assert history.size() == len(DATA)
+    transcript.write_bytes(DATA + b'{"more":1}\n')
+    with History(archive, SID) as history:
+        assert history.size() == len(DATA) + 11
+    archive.pack()
+    transcript.unlink()
+    with History(archive, SID) as history:
+        assert history.size() == len(DATA)

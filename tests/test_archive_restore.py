@@ -279,3 +279,24 @@ def test_uuids_and_leaf(world):
     _, restored = world.restored()
     assert [row["uuid"] for row in restored] == [uuid(n) for n in range(1, 5)]
     assert max(restored, key=lambda row: row["timestamp"]) is restored[-1]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_no_more_bytes_are_told_than_are_expected(world, deleted):
+    class Told(list):
+        expected = 0
+
+        def expect(self, size):
+            self.expected += size
+
+        def __call__(self, size):
+            self.append(size)
+
+    rows = session(2)
+    world.write(rows)
+    if deleted:
+        world.transcript.unlink()
+    told = Told()
+    world.archive.restore(SID, progress=told)
+    assert told.expected == 3 * len(dump(rows))
+    assert 0 < sum(told) <= told.expected

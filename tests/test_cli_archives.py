@@ -12,6 +12,7 @@ from archived import SID, boundary, dump, message, session, summary
 from click.testing import CliRunner
 
 from mala_context.archive.store import TranscriptArchive
+from mala_context.cli import waiting
 from mala_context.cli.archives import archives
 from mala_context.cli.archives.common import printable
 
@@ -109,6 +110,25 @@ def test_show_a_part(world):
     text = world.run("show", SID, "--before", "2026-11-01T12:00:03Z").stdout
     assert "message 2\n" in text
     assert "message 3\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("command", "doing"),
+    [
+        (["show", SID, "--dropped-by", 2], "looking: ━"),
+        (["show", SID, "--before", "2026-11-01T12:00:03Z"], "looking: ━"),
+        (["cat", SID, "--dropped-by", 1], "looking: ━"),
+        (["lost", SID], "measuring: ━"),
+        (["restore", SID], "reading: ━"),
+    ],
+)
+def test_long_work_shows_how_far_it_is(world, monkeypatch, command, doing):
+    for name, value in (("PATIENCE", 0.0), ("_PAUSE", 0.0), ("_on_terminal", lambda: True)):
+        monkeypatch.setattr(waiting, name, value)
+    shown = world.run(*command).stderr
+    assert doing in shown
+    assert " left" in shown
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_show_is_safe_on_a_terminal(world):

@@ -89,6 +89,12 @@ class History:
         """The session's files in the archive."""
         return self._files
 
+    def size(self) -> int:
+        """Return the bytes of all rows, as far as that is known without reading them."""
+        if self.transcript is not None:
+            return os.path.getsize(self.transcript)
+        return sum(piece.length or 0 for piece in self.pieces)
+
     def rows(self) -> Iterator[Row]:
         """Yield the rows from the first on; may be called again. Raises `CorruptArchiveError` and `OSError`."""
         data = file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)

@@ -75,6 +75,10 @@ class RestoreResult:
         return resume if self.cwd is None else f"cd {quote(self.cwd)} && {resume}"
 
 
+_READINGS = 3
+"""How often rows are read: for the cut, for what they name, and to be written."""
+
+
 @record
 class _Scan:
     """What a first reading of the rows up to the cut found."""
@@ -109,7 +113,8 @@ def restore(
         chain: read that chain of the archive, for transcripts that were rewritten.
         cwd: where the new session is to be resumed; by default where the old one ran.
         projects: the projects directory; by default the one that the old session lay in, else the CLI's own.
-        progress: called with the bytes of each row that was looked at.
+        progress: called with the bytes of each row that was looked at; one that has `expect(bytes)` is told first how
+            many there will be at the most.
 
     Raises `SessionNotFoundError`, `PartNotFoundError` (no such compaction, chain, or nothing to resume),
     `CorruptArchiveError` (run `verify`), `ValueError` for arguments that exclude each other, and `OSError`. Nothing
@@ -118,6 +123,9 @@ def restore(
     moment = _check(at, before)
     looked_in = None if projects is None else [os.path.abspath(os.fspath(projects))]
     with History(archive, session_id, chain=chain, projects=looked_in, progress=progress) as history:
+        expect = getattr(progress, "expect", None)
+        if expect is not None:
+            expect(_READINGS * history.size())
         cut = cut_before(history.rows(), at, moment)
         if cut is None:
             raise _no_such(history, at)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mala_context.cli.archives.common import find_session, json_option, place_options, printable, say_json
+from mala_context.cli.waiting import waiting
 from mala_context.loss import KINDS
 from mala_context.losses import lost_words, read_loss
 
@@ -26,7 +27,14 @@ def lost(session: str, repo: str | None, directory: str | None, as_json: bool) -
     not measured when a session was compacted is measured now.
     """
     archive, session_id = find_session(repo, directory, session)
-    found = [_measured(archive, session_id, row) for row in _compactions(archive, session_id)]
+    with waiting("measuring", counts=False) as progress:
+        lengths = {piece.plain: piece.length or 0 for piece in archive.pieces(session_id)}
+        compactions = _compactions(archive, session_id)
+        progress.expect(sum(lengths.get(str(row.get("piece")), 0) for row in compactions))
+        found = []
+        for row in compactions:
+            found.append(_measured(archive, session_id, row))
+            progress(lengths.get(str(row.get("piece")), 0))
     if as_json:
         say_json({"session": session_id, "location": archive.location, "compactions": found})
         return

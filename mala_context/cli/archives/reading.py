@@ -31,7 +31,7 @@ from mala_context.cli.waiting import Wait, waiting
 from mala_context.errors import PartNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from mala_context.archive.interface import SessionView
     from mala_context.archive.reading import Row
@@ -108,10 +108,11 @@ def show(
     archive, session_id = find_session(repo, directory, session)
     with archive.store(create=False).view(session_id) as files:
         pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
-        start, end = _part(files, pieces, session_id, dropped_by)
-        if moment is not None:
-            cut = cut_before(rows(chunks(files, pieces)), before=moment)
-            end = cut.offset if cut is not None and end is None else end
+        with _looking(pieces) as progress:
+            start, end = _part(files, pieces, session_id, dropped_by, progress)
+            if moment is not None:
+                cut = cut_before(rows(_told(chunks(files, pieces), progress)), before=moment)
+                end = cut.offset if cut is not None and end is None else end
         said = conversation.messages(_between(files, pieces, start, end))
         text = (json.dumps(each) + "\n" for each in said) if as_json else conversation.text(said, full=full)
         if sys.stdout.isatty() and not as_json:
@@ -143,7 +144,8 @@ def cat(
     archive, session_id = find_session(repo, directory, session)
     with archive.store(create=False).view(session_id) as files:
         pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
-        start, end = _part(files, pieces, session_id, dropped_by)
+        with _looking(pieces) as progress:
+            start, end = _part(files, pieces, session_id, dropped_by, progress)
         data = chunks(files, pieces, strict=not salvage)
         if sys.stdout.isatty():
             for row in _between(files, pieces, start, end, strict=not salvage):
@@ -162,12 +164,28 @@ def cat(
         out.flush()
 
 
-def _part(files: SessionView, pieces: list[Piece], session_id: str, number: int | None) -> tuple[int, int | None]:
+@contextmanager
+def _looking(pieces: Collection[Piece]) -> Iterator[Wait]:
+    """Show how far the search for a part is; what is printed then shows itself how far it is."""
+    with waiting("looking", counts=False) as progress:
+        progress.expect(sum(piece.length or 0 for piece in pieces))
+        yield progress
+
+
+def _told(data: Iterable[bytes], progress: Wait) -> Iterator[bytes]:
+    for chunk in data:
+        progress(len(chunk))
+        yield chunk
+
+
+def _part(
+    files: SessionView, pieces: list[Piece], session_id: str, number: int | None, progress: Wait
+) -> tuple[int, int | None]:
     """Return where the rows that a compaction discarded begin and end; all of the transcript without a number."""
     if number is None:
         return 0, None
     start = count = 0
-    for compaction in compactions(rows(chunks(files, pieces))):
+    for compaction in compactions(rows(_told(chunks(files, pieces), progress))):
         count = compaction.number
         if count == number:
             return start, compaction.offset
