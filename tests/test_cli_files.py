@@ -38,6 +38,19 @@ def test_one_that_is_there_keeps_its_mode(tmp_path):
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o604
 
 
+def test_a_private_file_is_private_whatever_was_there(tmp_path):
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "old").chmod(0o644)
+    before = os.umask(0)
+    try:
+        for name in ("old", "new"):
+            write(tmp_path / name, "words", private=True)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+    assert {each.read_text() for each in tmp_path.iterdir()} == {"words"}
+
+
 def test_the_name_ends_as_the_targets_does(tmp_path):
     with publish(str(tmp_path / "a.png")) as temporary:
         assert temporary.endswith(".png")

@@ -119,11 +119,15 @@ def test_an_archive_elsewhere_is_read_through_a_pipe(place, monkeypatch):
 
 
 def test_a_place_that_cannot_be_written_is_named(place, monkeypatch):
-    def full(**_):
-        raise OSError(28, "No space left on device", "/x/.report-1")
+    def full(_report):
+        yield "half"
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
-    assert run("in", "-o", "a.svg", status=3).endswith("a.svg: No space left on device")
+    monkeypatch.setattr("mala_context.report.page.page", full)
+    result = CliRunner().invoke(app, ["report", "in", "-o", "a.html"])
+    assert isinstance(result.exception, OSError)
+    assert (result.exception.strerror, result.exception.filename) == ("No space left on device", "a.html")
+    assert os.listdir(place) == ["in"]
 
 
 def test_a_session_that_is_not_archived_is_found_by_its_transcript(place):

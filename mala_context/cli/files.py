@@ -16,14 +16,16 @@ from typing import Final
 
 _MODE: Final = 0o644
 """Mode of a new file before the umask takes from it: nobody else may write to what we made, whatever that is."""
+_PRIVATE: Final = 0o600
 
 
 @contextlib.contextmanager
-def publish(path: str, *, replace: bool = True) -> Iterator[str]:
+def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterator[str]:
     """Yield the path to write to; when the block ends well, `path` is that file.
 
-    The name ends as the target's does, and it keeps the target's mode where there is one. Raises `FileExistsError`
-    where something is there and `replace` is false, and `OSError` that names the target where it cannot be written.
+    The name ends as the target's does, and it keeps the target's mode where there is one; nobody else can read it if
+    `private` says so, whatever was there. Raises `FileExistsError` where something is there and `replace` is false, and
+    `OSError` that names the target where it cannot be written.
     """
     target = os.path.realpath(path)
     status = _status(target)
@@ -37,8 +39,9 @@ def publish(path: str, *, replace: bool = True) -> Iterator[str]:
     temporary = os.path.join(directory, f".tmp-{os.urandom(6).hex()}{os.path.splitext(name)[1]}")
     try:
         with _named(path, temporary):
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), _MODE))
-            if status is not None:
+            mode = _PRIVATE if private else _MODE
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode))
+            if status is not None and not private:
                 os.chmod(temporary, stat.S_IMODE(status.st_mode))
             yield temporary
             _take_place(temporary, target, replace=replace)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mala_context.cli.archives.common import find_session, place_options, printable
+from mala_context.cli.archives.common import find_session, place_options
 from mala_context.cli.waiting import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.report import Report
@@ -177,27 +178,18 @@ _WRITERS: Final[dict[str, Callable[[Report, str], None]]] = {
 
 
 def _write(target: str, parts: Iterable[bytes]) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file that nobody else can read, whole or not at all."""
     if target == STDOUT:
         for part in parts:
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    import tempfile
+    from mala_context.cli.files import publish
 
-    target = os.path.realpath(target)
     size = 0
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=".report-", dir=os.path.dirname(target))
-    except OSError as error:
-        raise MalaContextError(f"{printable(target)}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                size += file.write(part)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with publish(target, private=True) as temporary, open(temporary, "wb") as file:
+        for part in parts:
+            size += file.write(part)
+    target = os.path.realpath(target)
     words = f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
     click.echo(f"{printable(target)}: {words}", err=True)
