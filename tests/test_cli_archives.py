@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli import waiting
 from mala_context.cli.archives import archives
-from mala_context.cli.archives.common import printable
+from mala_context.printable import printable
 
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.cli.archives.common import CHECK_FAILED, printable, say_json
+from mala_context.cli.archives.common import CHECK_FAILED, say_json
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.errors import ConfigError

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.cli.archives.common import plural, printable, repository
+from mala_context.cli.archives.common import plural, repository
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

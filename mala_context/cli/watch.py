@@ -270,14 +270,14 @@ def _look(out: Console, *, height: bool) -> Any:
 
 
 def _nothing(directories: Sequence[str]) -> str:
-    from mala_context.cli.archives.common import printable
+    from mala_context.printable import printable
 
     where = ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
     return f"no session was active lately in {where}; --since 7d looks further back"
 
 
 def _complain(error: OSError) -> None:
-    from mala_context.cli.archives.common import printable
+    from mala_context.printable import printable
 
     click.echo(f"mala-context: {printable(f'{error.filename or error}: {error.strerror or error}')}", err=True)
 

@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from mala_context.cli.archives.common import plural, printable
+from mala_context.cli.archives.common import plural
 from mala_context.cli.progress import FULL, HIGH
 from mala_context.lines import percent
+from mala_context.printable import printable
 from mala_context.watch.view import ACTIVE, WatchRow
 from mala_context.windows import plain_name
 

@@ -27,11 +27,11 @@ from mala_context.cli.archives.common import (
     open_archive,
     place_options,
     plural,
-    printable,
     say_json,
 )
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -16,14 +15,12 @@ from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.paths import ThereDirectory
 from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
+from mala_context.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHECK_FAILED: Final = 1
 UNUSABLE_INPUT: Final = 3
-_KEPT_CONTROLS = frozenset("\n\t")
-_JOINER = "\u200d"
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class Group(click.Group):
@@ -148,28 +145,6 @@ def _nearest(archive: TranscriptArchive, session: str) -> str | None:
 
 def _begin_with(archive: TranscriptArchive, session: str) -> list[str]:
     return [each.session_id for each in archive.sessions() if each.session_id.startswith(session)]
-
-
-def printable(text: object, *, lines: bool = False) -> str:
-    """Return text that does nothing to a terminal: control and direction characters are shown as escapes.
-
-    Newlines and tabs stay if `lines` says so.
-    """
-    value = str(text)
-    if value.isprintable():
-        return value
-    return "".join(c if _harmless(c, lines=lines) else _escape(c) for c in value)
-
-
-def _harmless(c: str, *, lines: bool) -> bool:
-    if c in _KEPT_CONTROLS:
-        return lines
-    return c == _JOINER or unicodedata.category(c) not in _UNSAFE
-
-
-def _escape(c: str) -> str:
-    code = ord(c)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def plural(count: int, what: str, more: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.compactions import Counter
 from mala_context.archive.objects import objects
-from mala_context.cli.archives.common import printable
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import stamp_microseconds
 from mala_context.archive.log import size_text
-from mala_context.cli.archives.common import plural, printable
+from mala_context.cli.archives.common import plural
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

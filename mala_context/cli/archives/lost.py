@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.cli.archives.common import find_session, json_option, place_options, printable, say_json
+from mala_context.cli.archives.common import find_session, json_option, place_options, say_json
 from mala_context.cli.waiting import waiting
 from mala_context.loss import KINDS
 from mala_context.losses import lost_words, read_loss
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive

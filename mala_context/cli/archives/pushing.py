@@ -14,11 +14,11 @@ from mala_context.cli.archives.common import (
     find_session,
     json_option,
     plural,
-    printable,
     say_json,
 )
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.archive.remote.push import PushResult

@@ -24,11 +24,11 @@ from mala_context.cli.archives.common import (
     open_archive,
     place_options,
     plural,
-    printable,
     say_json,
 )
 from mala_context.cli.waiting import Wait, waiting
 from mala_context.errors import PartNotFoundError
+from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -12,10 +12,10 @@ from mala_context.cli.archives.common import (
     json_option,
     open_archive,
     place_options,
-    printable,
     say_json,
 )
 from mala_context.cli.waiting import waiting
+from mala_context.printable import printable
 
 
 @click.command()
