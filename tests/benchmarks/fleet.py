@@ -21,6 +21,7 @@ import tracemalloc
 
 import fleet_dask
 import fleet_simulation as simulation
+from claims import of
 from fleet_simulation import Fleet
 
 from mala_context.readers import read_row
@@ -63,8 +64,8 @@ def in_turn(trackers, events):
     return moved
 
 
-def take_events(options):
-    """Events a second that trackers take, of `sessions` sessions in turn, on one core."""
+def event_rates(options):
+    """Rows and events of all sessions; a second of one core: events applied, rows by `json.loads`, rows followed."""
     lines, events = sources(options.sessions)
     rows, count = sum(map(len, lines)), sum(map(len, events))
     flat = [line for own in lines[:30] for line in own]
@@ -82,6 +83,12 @@ def take_events(options):
                     tracker.apply(event)
 
         whole.append(len(flat) / cpu(follow))
+    return rows, count, applied, plain, whole
+
+
+def take_events(options):
+    """Events a second that trackers take, of `sessions` sessions in turn, on one core."""
+    rows, count, applied, plain, whole = event_rates(options)
     print(f"events: {options.sessions:,} trackers in turn, {rows:,} rows, {count:,} events")
     print(f"  events applied, with a snapshot where a number moved: {spread(applied)} a second of one core")
     print(f"  rows decoded, read and applied: {spread(whole)} a second of one core")
@@ -110,16 +117,22 @@ def follow_all(sessions):
     return trackers
 
 
-def take_memory(options):
-    """Memory of a tracked session: as Python allocates it, and as the system sees it."""
+def memories(options):
+    """KiB of a tracked session: as Python allocates it, and as the system sees it; with the number of sessions."""
     code = "import fleet, sys; fleet.print_memory(int(sys.argv[1]), sys.argv[2])"
-    print(f"memory of a tracked session, of {options.sessions:,}:")
     for way, sessions in (("tracemalloc", min(100, options.sessions)), ("resident", options.sessions)):
         values = []
         for _ in range(min(3, options.rounds)):
             run = [sys.executable, "-c", code, str(sessions), way]
             out = subprocess.run(run, check=True, capture_output=True, text=True, cwd=os.path.dirname(__file__)).stdout
             values.append(float(out) / 1024)
+        yield way, sessions, values
+
+
+def take_memory(options):
+    """Memory of a tracked session."""
+    print(f"memory of a tracked session, of {options.sessions:,}:")
+    for way, sessions, values in memories(options):
         print(f"  {way}: {spread(values, '{:.1f}')} KiB, of {sessions:,} sessions")
 
 
@@ -134,6 +147,18 @@ def print_memory(sessions, way):
     gc.collect()
     after = tracemalloc.get_traced_memory()[0] if way == "tracemalloc" else resident()
     print((after - before) / len(trackers))
+
+
+def figures(quick):
+    """What the parts `events` and `memory` print, for `all.py`."""
+    options = argparse.Namespace(sessions=100 if quick else 1_000, rounds=3 if quick else 5)
+    _, _, applied, plain, whole = event_rates(options)
+    beside = f"json.loads: {statistics.median(plain):,.0f} rows"
+    yield of("fleet.events", applied, "a second", beside=beside, more_is_better=True)
+    yield of("fleet.rows", whole, "a second", beside=beside, more_is_better=True)
+    names = {"tracemalloc": "fleet.allocated", "resident": "fleet.resident"}
+    for way, sessions, values in memories(options):
+        yield of(names[way], values, "KiB", beside=f"{sessions:,} sessions")
 
 
 def tree(path):

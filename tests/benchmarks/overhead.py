@@ -14,6 +14,7 @@ import sys
 import time
 import tracemalloc
 
+from claims import of
 from claude_agent_sdk._internal.message_parser import parse_message
 
 from mala_context import ContextConfig, MessageStreamProcessor, instrument
@@ -69,17 +70,23 @@ async def through(lines, processor):
     return (time.perf_counter() - started) / len(lines) * 1e6
 
 
-def streaming():
+def stream_costs(runs=RUNS):
+    """For each kind of message: its name, µs without us, and by processor the µs that it adds."""
     kinds = {
         "messages": [line for number in range(2000) for line in response(number)],
         "partial messages": [line for number in range(6000) for line in deltas(number)],
     }
     for name, lines in kinds.items():
         bare, added = [], {who: [] for who in PROCESSORS}
-        for _ in range(RUNS):
+        for _ in range(runs):
             bare.append(asyncio.run(through(lines, None)))
             for who, make in PROCESSORS.items():
                 added[who].append(asyncio.run(through(lines, make())) - bare[-1])
+        yield name, bare, added
+
+
+def streaming():
+    for name, bare, added in stream_costs():
         print(f"µs a message, {name}: without us {spread(bare)}")
         for who, values in added.items():
             share = statistics.median(values) / statistics.median(bare)
@@ -87,6 +94,7 @@ def streaming():
 
 
 def memory():
+    """Bytes that are kept after 10,000 more responses."""
     processor = MessageStreamProcessor()
 
     def feed(start, count):
@@ -100,25 +108,42 @@ def memory():
     feed(5000, 10_000)
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    print(f"bytes kept after 10,000 more responses: {after - before:,}")
+    return after - before
 
 
-def importing():
+def import_times(runs=40):
+    """ms of a bare process, and of one that imports the package."""
     programs = {"bare": "pass", "import mala_context": "import mala_context"}
     times = {name: [] for name in programs}
-    for _ in range(40):
+    for _ in range(runs):
         for name, program in programs.items():
             started = time.perf_counter()
             subprocess.run([sys.executable, "-c", program], check=True)
             times[name].append((time.perf_counter() - started) * 1e3)
+    return times
+
+
+def importing():
+    times = import_times()
     for name, values in times.items():
         print(f"ms a process, {name}: {spread(values)}")
     bare, ours = (statistics.median(values) for values in times.values())
     print(f"ms a process, allowed (1.2 x bare + 15): {1.2 * bare + 15:8.2f}, ours {ours:.2f}")
 
 
+def figures(quick):
+    """What the lines below print, for `all.py`."""
+    bare, ours = import_times(10 if quick else 40).values()
+    middle = statistics.median(bare)
+    yield of("overhead.import", ours, "ms", beside=f"bare Python: {middle:.1f} ms", bound=1.2 * middle + 15)
+    for name, bare, added in stream_costs(3 if quick else RUNS):
+        beside = f"without us: {statistics.median(bare):.1f} µs"
+        for who, values in added.items():
+            yield of(f"overhead.{name}.{who}".replace(" ", "_"), values, "µs a message", beside=beside)
+
+
 if __name__ == "__main__":
     print(f"Python {platform.python_version()} on {platform.machine()}, {platform.system()}")
     importing()
     streaming()
-    memory()
+    print(f"bytes kept after 10,000 more responses: {memory():,}")

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 import corpus
+from claims import Figure, of
 
 PLAIN = """
 import glob, json, sys
@@ -100,6 +101,36 @@ def show(results):
             print(f"{other} / {ours}: wall {wall:.2f}, CPU {cpu:.2f}, memory {memory:.1f}")
 
 
+def results_of(folder, ccusage, rounds):
+    """Name → what each round of it took."""
+    runs = commands(folder, ccusage)
+    results = {name: [] for name in runs}
+    for arguments, environment, _ in runs.values():
+        measure(arguments, environment)  # warms the page cache
+    for _ in range(rounds):
+        for name, (arguments, environment, _) in runs.items():
+            results[name].append(measure(arguments, environment))
+    return results
+
+
+def figures(quick, ccusage=None):
+    """What `main` prints, for `all.py`: the rate, and what others take of the same corpus."""
+    with tempfile.TemporaryDirectory() as folder:
+        megabytes = corpus.write(folder, 200 if quick else 500) / 1e6
+        results = results_of(folder, ccusage, 3 if quick else 5)
+    ours = [megabytes / seconds for _, seconds, _ in results["replay --jobs 1"]]
+    yield of(
+        "replay.rate", ours, "MB/s", beside=f"{megabytes:.0f} MB, processor time, whole process", more_is_better=True
+    )
+    yield Figure("replay.peak", max(run[2] for run in results["replay --jobs 1"]), "MiB")
+    mine = {1: "replay --jobs 1", 2: "replay --jobs 2"}
+    for name, cores in (("plain json", 1), ("jq", 1), ("ccusage, one core", 1), ("ccusage", 2)):
+        if name in results:
+            walls = [other[0] / own[0] for other, own in zip(results[name], results[mine[cores]], strict=True)]
+            key = "replay.against_" + name.replace(", ", "_").replace(" ", "_")
+            yield of(key, walls, "x", beside=f"{name} / replay --jobs {cores}, wall clock", more_is_better=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus")
@@ -111,14 +142,7 @@ def main():
         folder = options.corpus or temporary
         if not options.corpus:
             print(f"{corpus.write(folder, options.megabytes):,} bytes generated")
-        runs = commands(folder, options.ccusage)
-        results = {name: [] for name in runs}
-        for arguments, environment, _ in runs.values():
-            measure(arguments, environment)  # warms the page cache
-        for _ in range(options.rounds):
-            for name, (arguments, environment, _) in runs.items():
-                results[name].append(measure(arguments, environment))
-        show(results)
+        show(results_of(folder, options.ccusage, options.rounds))
         if options.ccusage and not agree(folder, options.ccusage):
             sys.exit("the totals differ")
 

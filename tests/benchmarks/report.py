@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from claims import Figure
 from recordings import SID
 from reported import long_session
 
@@ -26,7 +28,8 @@ from mala_context.report.page import page
 from mala_context.report.picture import svg
 
 
-def one(responses: int) -> None:
+def one(responses: int) -> tuple[float, float, int, int, int]:
+    """Return seconds of reading and of writing one session, and bytes of transcript, page and picture."""
     with tempfile.TemporaryDirectory() as folder:
         path = long_session(Path(folder) / f"{SID}.jsonl", responses)
         size = os.path.getsize(path)
@@ -36,8 +39,13 @@ def one(responses: int) -> None:
         text = "".join(page(found)).encode("utf-8", "backslashreplace")
         written = time.perf_counter()
         picture = svg(found.sessions)
-    print(f"page: {responses:,} responses, {size / 1e6:.1f} MB read in {read - begun:.2f} s")
-    print(f"page: {len(text) / 1e6:.2f} MB written in {written - read:.2f} s; the SVG has {len(picture) / 1e3:.0f} kB")
+    return read - begun, written - read, size, len(text), len(picture)
+
+
+def show_one(responses: int) -> None:
+    read, written, size, text, picture = one(responses)
+    print(f"page: {responses:,} responses, {size / 1e6:.1f} MB read in {read:.2f} s")
+    print(f"page: {text / 1e6:.2f} MB written in {written:.2f} s; the SVG has {picture / 1e3:.0f} kB")
 
 
 def folder_of(megabytes: int) -> None:
@@ -56,6 +64,14 @@ def folder_of(megabytes: int) -> None:
         print(f"folder: at most {peak / 1024:.0f} MiB in this process")
 
 
+def figures(quick: bool) -> Iterator[Figure]:
+    """Yield what is printed of one session, for `all.py`."""
+    responses = 500 if quick else 5_000
+    read, written, size, text, _ = one(responses)
+    yield Figure("report.read", read, "s", beside=f"{responses:,} responses, {size / 1e6:.1f} MB")
+    yield Figure("report.write", written, "s", beside=f"a page of {text / 1e6:.2f} MB")
+
+
 if __name__ == "__main__":
-    one(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000)
+    show_one(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000)
     folder_of(int(sys.argv[2]) if len(sys.argv) > 2 else 200)

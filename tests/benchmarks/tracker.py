@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from claims import Figure
+
 from mala_context.readers import read_message
 from mala_context.tracker import ContextTracker
 
@@ -129,6 +131,16 @@ def memory(responses: int) -> list[tuple[int, int]]:
             held.append((number + 1, tracemalloc.get_traced_memory()[0]))
     tracemalloc.stop()
     return held
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    """Yield what `main` prints, for `all.py`."""
+    beside = f"the SDK's parse_message: {yardstick():.2f} µs"
+    for partial in (False, True):
+        least, median, most = cost(500 if quick else 3_000, partial=partial)
+        yield Figure("tracker.partial" if partial else "tracker.whole", median, "µs a message", least, most, beside)
+    held = memory(2_000 if quick else 10_000)
+    yield Figure("tracker.memory", held[-1][1] / 1024, "KiB", beside=f"after {held[-1][0]:,} responses")
 
 
 def main() -> None:

@@ -16,11 +16,13 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from claims import Figure, of
 from recordings import Rows, dump
 from watched import WATCH, Terminal, append, session, subagent
 
@@ -57,8 +59,8 @@ def watched(directory: Path, *more: str) -> Terminal:
     return Terminal(*WATCH, "--projects", str(directory / "projects"), *more, **environment)
 
 
-def idle_and_row(seconds: float) -> None:
-    """Print what idle sessions cost, and how soon a row is shown."""
+def idle_and_row(seconds: float, rounds: int = ROUNDS) -> tuple[float, list[float]]:
+    """Return what share of a core idle sessions cost, and how many seconds each row took, sorted."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         made = crowd(directory / "projects")
@@ -70,9 +72,14 @@ def idle_and_row(seconds: float) -> None:
             while time.perf_counter() - begun < seconds:
                 terminal.read(0.5)
             share = (cpu(terminal.process.pid) - used) / (time.perf_counter() - begun)
-            print(f"idle: {share:.2%} of a core, 50 sessions")
-            times = [row(terminal, *random.choice(made), number) for number in range(ROUNDS)]
-    times.sort()
+            times = [row(terminal, *random.choice(made), number) for number in range(rounds)]
+    return share, sorted(times)
+
+
+def show_idle_and_row(seconds: float) -> None:
+    """Print what idle sessions cost, and how soon a row is shown."""
+    share, times = idle_and_row(seconds)
+    print(f"idle: {share:.2%} of a core, 50 sessions")
     print(
         f"row: median {statistics.median(times) * 1000:.0f} ms, 90 % {times[int(ROUNDS * 0.9)] * 1000:.0f} ms, "
         f"longest {times[-1] * 1000:.0f} ms, {ROUNDS} rows"
@@ -124,12 +131,23 @@ def start(size: int) -> tuple[float, float]:
         return first, time.perf_counter() - begun
 
 
+def figures(quick: bool) -> Iterator[Figure]:
+    """Yield what `main` prints, for `all.py`."""
+    small, huge = start(20_000), start(HUGE)
+    yield Figure("watch.first", huge[0], "s", beside=f"of 20 KB: {small[0]:.2f} s")
+    yield Figure("watch.counted", huge[1], "s", beside=f"of 20 KB: {small[1]:.2f} s")
+    share, times = idle_and_row(5.0 if quick else IDLE_SECONDS, 10 if quick else ROUNDS)
+    yield Figure("watch.idle", share * 100, "% of a core", beside="50 idle sessions, 200 subagents")
+    yield of("watch.row", [each * 1000 for each in times], "ms", beside="asked for every 150 ms")
+    yield Figure("watch.row_longest", times[-1] * 1000, "ms", beside=f"{len(times)} rows")
+
+
 def main(arguments: list[Any]) -> None:
     """Print all figures."""
     small, huge = start(20_000), start(HUGE)
     print(f"huge: first size after {huge[0]:.2f} s, all counted after {huge[1]:.2f} s, 200 MB")
     print(f"small: first size after {small[0]:.2f} s, all counted after {small[1]:.2f} s, 20 KB")
-    idle_and_row(float(arguments[0]) if arguments else IDLE_SECONDS)
+    show_idle_and_row(float(arguments[0]) if arguments else IDLE_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,215 @@
+"""What README and docs claim in figures, and what a measured figure looks like.
+
+A `Figure` is what a benchmark measured. A `Claim` is a figure in a page: the words that hold it, its value, and by what
+share a run on another day, beside other work, may be worse before the claim no longer holds. `NOT_MEASURED` lists the
+figures in pages that no benchmark here measures, each with the reason. `tests/test_benchmarks_claims.py` finds every
+figure in the pages and asks that it stands in one of the two.
+
+Times of one machine are not those of another, so their spread is wide; ratios and sizes carry further, and theirs is
+narrow. Being better than claimed never fails.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+TIMES = 1.0
+"""Spread of times, rates and shares of a core: twice as slow, on a machine that does other work."""
+RATIOS = 0.25
+"""Spread of ratios of two times that were measured in turn."""
+SIZES = 0.10
+"""Spread of sizes and of errors in percent, which do not depend on the machine."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure."""
+
+    name: str
+    """Its group and a name of its own, such as `archive.stored`."""
+    value: float
+    unit: str
+    least: float | None = None
+    most: float | None = None
+    beside: str = ""
+    """What it is compared to, with that one's value."""
+    bound: float | None = None
+    """What it must not be above, where the benchmark itself promises one (below, with `more_is_better`)."""
+    more_is_better: bool = False
+
+    @property
+    def within(self) -> bool:
+        """Whether it is within its bound."""
+        return self.bound is None or (self.value >= self.bound if self.more_is_better else self.value <= self.bound)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One figure in a page."""
+
+    name: str
+    """The figure that measures it."""
+    page: str
+    said: str
+    """The words of the page that hold it, white space as one space."""
+    value: float
+    spread: float
+
+    def holds(self, figure: Figure) -> bool:
+        """Whether a figure is as good as claimed, but for the spread."""
+        if figure.more_is_better:
+            return figure.value >= self.value / (1 + self.spread)
+        return figure.value <= self.value * (1 + self.spread)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Figures in a page that are not measured here."""
+
+    page: str
+    said: str
+    """A regular expression for the words that hold them."""
+    why: str
+
+
+def of(name: str, values: Sequence[float], unit: str, **more: object) -> Figure:
+    """Return the figure of several rounds: their median, the least and the most."""
+    return Figure(name, statistics.median(values), unit, min(values), max(values), **more)  # type: ignore[arg-type]  # the fields of Figure
+
+
+def number(value: float) -> str:
+    """Return a value with three digits that count."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def rows(figures: Iterable[Figure]) -> list[dict[str, object]]:
+    """Return one plain record a figure and claim, in which `holds` says whether it holds."""
+    return [_row(figure, claim) for figure in figures for claim in _claims_of(figure.name)]
+
+
+def _claims_of(name: str) -> Sequence[Claim | None]:
+    found = [claim for claim in CLAIMS if claim.name == name]
+    return found or (None,)
+
+
+def _row(figure: Figure, claim: Claim | None) -> dict[str, object]:
+    return {
+        "name": figure.name,
+        "value": figure.value,
+        "unit": figure.unit,
+        "least": figure.least,
+        "most": figure.most,
+        "compared_to": figure.beside,
+        "bound": figure.bound,
+        "claimed": claim.value if claim else None,
+        "spread": claim.spread if claim else None,
+        "page": claim.page if claim else None,
+        "holds": figure.within and (claim is None or claim.holds(figure)),
+    }
+
+
+def line(row: dict[str, object]) -> str:
+    """Return a record as a line of the table."""
+    value = f"{number(row['value'])} {row['unit']}"  # type: ignore[arg-type]  # a float, see `rows`
+    if row["least"] is not None:
+        value += f" ({number(row['least'])} to {number(row['most'])})"  # type: ignore[arg-type]  # likewise
+    wanted = []
+    if row["claimed"] is not None:
+        wanted.append(f"claimed {number(row['claimed'])} (± {row['spread']:.0%}) in {row['page']}")  # type: ignore[arg-type]  # likewise
+    if row["bound"] is not None:
+        wanted.append(f"bound {number(row['bound'])}")  # type: ignore[arg-type]  # likewise
+    text = f"{row['name']:34} {value:38} {row['compared_to']!s:38} {'; '.join(wanted)}".rstrip()
+    return text if row["holds"] else f"{text}   NO LONGER HOLDS"
+
+
+Measure = Callable[[bool], Iterable[Figure]]
+"""What a benchmark offers to `all.py`: its figures, quick ones where asked for."""
+
+DESIGN = "docs/explanation/design.md"
+FLEET = "docs/explanation/fleet.md"
+FULL = "docs/explanation/how-full-is-full.md"
+AUDIT = "docs/how-to/audit-your-sessions.md"
+WATCH = "docs/how-to/watch-sessions.md"
+TELEMETRY = "docs/reference/telemetry.md"
+CLUSTER = "docs/how-to/replay-on-a-cluster.md"
+COST = "docs/explanation/cost.md"
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("archive.stored", DESIGN, "a session of 100 MB take 100 MB", 1.0, SIZES),
+    Claim("fleet.events", FLEET, "54,517 a second of one core (52,644 to 55,148)", 54_517, TIMES),
+    Claim("fleet.rows", FLEET, "56,865 a second of one core (55,047 to 57,650)", 56_865, TIMES),
+    Claim("fleet.allocated", FLEET, "167 KiB", 167, SIZES),
+    Claim("fleet.resident", FLEET, "182 KiB (181.5 to 181.6)", 182, SIZES),
+    Claim("watch.idle", WATCH, "1.4 % of one for 50 idle sessions", 1.4, TIMES),
+    Claim("watch.row", WATCH, "125 ms (median)", 125, TIMES),
+    Claim("watch.row_longest", WATCH, "at most 243 ms", 243, TIMES),
+    Claim("watch.first", WATCH, "a transcript of 200 MB shows its size 0.3 s after the start", 0.3, TIMES),
+    Claim("watch.counted", WATCH, "all its compactions are counted after 1.2 s", 1.2, TIMES),
+    Claim("telemetry.none.three", TELEMETRY, "0.7 µs with no SDK configured", 0.7, TIMES),
+    Claim("telemetry.sdk.three", TELEMETRY, "3.0 µs with an SDK", 3.0, TIMES),
+    Claim("telemetry.none.one", TELEMETRY, "1.6 and 8.0 µs", 1.6, TIMES),
+    Claim("telemetry.sdk.one", TELEMETRY, "1.6 and 8.0 µs", 8.0, TIMES),
+    Claim("replay.rate", CLUSTER, "`replay` scans 500 MB a second", 500, TIMES),
+    Claim("size.tracker", COST, "100,000: 1.09 s | | 1.01 |", 1.01, RATIOS),
+    Claim("size.archive", COST, "1,000: 2.1 s | | 1.02 |", 1.02, RATIOS),
+    Claim("size.replay", COST, "5,000: 8.9 s | 0.91 |", 0.91, RATIOS),
+    Claim("size.report", COST, "50,000: 5.0 s | | 0.84 |", 0.84, RATIOS),
+    Claim("size.watch", COST, "1,000: 0.70 s | | 0.51 |", 0.51, 1.0),
+    Claim("audit.tokens.median", AUDIT, "| `tokens` against `/context` (n = 19) | 0.01 |", 0.01, 0.5),
+    Claim("audit.tokens.p99", FULL, "| `tokens` (`occupancy`) | **0.01** | **0.02** | **0.06** |", 0.06, SIZES),
+    Claim("audit.cli_estimate.median", FULL, "| `cli_estimate` | **0.07** |", 0.07, SIZES),
+    Claim("audit.cli_estimate.median", AUDIT, "| `cli_estimate` against preTokens (n = 115) | 0.08 |", 0.08, SIZES),
+    Claim("audit.cli_estimate.p90", AUDIT, "| `cli_estimate` against preTokens (n = 115) | 0.08 | 1.9 |", 1.9, SIZES),
+    Claim("audit.cli_estimate.p99", FULL, "| `cli_estimate` | **0.07** | **1.9** | **3.9** |", 3.9, SIZES),
+    Claim("audit.projected.median", FULL, "| `projected` | **0.05** |", 0.05, SIZES),
+    Claim("audit.projected.p90", FULL, "| `projected` | **0.05** | **0.29** |", 0.29, SIZES),
+    Claim("audit.projected.p99", FULL, "| `projected` | **0.05** | **0.29** | **2.0** |", 2.0, SIZES),
+    Claim("audit.projected.median", AUDIT, "| `projected` against the next request (n = 11,924) | 0.05 |", 0.05, SIZES),
+)
+
+EXAMPLE = "an example, a setting or a limit of this package, and no measurement"
+WHOLE = "measured by the whole run of tests/benchmarks/fleet.py, by hand: it takes minutes and both cores"
+PUBLIC = "public transcripts, which are not part of this repository"
+DASK = "measured by tests/benchmarks/fleet_dask.py, by hand: it starts clusters"
+BY_HAND = "measured by tests/benchmarks/size.py; `all.py` looks at the exponents, which no other work disturbs"
+
+NOT_MEASURED: tuple[Note, ...] = (
+    Note(FLEET, r"about 540 KB and one compaction each|of a session|a session of 537 KB", "size of the recordings"),
+    Note(FLEET, r"\| all at full speed: .*?\| 200 kills", WHOLE),
+    Note(FLEET, r"aimed at, 100,000 events a second and 40 KiB a session", "an aim"),
+    Note(FLEET, r"## What a real agent does .*? ## A hundred thousand", PUBLIC),
+    Note(FLEET, r"\| rows a second \|.*? requests to the store", "multiplied from the table above it, as it says"),
+    Note(FLEET, r"Disk is: 5\.7 TB a day .*? five times smaller", "multiplied; packing is archive.packed"),
+    Note(FLEET, r"0\.08 cores and 0\.2 GB of a machine.*?a third|a machine of 64 GB", "multiplied from the table"),
+    Note(
+        COST,
+        r"\| tracker, .*? Medians of five|of three for 5 GB|within \d+ %|28 MiB with 500 MB and 90 MiB with 5 GB",
+        BY_HAND,
+    ),
+    Note(COST, r": 5 GB are generated", EXAMPLE),
+    Note(FULL, r"\(207 MB, many CLI versions\)|The largest single error, 47 %", PUBLIC),
+    Note(FULL, r"A curve at height .*? at most 1 %", EXAMPLE),
+    Note("docs/how-to/add-to-an-agent.md", r"a warning at 70 %", EXAMPLE),
+    Note(AUDIT, r"\| error \| truth .*?2\.0 % \(6\)", PUBLIC),
+    Note(AUDIT, r"a line of 64 MiB", EXAMPLE),
+    Note("docs/how-to/cap-tool-output.md", r"from 60 % past", EXAMPLE),
+    Note("docs/how-to/find-what-is-wrong.md", r"less than 100 MB free", EXAMPLE),
+    Note("docs/how-to/object-storage.md", r"after 5 seconds|over 8 MiB", EXAMPLE),
+    Note("docs/how-to/restart-instead-of-compaction.md", r"has 30 seconds", EXAMPLE),
+    Note("docs/how-to/restore-after-a-bad-compaction.md", r"over 64 MB", EXAMPLE),
+    Note("docs/how-to/status-line.md", r"yellow from 50 % and red from 80 %", EXAMPLE),
+    Note(
+        "docs/how-to/telemetry.md", r"above 90 % for|80 % of the context|5 % of the archives|longer than 5 s", EXAMPLE
+    ),
+    Note(WATCH, r"every 0\.15 s", EXAMPLE),
+    Note(CLUSTER, r"\| 10 MB, audit .*? \(1\.7 at best\)", DASK),
+    Note(CLUSTER, r"from about 100 MB on, and are 1\.8 times as quick at 1 GB", DASK),
+    Note(CLUSTER, r"shares of about 8 MB", EXAMPLE),
+    Note("docs/reference/cli.md", r"\(5GB\)|yellow from 50 % and red from 80 %", EXAMPLE),
+    Note("docs/reference/configuration.md", r"a size such as 500MB, 1GB or 2GiB", EXAMPLE),
+    Note("docs/reference/replay-json.md", r"\(0\.001 is 0\.1 %\)|more than 3 % smaller", EXAMPLE),
+    Note("docs/tutorial/first-ten-minutes.md", r"a warning at 70 %", EXAMPLE),
+)
+"""Where a figure has no benchmark here, and why. A note that covers nothing any more fails its test."""
