@@ -93,14 +93,14 @@ def decode_each(block: memoryview) -> tuple[list[Row], list[int], list[tuple[int
         try:
             rows.append(_decoder.decode(line))
             numbers.append(number)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             found, problem = decode(line)
             if problem is not None:
                 problems.append((number, problem))
             for each in found:
                 try:
                     rows.append(_decoder.decode(msgspec.json.encode(each)))
-                except (msgspec.MsgspecError, ValueError) as error:
+                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                     raise Unusual(str(error)) from error
                 numbers.append(number)
     return rows, numbers, problems
