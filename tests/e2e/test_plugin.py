@@ -72,6 +72,27 @@ async def test_together_with_the_sdks_hooks_a_compaction_is_archived_once(
     check_whole(runtime.archive, mala_home, session_id)
 
 
+async def test_the_lines_for_settings_json_do_the_same_without_a_plugin(
+    mala_api, mala_options, mala_project, mala_home, plugin
+):
+    page = (ROOT / "docs/how-to/claude-code-plugin.md").read_text()
+    (mala_home / "mala-context").symlink_to(plugin["plugins"][0]["path"])
+    (mala_home / ".claude").mkdir(exist_ok=True)
+    (mala_home / ".claude/settings.json").write_text(page.partition("```json\n")[2].partition("```")[0])
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    session_id = await play(mala_options(api, setting_sources=["user"]), "one", "/compact", "go on")
+    archive = TranscriptArchive(repo_path=mala_project)
+    assert triggers(archive, session_id) == ["manual", "session_end"]
+    assert outcomes(archive, session_id) == [("manual", "compacted", 0)]
+    check_whole(archive, mala_home, session_id)
+
+
+async def test_bare_the_cli_runs_no_hook(mala_api, mala_options, mala_runs, plugin):
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    await play(mala_options(api, **plugin, extra_args={"bare": None}), "one", "/compact", "go on")
+    assert not mala_runs.exists()
+
+
 async def test_switched_off_it_archives_nothing(mala_api, mala_options, mala_project, mala_runs, plugin):
     api = mala_api(SCRIPT, compactions=[SUMMARY])
     options = mala_options(api, **plugin)
