@@ -123,7 +123,7 @@ def test_show_a_part(world):
     ],
 )
 def test_long_work_shows_how_far_it_is(world, monkeypatch, command, doing):
-    for name, value in (("PATIENCE", 0.0), ("_PAUSE", 0.0), ("_on_terminal", lambda: True)):
+    for name, value in (("PATIENCE", 0.0), ("_PAUSE", 0.0), ("can_redraw", lambda stream: True)):
         monkeypatch.setattr(waiting, name, value)
     shown = world.run(*command).stderr
     assert doing in shown

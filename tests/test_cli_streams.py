@@ -1,5 +1,6 @@
 """Standard streams that are closed, full, or lack the characters that are written to them."""
 
+import io
 import json
 import subprocess
 import sys
@@ -68,3 +69,22 @@ def test_streams_of_others_are_left_alone(capsys):
     streams.prepare()
     print("words")
     assert capsys.readouterr().out == "words\n"
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "term", "can"),
+    [(True, "xterm", True), (True, "dumb", False), (True, "", False), (False, "xterm", False)],
+)
+def test_a_line_is_drawn_over_on_a_real_terminal_only(monkeypatch, is_terminal, term, can):
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
+    monkeypatch.setenv("TERM", term)
+    assert streams.can_redraw(stream) is can
+
+
+@pytest.mark.parametrize(
+    ("encoding", "can"), [("utf-8", True), ("ascii", False), ("latin-1", False), (None, False), ("no-such", False)]
+)
+def test_what_an_encoding_has(encoding, can):
+    assert streams.can_encode(encoding, "━╌") is can
+    assert streams.can_encode("ascii", "#.")

@@ -8,11 +8,12 @@ as an application that configures logging would see them.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
+
+from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,13 +42,13 @@ class Progress(Protocol):
 
 def progress(turns: int) -> AbstractContextManager[Progress]:
     """Return the progress of a run of so many turns, for the `with` statement."""
-    return _bar(turns) if _animated() else _lines()
+    return _bar(turns) if can_redraw(sys.stderr) else _lines()
 
 
 @contextmanager
 def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
     """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
-    if not _animated():
+    if not can_redraw(sys.stderr):
         with logging_to(logging.StreamHandler(sys.stderr)):
             yield _Silent().snapshot
         return
@@ -68,10 +69,6 @@ def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
 
     with logging_to(_Above(err)):
         yield draw
-
-
-def _animated() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
 def _words(snapshot: ContextSnapshot) -> str:

@@ -12,7 +12,7 @@ import codecs
 import io
 import os
 import sys
-from typing import Final
+from typing import IO, Final
 
 ESCAPE: Final = "mala_context.escape"
 """Name of the error handler."""
@@ -35,6 +35,20 @@ def end_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def can_redraw(stream: IO[str]) -> bool:
+    """Tell whether a line can be drawn over another one: on a terminal that is no dumb one."""
+    return stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
+def can_encode(encoding: str | None, text: str) -> bool:
+    """Tell whether an encoding has these characters."""
+    try:
+        text.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:

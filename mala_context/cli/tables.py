@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mala_context.cli import streams
 from mala_context.cli.scenarios.report import Check, Lines, Table
 from mala_context.printable import printable
 
@@ -69,11 +70,7 @@ def show_checks(out: Console, checks: Sequence[Check]) -> None:
 
 def can_encode(out: Console, text: str) -> bool:
     """Tell whether the console's stream has these characters."""
-    try:
-        text.encode(out.encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+    return streams.can_encode(out.encoding, text)
 
 
 def _show_table(out: Console, part: Table) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from mala_context.cli.streams import can_encode, can_redraw
 
 PATIENCE = 2.0
 """Seconds before the first word."""
@@ -52,7 +53,7 @@ class Wait:
 
     def _show(self) -> None:
         now = time.monotonic()
-        if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and _on_terminal():
+        if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and can_redraw(sys.stderr):
             self._shown, self._visible = now, True
             line = self.words(now - self._begun)
             sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
@@ -76,7 +77,7 @@ class Wait:
     def _bar(self, done: int, total: int | None) -> Iterator[str]:
         if total:
             full = round(_BAR * done / total)
-            marks = _MARKS if _can_encode(_MARKS) else "#."
+            marks = _MARKS if can_encode(sys.stderr.encoding, _MARKS) else "#."
             yield marks[0] * full + marks[1] * (_BAR - full)
 
     def close(self) -> None:
@@ -97,18 +98,6 @@ def waiting(doing: str, *, counts: bool = True) -> Iterator[Wait]:
         yield wait
     finally:
         wait.close()
-
-
-def _on_terminal() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
-
-
-def _can_encode(text: str) -> bool:
-    try:
-        text.encode(sys.stderr.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def _clock(seconds: float) -> str:

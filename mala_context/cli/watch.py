@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli.replay import moment_since
+from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +80,7 @@ def watch(
             _once(watcher, directories, as_json=as_json)
         elif as_json:
             _follow(watcher, interval, lambda row: json.dumps(row.as_dict()))
-        elif _draws():
+        elif can_redraw(sys.stdout):
             _live(watcher, interval, directories)
         else:
             _follow(watcher, interval, _stamped)
@@ -204,10 +205,6 @@ def _stamped(row: WatchRow) -> str:
     from mala_context.cli.watch_table import sentence
 
     return f"{time.strftime('%H:%M:%S', time.localtime(row.last))} {sentence(row)}"
-
-
-def _draws() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
 def _live(watcher: Watcher, interval: float, directories: Sequence[str]) -> None:
