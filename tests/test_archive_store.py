@@ -13,7 +13,6 @@ from mala_context.archive import layout, store
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import (
     ArchiveBusyError,
-    ArchiveUnavailableError,
     InvalidSessionIdError,
     TranscriptError,
 )
