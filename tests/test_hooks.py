@@ -296,9 +296,13 @@ class TestNothingDisturbs:
         assert (done.returncode, done.stderr) == (0, b"")
         assert len(place.files()) == 1
 
-    def test_a_runs_directory_that_is_none(self, place):
+    @pytest.mark.parametrize("event", EVENTS[:4])
+    def test_a_runs_directory_that_is_none(self, place, event):
         place.runs.write_text("a file")
-        check_one_line(place.run(place.given("PreCompact", trigger="auto")), "MALA_RUNS_DIR")
+        done = place.run(place.given(event, trigger="auto", source="startup"))
+        check_one_line(done, "mala-context: ")
+        assert b"Error(" not in done.stderr
+        assert event == "PostCompact" or b"MALA_RUNS_DIR" in done.stderr
 
     def test_a_full_disk(self, place):
         if not os.path.exists("/dev/full"):
