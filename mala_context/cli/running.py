@@ -80,6 +80,7 @@ def _exit_on_interrupt() -> Iterator[None]:
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
     """Take SIGTERM and SIGHUP for Ctrl-C while the block runs, so that it ends in good order."""
+
     def interrupt(_number: int, _frame: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
