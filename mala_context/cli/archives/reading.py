@@ -55,7 +55,7 @@ def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bo
     archives = list(all_archives()) if everywhere else [("", open_archive(repo, directory, there=True))]
     found: list[dict[str, Any]] = []
     for name, archive in archives:
-        sessions = [listing.describe(archive, summary) for summary in archive.sessions()]
+        sessions = listing.describe_all(archive)
         found.append({"repo": name or None, "location": archive.location, "sessions": sessions})
     if as_json:
         say_json(found)
