@@ -7,6 +7,7 @@ printable before it is drawn.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -100,9 +101,10 @@ def _widths(columns: Sequence[_Column], width: int) -> tuple[int, int]:
 
 def _body(rows: Sequence[WatchRow], look: Look, width: int) -> Iterator[_Line]:
     names = [_name(row) for row in rows]
+    alike = Counter(names)
     for row, name in zip(rows, names, strict=True):
         shown = name
-        if names.count(name) > 1 and row.session_id is not None and look.width < _ID_FROM:
+        if alike[name] > 1 and row.session_id is not None and look.width < _ID_FROM:
             shown = f"{_cut(name, width - 5, look)} {printable(row.session_id[:4])}"
         yield _Line(row, shown, is_below=False)
         for agent in row.subagents:
