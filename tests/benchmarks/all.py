@@ -63,6 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--recordings", metavar="FOLDER", help="transcripts to audit")
     parser.add_argument("--ccusage", metavar="BINARY", help="ccusage to compare replay with")
     options = parser.parse_args(arguments)
+    for option in ("recordings", "ccusage"):
+        named = getattr(options, option)
+        if named is not None and not os.path.exists(named):
+            parser.error(f"--{option}: {named} is not there")
     found: list[dict[str, object]] = []
     for place, group in enumerate(options.only, 1):
         if sys.stderr.isatty():
@@ -87,4 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
