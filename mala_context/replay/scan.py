@@ -339,7 +339,7 @@ class Scanner:
     def _error(self, row: Row, place: int | None) -> None:
         content = row.message.content if row.message is not None else None
         found = refusal(row.errorDetails, None, None) or (
-            error_text(msgspec.json.decode(content), None, None) if content is not None else ()
+            error_text(_value(content), None, None) if content is not None else ()
         )
         if found:
             raise Unusual("a refusal")
@@ -442,13 +442,21 @@ def _last_call(usage: RowUsage, tokens: int) -> int:
     return tokens
 
 
+def _value(raw: Any) -> Any:
+    """Decode what the fast way left as bytes, and so has not looked at: it may be no text at all."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Unusual(str(error)) from error
+
+
 def _is_clear(row: Row) -> bool:
-    data = msgspec.json.decode(row.data) if row.data else None
+    data = _value(row.data) if row.data else None
     return isinstance(data, dict) and data.get("hookName") == "SessionStart:clear"
 
 
 def _is_result(content: Any) -> bool:
-    blocks_ = msgspec.json.decode(content)
+    blocks_ = _value(content)
     if not isinstance(blocks_, list):
         return False
     return any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in blocks_)
