@@ -4,6 +4,7 @@ import gc
 import gzip
 import os
 import threading
+import warnings
 
 import pytest
 from benchmarks import corpus
@@ -100,7 +101,16 @@ def test_bytes_of_a_packed_recording_are_no_more_than_it_takes(tmp_path):
     assert set(told) == {path.stat().st_size}
 
 
-def test_bytes_that_a_child_has_done_of_its_recording_are_told(tmp_path, monkeypatch):
+@pytest.fixture
+def forks(monkeypatch):
+    """Fork whatever threads other tests have left in this process, which the child does not use."""
+    monkeypatch.setattr(engine, "_can_fork", lambda recordings: True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        yield
+
+
+def test_bytes_that_a_child_has_done_of_its_recording_are_told(tmp_path, monkeypatch, forks):
     """The child holds within its recording until the parent was told of it."""
     monkeypatch.setattr(engine, "LOOK_EVERY", 0.01)
     parent = os.getpid()
@@ -124,7 +134,7 @@ def test_bytes_that_a_child_has_done_of_its_recording_are_told(tmp_path, monkeyp
     assert told[-1] == sum(sizes)
 
 
-def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch):
+def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch, forks):
     """The child holds its last recording until the parent was told of the one before."""
     for name in "abcd":
         plain().write(tmp_path / f"{name}.jsonl")

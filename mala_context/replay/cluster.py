@@ -28,6 +28,7 @@ SHARE: Final = 8 << 20
 PATIENCE: Final = 15
 """Seconds to wait for a scheduler, and for its first worker."""
 _SCHEMES: Final = frozenset({"tcp", "tls", "ws", "wss"})
+_GREETINGS: Final = 4
 _SUBAGENTS: Final = "subagents"
 
 
@@ -85,11 +86,11 @@ class DaskEngine:
                 security=True,  # with a certificate of its own: others on this machine could run code as us
                 silence_logs=logging.CRITICAL,
             )
-            self._client = api.Client(self._cluster)
+            self._client = _client(api, self._cluster)
             return
         _check_address(self._scheduler)
         try:
-            self._client = api.Client(self._scheduler, timeout=PATIENCE)
+            self._client = _client(api, self._scheduler, timeout=PATIENCE)
         except (OSError, TimeoutError, TypeError, ValueError) as error:
             words = str(error).partition("\n")[0]
             raise ClusterError(f"no scheduler at {self._scheduler}, tcp://host:8786 say ({words})") from None
@@ -149,6 +150,19 @@ class DaskEngine:
                 raise ClusterError(f"worker {worker} has mala-context {version}, here it is {ours}: install the same")
             if missing:
                 raise ClusterError(f"worker {worker} does not see {missing[0]}: its path must be the same on all")
+
+
+def _client(api: Any, where: Any, **how: Any) -> Any:
+    """Connect a client; once more where the scheduler's greeting came together with its next message.
+
+    Dask's client asserts that it comes alone (`Client._ensure_connected`), which it mostly does.
+    """
+    for _ in range(_GREETINGS):
+        try:
+            return api.Client(where, **how)
+        except AssertionError:
+            continue
+    return api.Client(where, **how)
 
 
 def _check_address(address: str) -> None:

@@ -27,7 +27,7 @@ from mala_context.replay.engine import LocalEngine, read, read_all
 from mala_context.replay.files import Recording, find
 from mala_context.replay.held_out import sample
 
-pytestmark = pytest.mark.xdist_group("dask")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("dask")]
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,6 @@ class TestKilledWorkers:
         assert len(killed) == 1
         assert everything(join(found)) == alone
 
-    @pytest.mark.long
     def test_a_share_that_kills_every_worker_is_read_here(self, tmp_path):
         from recordings import plain
 
