@@ -20,6 +20,7 @@ KEYS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KEYS)
 def test_a_scenario_dies_without_and_finishes_with(name, tmp_path):
     kept = {key: value for key, value in os.environ.items() if key not in {*ANOTHER_ACCOUNT, "ANTHROPIC_API_KEY"}}

@@ -16,7 +16,7 @@ HINT = "python tests/walkthrough.py {} writes the answers of today into the page
 
 def played():
     """Return the pages; those on which sessions are played for seconds are left to the long run."""
-    long = {"first-ten-minutes", "demo", "run", "doctor"}
+    long = {"first-ten-minutes", "demo", "run", "doctor", "archives"}
     for path in PAGES:
         marks = [pytest.mark.long] if path.stem in long else []
         yield pytest.param(path, marks=marks, id=str(path.relative_to(walkthrough.DOCS)))

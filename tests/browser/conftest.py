@@ -3,9 +3,6 @@
 import time
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 
 SIZE = {"width": 1200, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
 
@@ -66,6 +63,10 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def chromium():
+    from selenium import webdriver  # here, since every run collects this file and few have a browser
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
     options = Options()
     options.binary_location = "/usr/bin/chromium"
     arguments = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars"
