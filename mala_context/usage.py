@@ -15,14 +15,18 @@ TRACKING_DISABLED: Final = -1
 """The value of `ContextUsage.input_tokens` while tracking is disabled."""
 
 
+MOST: Final = 1 << 50
+"""No count of tokens is as large; what is, was no count, and sums of what is smaller fit wherever they are kept."""
+
+
 def _field(raw: Any, name: str) -> Any:
     return raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None)
 
 
 def _count(value: Any) -> int:
     if value.__class__ is int:
-        return value if value > 0 else 0
-    if isinstance(value, float) and 0 < value < 1e15:
+        return value if 0 < value < MOST else 0
+    if isinstance(value, float) and 0 < value < MOST:
         return int(value)
     return 0
 
@@ -60,7 +64,7 @@ class Usage(NamedTuple):
                 get("output_tokens"),
             )
             for value in counts:
-                if value.__class__ is not int or value < 0:
+                if value.__class__ is not int or not 0 <= value < MOST:
                     return cls(*map(_count, counts))
             return cls(*counts)
         if isinstance(raw, Usage):

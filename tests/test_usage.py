@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.readers.parts import known
 from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage
 
 RAW = {
@@ -110,3 +111,10 @@ def test_an_enabled_ledger() -> None:
     assert ledger.input_tokens == 1
     ledger.reset()
     assert ledger == ContextUsage()
+
+
+@pytest.mark.parametrize("value", [1 << 50, 10**19, 1e300, float("inf"), -1])
+def test_what_is_too_large_was_no_count(value):
+    raw = {"input_tokens": 7, "cache_read_input_tokens": value, "output_tokens": 1}
+    assert Usage.parse(raw) == Usage(7, 0, 0, 1)
+    assert known({**raw, "cache_creation_input_tokens": 0}) == Usage(7, 0, 0, 1)

@@ -17,7 +17,7 @@ from mala_context.events import (
     TurnEnd,
     WindowReport,
 )
-from mala_context.usage import Usage
+from mala_context.usage import MOST, Usage
 
 _REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
 _CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
@@ -43,7 +43,7 @@ def count(value: Any) -> int | None:
     """Return the value if it is a number ≥ 0, else `None`: unknown is not 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if 0 <= value < 1e15 else None
+    return int(value) if 0 <= value < MOST else None
 
 
 def known(raw: Any) -> Usage | None:
@@ -54,7 +54,7 @@ def known(raw: Any) -> Usage | None:
         try:
             fresh, written, read, output = counts = _COUNTS(raw)
             prompt = fresh | written | read
-            if prompt | output >= 0:  # none is negative, and all are of one kind that has this operator: integers
+            if 0 <= prompt | output < MOST:  # all of them are, and of the one kind that has this operator: integers
                 return new(Usage, counts) if prompt else None
         except (KeyError, TypeError):
             pass

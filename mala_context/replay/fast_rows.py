@@ -12,13 +12,14 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mala_context.replay.rows import decode
+from mala_context.usage import MOST
 
 
 class Unusual(Exception):  # noqa: N818  (not an error: the careful way reads it)
     """Something that the fast way does not follow."""
 
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
 
 
 class Iteration(Struct, gc=False):
