@@ -13,7 +13,7 @@ from typing import Any
 
 from mala_context.estimators import ESTIMATORS, Estimator
 from mala_context.measure import REANNOUNCED, Names, field
-from mala_context.projection import Interval, Ratios
+from mala_context.projection import Interval, Ratios, after_compaction
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 
@@ -321,11 +321,7 @@ class AgentState:
         `post_tokens` is the CLI's chars/4 of the messages that remain. What else a request holds is what the session's
         first one held besides its prompt; the attachments that the CLI announces again are in both.
         """
-        first, opening = self.first_input, self.opening
-        if first is None or post_tokens is None:
-            return None, "unknown"
-        if not opening.known or opening.attachment_chars is None:
-            return first + post_tokens, "rough"
+        opening = self.opening
+        attachment_chars = opening.attachment_chars if opening.known else None
         per_token = self.ratios.chars_per_token(self.model)
-        remaining = 4 * post_tokens - opening.attachment_chars
-        return max(1, round(first - opening.prompt_chars / per_token + remaining / per_token)), "estimate"
+        return after_compaction(self.first_input, post_tokens, opening.prompt_chars, attachment_chars, per_token)

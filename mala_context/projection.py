@@ -103,6 +103,27 @@ def text_tokens(piece: Piece, table: Family) -> float:
     )
 
 
+def after_compaction(
+    first: int | None, post_tokens: int | None, prompt_chars: int, attachment_chars: int | None, per_token: float
+) -> tuple[int | None, str]:
+    """Estimate the next request right after a compaction, in tokens, and say how well it is known.
+
+    Args:
+        first: size of the session's first request, in tokens; `None` where it is not known.
+        post_tokens: the CLI's chars/4 of the messages that remain.
+        prompt_chars: characters of the first request's prompts, which are not in the next one.
+        attachment_chars: characters of its attachments that the CLI announces again, and `post_tokens` counts;
+            `None` where they are not known, and then the estimate is rough.
+        per_token: characters a token.
+    """
+    if first is None or post_tokens is None:
+        return None, "unknown"
+    if attachment_chars is None:
+        return first + post_tokens, "rough"
+    remaining = 4 * post_tokens - attachment_chars
+    return max(1, round(first - prompt_chars / per_token + remaining / per_token)), "estimate"
+
+
 class Ratios:
     """What a session's text really costs against the table, by what made it."""
 

@@ -32,7 +32,6 @@ LEAST_AUTO_WINDOW = 100_000
 """The smallest automatic window that the CLI takes, in tokens."""
 WARM, HOT = 0.5, 0.8
 """Shares of what is usable from which the line is yellow, and red."""
-_ON = frozenset({"1", "true", "yes", "on"})
 _BLOCK = 1 << 16
 _MOST_TAIL = 32 << 20
 _MOST_HEAD = 8 << 20
@@ -305,17 +304,15 @@ def _is_boundary(row: Mapping[str, Any]) -> bool:
 
 
 def _after_compaction(path: str, boundary: Mapping[str, Any]) -> tuple[int | None, str, str | None]:
-    """Estimate the next request: `first_input - prompt_chars/c + (post_tokens - A)·4/c` of the opening's parts."""
+    """Estimate the next request, by the tracker's formula, from the transcript's head."""
     post = _count(_table(boundary, "compactMetadata").get("postTokens"))
     prompt_chars, attachment_chars, first, model = _opening(path)
     if first is None or not post:
         return None, "none", model
-    if not attachment_chars:
-        return first + post, "rough", model
-    from mala_context.projection import CHARS_PER_TOKEN, family
+    from mala_context.projection import CHARS_PER_TOKEN, after_compaction, family
 
     per_token = CHARS_PER_TOKEN[family(model)]
-    return max(1, round(first + (4 * post - attachment_chars - prompt_chars) / per_token)), "estimate", model
+    return *after_compaction(first, post, prompt_chars, attachment_chars or None, per_token), model
 
 
 def _opening(path: str) -> tuple[int, int, int | None, str | None]:
