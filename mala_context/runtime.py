@@ -31,6 +31,7 @@ from mala_context.stream import MessageStreamProcessor
 from mala_context.telemetry import Hub, Reporter, own_observers
 from mala_context.tool_cap import ToolCap
 from mala_context.tracker import ContextTracker
+from mala_context.windows import AUTO_COMPACT_WINDOW, read_auto_compact_window
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
@@ -309,13 +310,7 @@ def _wire(
     """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
-    tracker = ContextTracker(
-        estimator=config.estimator,
-        window=None if config.window == "auto" else config.window,
-        model=getattr(options, "model", None),
-        betas=tuple(getattr(options, "betas", None) or ()),
-        auto_compact_window=_auto_compact_window(env),
-    )
+    tracker = _tracker(config, options, env)
     archivist = Archivist.for_repo(repo, config.archive, _projects_dirs(env))
     processor = MessageStreamProcessor(
         tracker,
@@ -344,10 +339,7 @@ def _wire(
             "cap": _tool_cap(repo, config, tracker, actions),
             "pin": _pin(repo, config, archivist),
         }
-        for event, factory in HOOKS.items():
-            callback = factory(parts)
-            if callback is not None:
-                hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
+        _add_hooks(hooks, parts, sdk)
     template = _template(repo, config.continuation_template)
     wired = {"hooks": hooks, **_search_tool(options, config, archivist.archive, tracker)}
 
@@ -365,6 +357,24 @@ def _wire(
         template=template,
         copy=copy_wired,
     )
+
+
+def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str]) -> ContextTracker:
+    return ContextTracker(
+        estimator=config.estimator,
+        window=None if config.window == "auto" else config.window,
+        model=getattr(options, "model", None),
+        betas=tuple(getattr(options, "betas", None) or ()),
+        auto_compact_window=read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW, os.environ.get(AUTO_COMPACT_WINDOW))),
+    )
+
+
+def _add_hooks(hooks: dict[str, list[Any]], parts: Mapping[str, Any], sdk: SDKClientFactory) -> None:
+    """Put our callbacks behind the hooks that are there, for each event that one of the parts takes."""
+    for event, factory in HOOKS.items():
+        callback = factory(parts)
+        if callback is not None:
+            hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
 
 
 def _search_tool(
@@ -431,9 +441,3 @@ def _projects_dirs(env: Mapping[str, str]) -> list[str] | None:
     if env.get("HOME") and not os.environ.get("CLAUDE_CONFIG_DIR"):
         return [os.path.join(env["HOME"], ".claude", "projects")]
     return None
-
-
-def _auto_compact_window(env: Mapping[str, str]) -> int | None:
-    """Tokens of `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; the CLI compacts proactively only where it is set."""
-    text = str(env.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", os.environ.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "")))
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None

@@ -19,6 +19,7 @@ from watched import WATCH, Terminal, append, session, session_id, subagent
 from mala_context.cli import watch as watch_module
 from mala_context.cli.watch import watch
 from mala_context.errors import RecordingNotFoundError, SessionNotFoundError, TranscriptError
+from mala_context.windows import AUTO_COMPACT_WINDOW
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J <script>alert(1)</script> \u202e"
 
@@ -27,7 +28,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J <script>alert(1)</script> \u202e"
 def projects(tmp_path, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
-    monkeypatch.delenv(watch_module.WINDOW, raising=False)
+    monkeypatch.delenv(AUTO_COMPACT_WINDOW, raising=False)
     (tmp_path / "projects").mkdir()
     return tmp_path / "projects"
 
@@ -125,7 +126,7 @@ def test_other_projects_directories(projects, tmp_path):
 )
 def test_where_the_threshold_comes_from(projects, monkeypatch, option, variable, threshold):
     session(projects)
-    monkeypatch.setenv(watch_module.WINDOW, variable)
+    monkeypatch.setenv(AUTO_COMPACT_WINDOW, variable)
     found = json.loads(once("--json", *option).stdout)
     assert (found["auto_compact_threshold"], found["auto_compact_source"]) == threshold
 

@@ -13,6 +13,7 @@ from mala_context.cli.archives.common import find_session, place_options
 from mala_context.cli.waiting import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
 from mala_context.printable import printable
+from mala_context.windows import AUTO_COMPACT_WINDOW, read_auto_compact_window
 
 if TYPE_CHECKING:
     from mala_context.report import Report
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 DEFAULT: Final = "report.html"
 STDOUT: Final = "-"
 _KINDS: Final = (".html", ".htm", ".svg", ".png")
-_WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 
 
 @click.command()
@@ -37,7 +37,7 @@ _WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
     "--auto-compact-window",
     type=click.IntRange(1),
     metavar="TOKENS",
-    help=f"What {_WINDOW} was.  [default: what it is]",
+    help=f"What {AUTO_COMPACT_WINDOW} was.  [default: what it is]",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
 @place_options
@@ -66,7 +66,9 @@ def report(
     target = DEFAULT if output is None else output
     kind = _kind(target, as_json=as_json, named=output is not None)
     _check_place(target, kind)
-    looking = Looking(window, _auto_compact_window(auto_compact_window), _warn_at(warn_at), big)
+    if auto_compact_window is None:
+        auto_compact_window = read_auto_compact_window(os.environ.get(AUTO_COMPACT_WINDOW))
+    looking = Looking(window, auto_compact_window, _warn_at(warn_at), big)
     recorded, archived = _inputs(paths, repo, directory)
     with waiting("reading") as progress:
         found = read(recorded, looking, archived=archived, newest=newest, jobs=jobs, progress=progress)
@@ -109,11 +111,6 @@ def _warn_at(given: float | None) -> float | None:
     from mala_context.config import load_config
 
     return load_config(os.getcwd()).warn_at
-
-
-def _auto_compact_window(given: int | None) -> int | None:
-    text = os.environ.get(_WINDOW, "")
-    return given if given is not None or not text.isascii() or not text.isdigit() else int(text) or None
 
 
 def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tuple[list[str], list[tuple[str, str]]]:

@@ -13,6 +13,7 @@ import click
 
 from mala_context.cli.replay import moment_since
 from mala_context.cli.streams import can_redraw
+from mala_context.windows import AUTO_COMPACT_WINDOW, read_auto_compact_window
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from mala_context.watch import Watcher, WatchRow
 
-WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 AGES: Final = 10.0
 """Seconds after which a table is drawn again where nothing changed but times."""
 
@@ -45,7 +45,7 @@ AGES: Final = 10.0
     "--auto-compact-window",
     type=click.IntRange(1),
     metavar="TOKENS",
-    help=f"What {WINDOW} is for the sessions.  [default: what it is here]",
+    help=f"What {AUTO_COMPACT_WINDOW} is for the sessions.  [default: what it is here]",
 )
 def watch(
     sessions: tuple[str, ...],
@@ -68,12 +68,14 @@ def watch(
     from mala_context.cli.running import ended_like_ctrl_c
     from mala_context.watch import Watcher
 
+    if auto_compact_window is None:
+        auto_compact_window = read_auto_compact_window(os.environ.get(AUTO_COMPACT_WINDOW))
     directories = _directories(projects)
     watcher = Watcher(
         directories,
         [_transcript(each, directories) for each in sessions],
         since=_age(since),
-        auto_compact_window=_window() if auto_compact_window is None else auto_compact_window,
+        auto_compact_window=auto_compact_window,
     )
     with ended_like_ctrl_c():
         if once:
@@ -135,11 +137,6 @@ def _age(since: str) -> float:
 
     begin = moment_since(since) or ""
     return time.time() - datetime.fromisoformat(begin).replace(tzinfo=UTC).timestamp()
-
-
-def _window() -> int | None:
-    value = os.environ.get(WINDOW, "")
-    return int(value) if value.isascii() and value.isdigit() and int(value) else None
 
 
 # -- how to show it ----------------------------------------------------------------------------------------------------
