@@ -171,19 +171,12 @@ class Restarted:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRestarted:
-    """The run goes on in a fresh session; a session yields it between the old session's messages and the new one's."""
+class SessionRestarted(Restarted):
+    """A session yields it between the old session's messages and the new one's; nobody else is told of it.
 
-    old_session_id: str
-    """The session that was left; it is archived."""
-    new_session_id: str
-    """The session from now on."""
-    reason: Literal["threshold", "overflow"]
-    """Whether `restart_at` was reached, or the context ran over."""
-    restarts: int
-    """How many there were in this run, this one included."""
-    checkpoint: bool
-    """Whether the old session wrote a checkpoint; without one the new session has the archive's path."""
+    Without a checkpoint the new session has the archive's path.
+    """
+
     result: Any = None
     """The `ResultMessage` with which the old session's unfinished turn was cut, if one was: it is no answer."""
 

@@ -291,8 +291,7 @@ class ContextTracker:
         if changed and context.tokens > self._windows.smallest:  # type: ignore[operator]  # counted just now
             self._check_window(agent)
         if content and not again and (usage is not None or not agent.kept(uuid)):
-            kind = "answer" if context.message_id != identity else "response"
-            context.parts.append((kind, content))
+            agent.add("response", content)
         if stop_reason is not None:
             agent.stop(stop_reason)
         if parent is not None:
@@ -367,7 +366,7 @@ class ContextTracker:
             self._open(agent, event, agent.opening)
         context = agent.context
         if kind != "attachment" or context.source != "boundary":
-            context.parts.append((kind, content))
+            agent.add(kind, content)
         if parent is not None:
             roster.place(uuid, agent)
         elif uuid is not None:

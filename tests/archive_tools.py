@@ -10,6 +10,12 @@ def rows(first, last, width=40):
     return b"".join(b'{"n":%d,"text":"%s"}\n' % (n, b"x" * width) for n in range(first, last))
 
 
+def grow(transcript, first, last):
+    """Write rows `first` to `last` (not included) behind what a transcript holds."""
+    with open(transcript, "ab") as file:
+        file.write(rows(first, last))
+
+
 def cat(archive, session="s1", chain=None, subagent=None):
     """The bytes of a chain, by default the newest one."""
     pieces = [each for each in archive.pieces(session) if each.subagent == subagent]

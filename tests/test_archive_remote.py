@@ -10,7 +10,7 @@ import time
 import uuid
 
 import pytest
-from archive_tools import cat, names, rows, set_age
+from archive_tools import cat, grow, names, rows, set_age
 from archived import SID, dump, session
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,11 +48,6 @@ def archive(tmp_path, address):
 @pytest.fixture
 def transcript(tmp_path):
     return tmp_path / "s1.jsonl"
-
-
-def grow(transcript, first, last):
-    with open(transcript, "ab") as file:
-        file.write(rows(first, last))
 
 
 def three_pieces(archive, transcript):

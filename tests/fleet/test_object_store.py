@@ -15,7 +15,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from archive_tools import names, rows
+from archive_tools import grow, names
 from click.testing import CliRunner
 from s3_server import KEY_ID, SECRET, environment
 
@@ -44,11 +44,6 @@ def archive(tmp_path, proxy, bucket):
 @pytest.fixture
 def transcript(tmp_path):
     return tmp_path / "s1.jsonl"
-
-
-def grow(transcript, first, last):
-    with open(transcript, "ab") as file:
-        file.write(rows(first, last))
 
 
 def stored(s3_server, bucket):
