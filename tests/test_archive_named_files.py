@@ -52,38 +52,35 @@ def world(tmp_path):
     folder = tmp_path / "projects" / "-x"
     beside = folder / SID
     (beside / "tool-results" / "deep").mkdir(parents=True)
-    (beside / "subagents").mkdir()
     transcript = folder / f"{SID}.jsonl"
     transcript.write_bytes(dump([message(1)]))
     (beside / "tool-results" / "deep" / "a.txt").write_text("result")
-    (beside / "subagents" / "agent-a1.jsonl").write_bytes(dump([message(1)]))
     archive = TranscriptArchive(tmp_path / "archives")
     archive.archive(transcript, SID)
     archive.archive_side_files(str(transcript), SID, final=True)
     return archive, beside, str(tmp_path / "projects")
 
 
-def look(world, results=(), agents=()):
+def look(world, results):
     archive, _, projects = world
     with History(archive, SID) as history:
-        return look_after(history, {str(each) for each in results}, set(agents), projects)
+        return look_after(history, {str(each) for each in results}, projects)
 
 
 def test_what_is_there_is_left_alone(world):
     _, beside, _ = world
-    found = look(world, [beside / "tool-results" / "deep" / "a.txt"], ["a1"])
+    found = look(world, [beside / "tool-results" / "deep" / "a.txt"])
     assert (found.put_back, found.missing) == ((), ())
 
 
-def test_what_is_archived_comes_back_and_a_subagent_needs_not(world):
+def test_what_is_archived_comes_back(world):
     _, beside, _ = world
     path = beside / "tool-results" / "deep" / "a.txt"
     path.unlink()
     path.parent.rmdir()
-    (beside / "subagents" / "agent-a1.jsonl").unlink()
-    found = look(world, [path], ["a1", "b2"])
+    found = look(world, [path])
     assert found.put_back == (str(path),)
-    assert found.missing == (str(beside / "subagents" / "agent-b2.jsonl"),)
+    assert found.missing == ()
     assert path.read_text() == "result"
 
 

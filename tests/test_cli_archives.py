@@ -227,6 +227,16 @@ def test_restore(deleted, world):
     world.run("restore", SID, "--before", "soon", status=2)
 
 
+def test_restore_says_how_many_subagents_came_with_it(world):
+    world.write([message(1, toolUseResult={"agentId": "a1"}), boundary(2)], OTHER)
+    beside = world.folder / OTHER / "subagents"
+    beside.mkdir(parents=True)
+    (beside / "agent-a1.jsonl").write_bytes(dump([message(1)]))
+    assert "\nwith the transcripts of 1 subagent\n" in world.run("restore", OTHER).stdout
+    found = world.json("restore", OTHER)
+    assert found["subagents"] == [f"{world.folder}/{found['session_id']}/subagents/agent-a1.jsonl"]
+
+
 def test_restore_names_what_is_missing(world):
     gone = f"{world.folder}/{OTHER}/tool-results/x.txt"
     world.write([message(1, f"saved to: {gone}\n"), boundary(2)], OTHER)

@@ -99,9 +99,29 @@ class History:
         """Yield the rows from the first on; may be called again. Raises `CorruptArchiveError` and `OSError`."""
         data = file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)
         for row in rows(data):
-            if self._progress is not None:
-                self._progress(len(row.data))
+            self.told(len(row.data))
             yield row
+
+    def expect(self, size: int) -> None:
+        """Tell `progress`, where it can be told, of bytes that are going to be read."""
+        expect = getattr(self._progress, "expect", None)
+        if expect is not None:
+            expect(size)
+
+    def told(self, size: int) -> None:
+        """Tell `progress` of bytes that were read."""
+        if self._progress is not None:
+            self._progress(size)
+
+    def side_file(self, name: str) -> Iterator[bytes]:
+        """Yield the bytes of a side file by its name in the archive; raises `OSError`."""
+        reader = self._files.open(name)
+        try:
+            buffer = bytearray(1 << 18)
+            while count := reader.readinto(buffer):
+                yield bytes(memoryview(buffer)[:count])
+        finally:
+            reader.close()
 
 
 def _known(manifest: Manifest) -> Known:

@@ -1,10 +1,9 @@
-"""The side files that rows name: large tool results and subagents' transcripts, there, archived, or missing.
+"""The side files that rows name: large tool results, there, archived, or missing; and which subagents they name.
 
 Rows name a large result by its absolute path, `…/{session}/tool-results/x.txt`, in the text that the model got. A
-subagent is named by its id alone, in `toolUseResult.agentId`; its transcript is
-`…/{session}/subagents/agent-ID.jsonl`. A restored session keeps those words, so a result that was archived and is
-gone is put back under the very name that the rows have, if that lies in the session's own folder below the projects
-directory; nothing is ever written to any other place that a row names.
+restored session keeps those words, so a result that was archived and is gone is put back under the very name that the
+rows have, if that lies in the session's own folder below the projects directory; nothing is ever written to any other
+place that a row names. A subagent is named by its id alone, in `toolUseResult.agentId`; see `subagents`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ import os
 
 from mala_context.archive import layout, log
 from mala_context.archive.records import record
+from mala_context.archive.side_files import side_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mala_context.archive.history import History
+    from mala_context.archive.interface import Write
 
 _RESULTS = b"/tool-results/"
 _STOPS = (b'"', b"\\", b"<", b">", b"\r", b"\n", b"\t")
@@ -62,7 +63,7 @@ def subagents_named(value: dict[str, object]) -> Iterator[str]:
         yield agent
 
 
-def look_after(history: History, results: set[str], agents: set[str], projects: str) -> SideFiles:
+def look_after(history: History, results: set[str], projects: str) -> SideFiles:
     """Put back what is archived and gone, and name what is missing; what cannot be written is missing too."""
     put_back: list[str] = []
     missing: list[str] = []
@@ -84,22 +85,13 @@ def look_after(history: History, results: set[str], agents: set[str], projects: 
                 put_back.append(path)
         else:
             missing.append(path)
-    for agent in sorted(agents)[:MOST]:
-        beside = _side_directory(history, projects)
-        path = os.path.join(beside, "subagents", f"agent-{agent}.jsonl")
-        if not os.path.lexists(path) and not _is_archived(history, agent):
-            missing.append(path)
     return SideFiles(put_back=tuple(put_back), missing=tuple(missing))
 
 
-def _side_directory(history: History, projects: str) -> str:
+def side_directory_of(history: History, projects: str) -> str:
+    """Return the directory beside the old session's transcript, whether or not that is still there."""
     transcript = history.beside or history.known.transcript
-    return os.path.splitext(transcript)[0] if transcript else os.path.join(projects, "*", history.session_id)
-
-
-def _is_archived(history: History, agent: str) -> bool:
-    parsed = (layout.parse_piece_name(file.name) for file in history.files.list())
-    return any(name is not None and name.subagent == agent for name in parsed)
+    return side_directory(transcript) if transcript else os.path.join(projects, "*", history.session_id)
 
 
 def _is_ours(directory: str, projects: str) -> bool:
@@ -111,14 +103,9 @@ def _put_back(history: History, kept: str, directory: str, name: str) -> None:
     """Write one archived side file to its old place; every directory on the way is opened without following a link."""
     from mala_context.archive.placing import place
 
-    def fill(write: object) -> None:
-        reader = history.files.open(kept)
-        try:
-            buffer = bytearray(1 << 18)
-            while count := reader.readinto(buffer):
-                write(bytes(memoryview(buffer)[:count]))  # type: ignore[operator] # a function, by `place`
-        finally:
-            reader.close()
+    def fill(write: Write) -> None:
+        for data in history.side_file(kept):
+            write(data)
 
     place(
         os.path.dirname(os.path.dirname(directory)),

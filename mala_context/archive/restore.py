@@ -22,6 +22,7 @@ from mala_context.archive.named_files import look_after, results_named, subagent
 from mala_context.archive.objects import objects
 from mala_context.archive.projects import folder_name, folder_of, projects_dir
 from mala_context.archive.records import record
+from mala_context.archive.subagents import bring_subagents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class RestoreResult:
     put_back: tuple[str, ...] = ()
     """Side files that rows name, that were gone and that are back in their place."""
     missing: tuple[str, ...] = ()
-    """Side files that rows name and that are neither there nor archived."""
+    """Side files and subagents' transcripts that rows name and that are neither there nor archived."""
+    subagents: tuple[str, ...] = ()
+    """Subagents' transcripts that now lie beside the new one, so that it can go on with those agents."""
 
     @property
     def command(self) -> str:
@@ -123,9 +126,7 @@ def restore(
     moment = _check(at, before)
     looked_in = None if projects is None else [os.path.abspath(os.fspath(projects))]
     with History(archive, session_id, chain=chain, projects=looked_in, progress=progress) as history:
-        expect = getattr(progress, "expect", None)
-        if expect is not None:
-            expect(_READINGS * history.size())
+        history.expect(_READINGS * history.size())
         cut = cut_before(history.rows(), at, moment)
         if cut is None:
             raise _no_such(history, at)
@@ -150,8 +151,9 @@ def _make(
     if path is None:
         path = _write(history, cut, scan, directory)
     os.utime(path)
-    side = look_after(history, scan.results, scan.agents, root)
     new_id = os.path.basename(path)[: -len(".jsonl")]
+    side = look_after(history, scan.results, root)
+    agents = bring_subagents(history, scan.agents, root, directory, new_id, whole=cut.offset is None)
     log.info("Restored session %s as %s (%d rows) in %s", history.session_id, new_id, scan.conversation, path)
     return RestoreResult(
         session_id=new_id,
@@ -164,7 +166,8 @@ def _make(
         through=through,
         read_from="archive" if history.transcript is None else "transcript",
         put_back=side.put_back,
-        missing=side.missing,
+        missing=(*side.missing, *agents.missing),
+        subagents=agents.copied,
     )
 
 

@@ -1,6 +1,7 @@
 """Going back behind a compaction, on the real CLI: the server's log says what the restored session holds."""
 
 import json
+import shutil
 
 import pytest
 from claude_agent_sdk import ClaudeSDKClient
@@ -165,3 +166,35 @@ async def test_side_files_that_rows_name(config, mala_api, mala_options, tmp_pat
     assert restored.put_back == (str(result),)
     assert result.read_bytes() == text_of_result
     assert result.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["all there", "all lost"])
+async def test_a_restored_session_goes_on_with_its_subagents(lost, config, mala_api, mala_options, tmp_path):
+    ask = {"description": "Help", "prompt": "Help out", "subagent_type": "general-purpose"}
+    api = mala_api([tool("Agent", **ask, run_in_background=False), "done", "on"], subagents=["I helped."])
+    session_id = await play(mala_options(api), ["Ask for help.", "/compact", "Go on."])
+    transcript = transcript_of(config, session_id)
+    (agent,) = transcript.with_suffix("").glob("subagents/*.jsonl")
+    before = agent.read_bytes()
+    archive = TranscriptArchive(tmp_path / "archives")
+    archive.archive_session(transcript, session_id)
+    if lost:
+        transcript.unlink()
+        shutil.rmtree(transcript.with_suffix(""))
+
+    restored = archive.restore(session_id)
+
+    (copy,) = (config / "projects").glob(f"*/{restored.session_id}/subagents/*.jsonl")
+    assert restored.subagents == (str(copy),)
+    assert copy.read_bytes() == before
+    assert restored.missing == ()
+    more = {"to": agent.stem.removeprefix("agent-"), "summary": "Ask it for a bit more", "message": "Say more."}
+    api = mala_api([tool("SendMessage", **more), "asked", "heard"], subagents=["I said more."])
+    async with ClaudeSDKClient(mala_options(api, resume=restored.session_id)) as client:
+        await client.query("Again.")
+        async for message in client.receive_messages():
+            if type(message).__name__ == "ResultMessage" and (message.origin or {}).get("kind") == "task-notification":
+                break
+    (asked,) = api.of_kind("subagent")
+    assert "Help out" in asked.text, "the agent has forgotten what it was asked first"
+    assert "Say more." in asked.text

@@ -76,6 +76,8 @@ def restore(
         tokens = result.compaction.tokens_before
         what = f"as it was before compaction {result.compaction.number}" + (f" ({tokens:,} tokens)" if tokens else "")
     click.echo(f"Restored {session_id} {printable(what)}, {result.rows} rows, from the {result.read_from}.")
+    if result.subagents:
+        click.echo(f"with the transcripts of {plural(len(result.subagents), 'subagent')}")
     for path in result.put_back:
         click.echo(f"put back: {printable(path)}")
     for path in result.missing:

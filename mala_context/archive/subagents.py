@@ -1,0 +1,148 @@
+"""The subagents of a restored session: their transcripts, put where the CLI looks for them.
+
+The CLI looks for a subagent below the session that it has open, `SESSION/subagents/agent-ID.jsonl`, and nowhere else.
+Without that file a restored session cannot go on with an agent that its own rows name: "No transcript found for agent
+ID". So each one's transcript is copied beside the new session, byte for byte, from the old session's folder where it is
+there and whole, else from the archive, and with it the CLI's own notes on the agent (`agent-ID.meta.json`).
+
+A session that is restored whole gets all of its subagents; one that is cut those that its rows name, and those that
+these name in turn. Each transcript comes whole: what an agent in the background did after the cut is in it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive import log
+from mala_context.archive import manifest as manifests
+from mala_context.archive.history import continues
+from mala_context.archive.named_files import MOST, side_directory_of, subagents_named
+from mala_context.archive.objects import objects
+from mala_context.archive.placing import place
+from mala_context.archive.reading import choose_chain, chunks, file_chunks, rows
+from mala_context.archive.records import record
+from mala_context.archive.side_files import subagent_of, walk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mala_context.archive.history import History
+    from mala_context.archive.interface import Write
+    from mala_context.archive.records import Piece
+
+
+@record
+class Subagents:
+    """What became of the subagents of a restored session."""
+
+    copied: tuple[str, ...] = ()
+    """Paths of the transcripts that are beside the new session now."""
+    missing: tuple[str, ...] = ()
+    """Paths beside the old session of transcripts that are gone and not archived, or could not be copied."""
+
+
+def bring_subagents(
+    history: History, named: set[str], projects: str, directory: str, new_id: str, *, whole: bool
+) -> Subagents:
+    """Copy subagents' transcripts beside a session that was restored in `directory` as `new_id`.
+
+    `named` are the ids of those that its rows name; where it is `whole`, all others that there are come too. What
+    cannot be read or written is a WARNING and missing. The history's `progress` is told of the bytes.
+    """
+    bringing = _Bringing(history, projects, directory, new_id)
+    return bringing.bring(named | bringing.all() if whole else named)
+
+
+class _Bringing:
+    def __init__(self, history: History, projects: str, directory: str, new_id: str) -> None:
+        self._history = history
+        self._old = side_directory_of(history, projects)
+        self._place = (directory, [new_id, "subagents"])
+        self._there = dict(walk(f"{self._old}.jsonl"))
+        self._pieces = manifests.pieces_of(history.files.list(), history.manifest)
+        self._kept = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
+        self._stored = {file.name for file in history.files.list()}
+
+    def bring(self, named: set[str]) -> Subagents:
+        """Copy these agents' transcripts, and those of the agents that they name."""
+        pending = sorted(named, reverse=True)
+        seen, copied, missing = set(pending), [], []
+        while pending and len(seen) <= MOST:
+            agent = pending.pop()
+            path = self._copied(agent)
+            if path is None:
+                missing.append(os.path.join(self._old, "subagents", f"agent-{agent}.jsonl"))
+                continue
+            copied.append(path)
+            self._bring_notes(agent)
+            more = _named_in(path) - seen
+            seen |= more
+            pending.extend(sorted(more, reverse=True))
+        return Subagents(copied=tuple(sorted(copied)), missing=tuple(sorted(missing)))
+
+    def all(self) -> set[str]:
+        """Return the ids of all subagents that there are, here or in the archive."""
+        here = {agent for name in self._there if (agent := subagent_of(name)) is not None}
+        return here | {piece.subagent for piece in self._pieces if piece.subagent is not None}
+
+    def _copied(self, agent: str) -> str | None:
+        """Copy one transcript; return its new path, or `None` where there is none to copy or it went wrong."""
+        from mala_context.errors import ArchiveError
+
+        name = f"agent-{agent}.jsonl"
+        try:
+            source = self._source(agent, f"subagents/{name}")
+            return None if source is None else self._write(name, source)
+        except (ArchiveError, OSError, ValueError) as error:
+            log.warning("Subagent's transcript %s could not be restored: %s", name, error)
+            return None
+
+    def _source(self, agent: str, name: str) -> Iterator[bytes] | None:
+        """Return the bytes of one transcript, from where it is whole; raises as `choose_chain` and `chunks` do."""
+        path = self._there.get(name)
+        chains = manifests.chains_of(self._pieces, agent)
+        if path is None and not chains:
+            return None
+        pieces: list[Piece] = []
+        if chains:
+            pieces = choose_chain(self._pieces, self._history.session_id, "", subagent=agent)
+        if path is not None and continues(self._history.files, path, pieces):
+            self._history.expect(os.path.getsize(path))
+            return file_chunks(path)
+        self._history.expect(sum(piece.length or 0 for piece in pieces))
+        return chunks(self._history.files, pieces) if pieces else None
+
+    def _bring_notes(self, agent: str) -> None:
+        """Copy what the CLI keeps beside an agent's transcript; it does without, where that is lost."""
+        name = f"agent-{agent}.meta.json"
+        path, kept = self._there.get(f"subagents/{name}"), self._kept.get(f"subagents/{name}")
+        try:
+            if path is not None:
+                self._write(name, file_chunks(path))
+            elif isinstance(kept, str) and kept in self._stored:
+                self._write(name, self._history.side_file(kept))
+        except OSError as error:
+            log.warning("Side file %s could not be put back: %s", name, error)
+
+    def _write(self, name: str, data: Iterable[bytes]) -> str:
+        root, folders = self._place
+        told: Callable[[int], object] = self._history.told
+
+        def fill(write: Write) -> None:
+            for chunk in data:
+                write(chunk)
+                if name.endswith(".jsonl"):
+                    told(len(chunk))
+
+        return place(root, [*folders, name], fill)
+
+
+def _named_in(path: str) -> set[str]:
+    """Return the ids of the subagents that a subagent's own rows name."""
+    found: set[str] = set()
+    for row in rows(file_chunks(path)):
+        if b'"toolUseResult"' in row.data:
+            for value in objects(row.data):
+                found.update(subagents_named(value))
+    return found
