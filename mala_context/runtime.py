@@ -7,8 +7,8 @@ give an `AgentRuntime`; neither touches what it was given.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
@@ -73,6 +73,9 @@ class AgentRuntime:
     `runtime.processor.stream(client.receive_response())`, and wrap it in `async with runtime:` so that what the last
     compaction has not archived is archived at the end.
 
+    A runtime has one tracker, and its options' hooks feed it: for a second client of your own at the same time make
+    another runtime. `session()` does that by itself.
+
     Attributes:
         options: the `ClaudeAgentOptions` to connect with.
         processor: feeds messages into the tracker.
@@ -95,6 +98,7 @@ class AgentRuntime:
         reporter: Reporter | None = None,
         template: str | None = None,
         copy: Callable[..., Any] = replace,
+        another: Callable[[Any, Hub], AgentRuntime],
     ) -> None:
         self.options = options
         self.processor = processor
@@ -105,6 +109,8 @@ class AgentRuntime:
         self._reporter = reporter
         self._template = template
         self._copy = copy
+        self._another = another
+        self._in_session = False
 
     @property
     def tracker(self) -> ContextTracker:
@@ -124,10 +130,24 @@ class AgentRuntime:
     def session(self) -> AbstractAsyncContextManager[AgentSession]:
         """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
 
-        It compacts and restarts by itself where `compact_at` and `restart_at` are set. One session at a time: two at
-        once would share a gauge, so make a runtime for each. Raises what the SDK raises where the CLI cannot be
-        started.
+        It compacts and restarts by itself where `compact_at` and `restart_at` are set. While one session is open the
+        next one has a tracker, a gauge and a processor of its own (`session.tracker`): `runtime.tracker`,
+        `runtime.processor` and `runtime.actions` belong to the first. Observers are told of all of them. Raises what
+        the SDK raises where the CLI cannot be started.
         """
+        return self._session()
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[AgentSession]:
+        runtime = self._another(self.options, self._hub.beside()) if self._in_session else self
+        runtime._in_session = True
+        try:
+            async with runtime._open() as session:
+                yield session
+        finally:
+            runtime._in_session = False
+
+    def _open(self) -> AbstractAsyncContextManager[AgentSession]:
         from claude_agent_sdk import ClaudeSDKClient
 
         handler = None if self.config.restart_at is None else self.pressure_handler()
@@ -306,8 +326,12 @@ def _wire(
     copy: Callable[..., Any],
     agent_id: str | None = None,
     observers: Iterable[Observer] = (),
+    hub: Hub | None = None,
 ) -> AgentRuntime:
-    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
+    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with.
+
+    With `hub` the `observers` are those of that hub.
+    """
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env)
@@ -321,8 +345,9 @@ def _wire(
     processor.announces = archivist.announces if config.archive.enabled else None
     if config.archive.enabled:
         archivist.listen(processor)
-    given = list(observers)
-    hub = Hub([*own_observers(given), *given])
+    if hub is None:
+        given = list(observers)
+        hub = Hub([*own_observers(given), *given])
     reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events)
     archivist.tell = hub.tell
@@ -346,6 +371,9 @@ def _wire(
     def copy_wired(given: Any, **changes: Any) -> Any:
         return copy(given, **{**wired, **changes})
 
+    def another(options: Any, hub: Hub) -> AgentRuntime:
+        return _wire(options, repo, config, sdk, copy=copy, agent_id=agent_id, hub=hub)
+
     return AgentRuntime(
         copy_wired(options),
         processor,
@@ -356,6 +384,7 @@ def _wire(
         reporter=reporter,
         template=template,
         copy=copy_wired,
+        another=another,
     )
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mala_context.errors import ContextPressureError
     from mala_context.happenings import SessionRestarted
     from mala_context.stream import MessageStreamProcessor
-    from mala_context.tracker import ContextSnapshot
+    from mala_context.tracker import ContextSnapshot, ContextTracker
 
 Prompt = str | list[dict[str, Any]]
 
@@ -114,6 +114,11 @@ class AgentSession:
         if steward is not None:
             steward.serve(self)
         tasks.start_soon(self._pump, client, self._reading)
+
+    @property
+    def tracker(self) -> ContextTracker:
+        """What follows this session's contexts, those of its subagents too."""
+        return self._processor.tracker
 
     @property
     def context(self) -> ContextSnapshot:

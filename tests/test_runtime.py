@@ -3,12 +3,15 @@
 import dataclasses
 import logging
 from types import SimpleNamespace
+from typing import ClassVar
 
+import anyio
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 
 from mala_context import AgentRuntimeBuilder, ConfigError, ContextConfig, instrument
 from mala_context.config import ArchiveConfig
+from mala_context.events import SessionStart
 from mala_context.sdk_hooks import HOOKS, is_ours
 
 
@@ -252,3 +255,83 @@ def test_a_file_where_a_repository_should_be_is_not_read_as_one(repo):
 def test_a_named_configuration_must_be_there(repo):
     with pytest.raises(ConfigError, match="no such file"):
         AgentRuntimeBuilder(repo).with_config(repo / "typo.yaml")
+
+
+# -- sessions at the same time ---------------------------------------------------------------------------------------
+
+
+class Client:
+    """Stands in for the SDK's client: connects, and never hears of anything."""
+
+    made: ClassVar = []
+
+    def __init__(self, options):
+        self.options = options
+        self.made.append(self)
+
+    async def connect(self):
+        await anyio.lowlevel.checkpoint()
+
+    async def disconnect(self):
+        await anyio.lowlevel.checkpoint()
+
+    async def receive_messages(self):
+        await anyio.sleep_forever()
+        yield
+
+
+@pytest.fixture
+def clients(monkeypatch):
+    monkeypatch.setattr("claude_agent_sdk.ClaudeSDKClient", Client)
+    monkeypatch.setattr(Client, "made", [])
+    return Client.made
+
+
+def wired(client):
+    """The hooks of ours that a client was given."""
+    return {hook for event in client.options.hooks for matcher in ours(client.options, event) for hook in matcher.hooks}
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("built", [False, True], ids=["instrument", "builder"])
+def test_each_session_of_several_at_once_has_a_gauge_of_its_own(repo, clients, backend, built):
+    seen = []
+    if built:
+        runtime = AgentRuntimeBuilder(repo, agent_id="worker").with_model("m").with_observers(seen.append).build()
+    else:
+        runtime = instrument(ClaudeAgentOptions(cwd=repo, model="m"), observers=[seen.append])
+
+    async def main():
+        async with runtime.session() as first, runtime.session() as second, runtime.session() as third:
+            trackers = [each.tracker for each in (first, second, third)]
+            assert trackers[0] is runtime.tracker
+            assert len({id(each) for each in trackers}) == 3
+            second.tracker.apply(SessionStart("s2", "init"))
+            assert (first.context.session_id, second.context.session_id) == (None, "s2")
+            runtime.observers.append(lambda record: seen.append(("late", record)))
+            second._steward._actions.happened("news")
+        assert seen == ["news", ("late", "news")]
+        async with runtime.session() as again:
+            assert again.tracker is runtime.tracker
+
+    anyio.run(main, backend=backend)
+    hooks = [wired(client) for client in clients]
+    assert [client.options.model for client in clients] == ["m"] * 4
+    assert sum(len(each) for each in hooks[:3]) == len(set().union(*hooks[:3]))
+    assert hooks[3] == hooks[0]
+
+
+async def test_a_session_that_never_began_is_in_nobodys_way(repo, clients, monkeypatch):
+    runtime = instrument(ClaudeAgentOptions(cwd=repo))
+
+    async def fail(_):
+        raise OSError("no CLI")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "connect", fail)
+        with pytest.raises(OSError, match="no CLI"):
+            async with runtime.session():
+                raise AssertionError
+    runtime.session()  # not entered
+    async with runtime.session() as session:
+        assert session.tracker is runtime.tracker

@@ -79,3 +79,25 @@ def test_an_observer_that_raises_is_reported_once_and_harms_nobody(caplog):
     assert seen == tries == [0, 1, 2]
     assert caplog.messages == ["Context: an observer failed"] * 2
     assert all(record.levelno == logging.WARNING and record.exc_info for record in caplog.records)
+
+
+def test_a_hub_beside_it_has_the_same_observers_and_a_context_of_its_own(caplog):
+    who = contextvars.ContextVar("who", default="nobody")
+    seen = []
+
+    def failing(record):
+        raise ValueError(record)
+
+    one = Hub([failing])
+    two = one.beside()
+    one.observers.append(lambda record: seen.append((record, who.get())))
+
+    def ask():
+        who.set("the second")
+        two.asked()
+
+    contextvars.copy_context().run(ask)
+    one.tell(1)
+    two.tell(2)
+    assert seen == [(1, "nobody"), (2, "the second")]
+    assert len([each for each in caplog.records if "an observer failed" in each.message]) == 1

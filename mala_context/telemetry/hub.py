@@ -43,6 +43,12 @@ class Hub:
         else:
             self._context.copy().run(self._tell, record)  # a copy, since one context cannot be entered twice
 
+    def beside(self) -> Hub:
+        """Return a hub with the same observers, those that are added later too, for another session's records."""
+        other = Hub()
+        other.observers, other._reported = self.observers, self._reported
+        return other
+
     def asked(self) -> None:
         """Tell what comes in the context of whoever calls this."""
         self._context = contextvars.copy_context()

@@ -179,3 +179,27 @@ async def test_hooks_of_the_users_own_stay(mala_api, mala_options):
     watch.check(2)
     assert heard == ["Stop", "PreCompact", "Stop"]
     assert outcomes(runtime.archive, session_id) == [("manual", "compacted", 0)]
+
+
+async def test_two_sessions_of_one_runtime_at_once(agent, mala_home):
+    runtime, watch = agent([prose(4_000), "Two.", prose(9_000), "Four."], config="context: {warn_at: 0.01}")
+    told = []
+    runtime.observers.append(told.append)
+    async with runtime.session() as first:
+        await turn(first, prose(12_000))
+        async with runtime.session() as second:
+            await turn(second, "two")
+            await turn(first, "three")
+            await turn(second, "four")
+            answered = [request.tokens for request in watch.answered]
+            assert (first.context.tokens, second.context.tokens) == (answered[2], answered[3])
+            assert answered[2] > answered[3]
+            assert first.tracker is runtime.tracker
+            assert second.tracker is not runtime.tracker
+            ids = first.context.session_id, second.context.session_id
+        assert first.context.session_id == ids[0]
+    assert len(set(ids)) == 2
+    assert {record.session_id for record in told if type(record).__name__ == "ThresholdCrossed"} == set(ids)
+    for session_id in ids:
+        assert triggers(runtime.archive, session_id) == ["session_end"]
+        check_whole(runtime.archive, mala_home, session_id)
