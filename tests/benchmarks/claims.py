@@ -130,7 +130,7 @@ def line(row: dict[str, object]) -> str:
 Measure = Callable[[bool], Iterable[Figure]]
 """What a benchmark offers to `all.py`: its figures, quick ones where asked for."""
 
-DESIGN = "docs/explanation/design.md"
+ARCHITECTURE = "docs/explanation/architecture.md"
 FLEET = "docs/explanation/fleet.md"
 FULL = "docs/explanation/how-full-is-full.md"
 AUDIT = "docs/how-to/audit-your-sessions.md"
@@ -140,7 +140,7 @@ CLUSTER = "docs/how-to/replay-on-a-cluster.md"
 COST = "docs/explanation/cost.md"
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("archive.stored", DESIGN, "a session of 100 MB take 100 MB", 1.0, SIZES),
+    Claim("archive.stored", ARCHITECTURE, "a session of 100 MB take 100 MB", 1.0, SIZES),
     Claim("fleet.events", FLEET, "54,517 a second of one core (52,644 to 55,148)", 54_517, TIMES),
     Claim("fleet.rows", FLEET, "56,865 a second of one core (55,047 to 57,650)", 56_865, TIMES),
     Claim("fleet.allocated", FLEET, "167 KiB", 167, SIZES),
