@@ -291,7 +291,8 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
     path = found.get("transcript_path")
     if settings.warn_at is None or not isinstance(path, str) or not os.path.exists(path) or found.get("agent_id"):
         return None
-    from mala_context.statusline import measure, said_since_compaction
+    from mala_context.statusline.measuring import measure
+    from mala_context.statusline.recorded import said_since_compaction
 
     gauge = measure({"transcript_path": path}, env)
     window = settings.window or gauge.window

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from mala_context.actions import Actions
 from mala_context.archive.spills import Spills
 from mala_context.archivist import Archivist
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 from mala_context.gauge import TranscriptGauge
@@ -31,7 +32,6 @@ from mala_context.stream import MessageStreamProcessor
 from mala_context.telemetry import Hub, Reporter, own_observers
 from mala_context.tool_cap import ToolCap
 from mala_context.tracker import ContextTracker
-from mala_context.windows import AUTO_COMPACT_WINDOW, read_auto_compact_window
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, HookMatcher

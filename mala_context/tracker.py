@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from mala_context.auto_compact import auto_compact_threshold
 from mala_context.agents import AgentState, Opening
 from mala_context.estimators import ESTIMATORS, Estimate
 from mala_context.events import (
@@ -43,7 +44,7 @@ from mala_context.measure import is_result, is_summary, pieces
 from mala_context.roster import MOST_ROWS, Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
-from mala_context.windows import FAR_BELOW, Window, Windows, auto_compact_threshold, plain_name
+from mala_context.windows import FAR_BELOW, Window, Windows, plain_name
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
 

@@ -24,10 +24,6 @@ LONG_WINDOW: Final = 1_000_000
 """The window behind `[1m]` and the `context-1m` beta, in tokens."""
 OPENAI_WINDOW: Final = 128_000
 """The guess for a model of an OpenAI-compatible server, in tokens."""
-AUTO_COMPACT_WINDOW: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
-"""The variable of the environment without which the CLI does not compact proactively."""
-AUTO_COMPACT_BUFFER: Final = 33_000
-"""What the CLI keeps free where it compacts proactively, in tokens."""
 FAR_BELOW: Final = 0.8
 """An automatic compaction below this share of its threshold makes the window doubtful."""
 
@@ -173,21 +169,3 @@ class Windows:
         """Mark a model's window as doubtful, e.g. after an automatic compaction far below its threshold."""
         self._doubtful.add(plain_name(model) if model else "")
         self._ask_again()
-
-
-def read_auto_compact_window(value: object) -> int | None:
-    """Read what `CLAUDE_CODE_AUTO_COMPACT_WINDOW` is set to, in tokens; `None` where it is no positive number."""
-    text = str(value)
-    return int(text) or None if text.isascii() and text.isdigit() else None
-
-
-def auto_compact_threshold(window: int, auto_compact_window: int | None) -> int | None:
-    """Return where a proactive CLI compacts, in tokens; `None` where it waits for the API's refusal.
-
-    `auto_compact_window` is `CLAUDE_CODE_AUTO_COMPACT_WINDOW`, without which the CLI reports a threshold but does not
-    act on it.
-    """
-    if auto_compact_window is None:
-        return None
-    threshold = min(auto_compact_window, window) - AUTO_COMPACT_BUFFER
-    return threshold if threshold > 0 else None

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from recordings import SID, plain
 from watched import WATCH, Terminal, append, session, session_id, subagent
 
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW
 from mala_context.cli import watch as watch_module
 from mala_context.cli.watch import watch
 from mala_context.errors import RecordingNotFoundError, SessionNotFoundError, TranscriptError
-from mala_context.windows import AUTO_COMPACT_WINDOW
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J <script>alert(1)</script> \u202e"
 

@@ -7,19 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context import windows
 from mala_context.printable import printable
 from mala_context.statusline import (
-    BUFFER,
     FIELDS,
-    auto_window,
     check_template,
     line,
     measure,
-    said_since_compaction,
     short,
     wants_color,
 )
+from mala_context.statusline.recorded import said_since_compaction
 
 CASES = json.loads((pathlib.Path(__file__).parent / "data/statusline/cases.json").read_text())
 
@@ -149,9 +146,6 @@ class TestWindow:
         path = write(tmp_path / "t.jsonl", response(350_000))
         assert measure({"transcript_path": path}, {}).window == 1_000_000
 
-    def test_the_buffer_is_the_trackers(self):
-        assert windows.AUTO_COMPACT_BUFFER == BUFFER
-
 
 class TestUsable:
     def test_all_of_the_window_where_no_threshold_is_acted_on(self):
@@ -178,13 +172,6 @@ class TestUsable:
         assert measure(usage_of(1), env).usable == 200_000
         mine.write_text('{"autoCompactWindow": broken')
         assert measure(usage_of(1), env).usable == 200_000
-
-    @pytest.mark.parametrize(
-        ("value", "tokens"),
-        [("50000", 100_000), (200_000, 200_000), ("auto", None), ("", None), (True, None), ("-1", None)],
-    )
-    def test_reads_windows_as_the_cli_does(self, value, tokens):
-        assert auto_window(value) == tokens
 
 
 class TestLine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mala_context.windows import SOURCES, Window, Windows, auto_compact_threshold, from_name, plain_name
+from mala_context.windows import SOURCES, Window, Windows, from_name, plain_name
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,3 @@ def test_doubt() -> None:
     windows.doubt("claude-opus-4-8")
     assert windows.of("claude-opus-4-8").doubtful
     assert not windows.of("claude-opus-5").doubtful
-
-
-@pytest.mark.parametrize(
-    ("window", "auto", "threshold"),
-    [(200_000, 200_000, 167_000), (1_000_000, 150_000, 117_000), (200_000, None, None), (20_000, 200_000, None)],
-)
-def test_the_auto_compact_threshold(window: int, auto: int | None, threshold: int | None) -> None:
-    assert auto_compact_threshold(window, auto) == threshold

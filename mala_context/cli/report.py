@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
 from mala_context.cli.archives.common import find_session, place_options
 from mala_context.cli.waiting import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
 from mala_context.printable import printable
-from mala_context.windows import AUTO_COMPACT_WINDOW, read_auto_compact_window
 
 if TYPE_CHECKING:
     from mala_context.report import Report

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
 from mala_context.cli.replay import moment_since
 from mala_context.cli.streams import can_redraw
-from mala_context.windows import AUTO_COMPACT_WINDOW, read_auto_compact_window
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from mala_context.archive.layout import parse_piece_name
 from mala_context.archive.store import TranscriptArchive
+from mala_context.auto_compact import AUTO_COMPACT_BUFFER, auto_compact_threshold
 from mala_context.errors import MalaContextError, RecordingNotFoundError
 from mala_context.losses import read_loss
 from mala_context.replay.engine import Progress, read_all
@@ -25,7 +26,6 @@ from mala_context.replay.sessions import join
 from mala_context.report.model import CompactionEntry, Points, Report, SessionReport, Subagent
 from mala_context.report.observe import Looking, Observer, Part
 from mala_context.report.thinning import MOST_POINTS, thinned
-from mala_context.windows import AUTO_COMPACT_BUFFER, auto_compact_threshold
 
 NEWEST: Final = 50
 """Sessions of one report, where nothing else is said."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from mala_context.auto_compact import auto_compact_threshold
 from mala_context.snapshot import ContextSnapshot
 from mala_context.watch.archived import LastArchive
 from mala_context.watch.state import TranscriptState
-from mala_context.windows import auto_compact_threshold
 
 NEAR: Final = 0.1
 """An automatic compaction this near to the reported threshold, as a share of it, shows that it is acted on."""

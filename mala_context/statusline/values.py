@@ -1,0 +1,54 @@
+"""Values out of JSON whose shape is only hoped for: a missing or odd one is nothing."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the object under a name, an empty one where there is none."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def text(value: Mapping[str, Any], name: str) -> str | None:
+    """Return the text under a name; `None` where there is none or it is empty."""
+    found = value.get(name)
+    return found if isinstance(found, str) and found else None
+
+
+def count(value: object) -> int:
+    """Return a number of tokens; 0 for what is none."""
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12 else 0
+
+
+def tokens_of(usage: Mapping[str, Any]) -> int | None:
+    """Return the size of a request by its counts: input, cache creation and cache read; `None` for none."""
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    total = sum(count(usage.get(name)) for name in names)
+    iterations = usage.get("iterations")
+    if total and isinstance(iterations, list):
+        for each in reversed(iterations):
+            if (
+                isinstance(each, dict)
+                and each.get("type") == "message"
+                and (last := tokens_of({**each, "iterations": 0}))
+            ):
+                return last
+    return total or None
+
+
+def rows(data: bytes) -> list[dict[str, Any]]:
+    """Return the objects on a line: one, or what can be read of a line that holds two or is being written."""
+    import json
+
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        from mala_context.archive.objects import objects
+
+        return objects(data)  # two objects on one line, or a row that is being written
+    return [value] if isinstance(value, dict) else []
