@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from mala_context.auto_compact import auto_compact_threshold
 from mala_context.agents import AgentState, Opening
+from mala_context.auto_compact import auto_compact_threshold
 from mala_context.estimators import ESTIMATORS, Estimate
 from mala_context.events import (
     Appended,
