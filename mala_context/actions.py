@@ -20,12 +20,13 @@ from anyio.lowlevel import checkpoint
 from mala_context.events import Compaction, CompactionStatus, Reset, Response, TurnEnd, UsageDelta
 from mala_context.guard import FinalGate
 from mala_context.happenings import FinalTurn, GuardActed, GuardAction, Observer, Threshold, ThresholdCrossed
-from mala_context.lines import context_line, percent
+from mala_context.lines import context_line
 from mala_context.log import get_logger
 from mala_context.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
 from mala_context.policy.engine import LEAST_FREED
 from mala_context.stream import log_values
 from mala_context.telemetry import Hub
+from mala_context.words import percent
 
 if TYPE_CHECKING:
     from mala_context.events import Event

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mala_context.words import percent
+
 if TYPE_CHECKING:
     from mala_context.tracker import ContextSnapshot
-
-
-def percent(ratio: float) -> str:
-    """`0.634` → `63.4%`; a value above 1.0 stays what it is."""
-    return f"{ratio * 100:.1f}%"
 
 
 def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:

@@ -8,21 +8,6 @@ import pytest
 from mala_context.archive import log
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (12_595, "12.3 KB"),
-        (1024**2, "1.0 MB"),
-        (5 * 1024**3, "5.0 GB"),
-        (1024**4, "1.0 TB"),
-    ],
-)
-def test_sizes_read_well(count, text):
-    assert log.size_text(count) == text
-
-
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_each_level_reaches_the_logger_of_the_archive(level, caplog):
     caplog.set_level(10, logger="mala_context.archive")

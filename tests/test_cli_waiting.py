@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from mala_context.cli import waiting as module
 from mala_context.cli.waiting import Wait, waiting
 
+MB = 1 << 20
+
 
 class Terminal(io.StringIO):
     encoding = "utf-8"
@@ -45,9 +47,9 @@ def test_short_work_says_nothing(terminal):
 def test_long_work_shows_its_bytes_and_cleans_up(terminal, clock):
     clock(0.0, 3.0, 3.1, 3.3)
     with waiting("reading", counts=False) as progress:
-        progress(30_000_000)
+        progress(30 * MB)
         progress(1)
-        progress(3_000_000)
+        progress(3 * MB)
     assert terminal.getvalue().count("reading") == 2
     assert "\rreading: 30 MB, 10 MB/s\x1b[K" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
@@ -56,19 +58,19 @@ def test_long_work_shows_its_bytes_and_cleans_up(terminal, clock):
 def test_what_is_expected_makes_a_bar_and_an_estimate(terminal, clock):
     clock(0.0, 5.0)
     with waiting("reading") as progress:
-        progress.expect(40_000_000, 3)
-        progress.expect(60_000_000, 1)
-        progress(25_000_000)
+        progress.expect(40 * MB, 3)
+        progress.expect(60 * MB, 1)
+        progress(25 * MB)
     assert "reading: ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 25 of 100 MB, 1 of 4 files, 15 s left" in terminal.getvalue()
 
 
 def test_bytes_inside_of_a_file_count_until_it_is_done(terminal, clock):
     clock(0.0, 3.0, 4.0, 5.0)
     with waiting("reading") as progress:
-        progress.expect(100_000_000, 2)
-        progress.within(15_000_000)
-        progress.within(40_000_000)
-        progress(60_000_000)
+        progress.expect(100 * MB, 2)
+        progress.within(15 * MB)
+        progress.within(40 * MB)
+        progress(60 * MB)
     assert "15 of 100 MB, 0 of 2 files, 17 s left" in terminal.getvalue()
     assert "40 of 100 MB, 0 of 2 files, 6 s left" in terminal.getvalue()
     assert "60 of 100 MB, 1 of 2 files, 3 s left" in terminal.getvalue()

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import sys
 
+from mala_context.words import size_text
+
+__all__ = ["LOGGER", "debug", "error", "info", "size_text", "warning"]
+
 LOGGER = "mala_context.archive"
 
 
@@ -40,15 +44,3 @@ def _log(level: int, message: str, args: tuple[object, ...]) -> None:
 
     shown = (each if isinstance(each, int | float) else printable(each) for each in args)
     logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)
-
-
-def size_text(count: int) -> str:
-    """Return a number of bytes as people read it: `12.3 KB`, with 1 KB = 1,024 bytes."""
-    if count < 1024:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("KB", "MB", "GB"):
-        value /= 1024
-        if value < 1024:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1024:.1f} TB"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.cli.archives.common import plural, repository
+from mala_context.cli.archives.common import repository
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 from mala_context.printable import printable
+from mala_context.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

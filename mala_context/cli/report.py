@@ -14,6 +14,7 @@ from mala_context.cli.archives.common import find_session, place_options
 from mala_context.cli.waiting import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
 from mala_context.printable import printable
+from mala_context.words import size_text
 
 if TYPE_CHECKING:
     from mala_context.report import Report
@@ -188,5 +189,4 @@ def _write(target: str, parts: Iterable[bytes]) -> None:
         for part in parts:
             size += file.write(part)
     target = os.path.realpath(target)
-    words = f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
-    click.echo(f"{printable(target)}: {words}", err=True)
+    click.echo(f"{printable(target)}: {size_text(size)}", err=True)

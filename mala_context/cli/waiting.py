@@ -13,6 +13,7 @@ from mala_context.cli.streams import can_encode, can_redraw
 PATIENCE = 2.0
 """Seconds before the first word."""
 _PAUSE = 0.2
+_MB = 1 << 20
 _BAR = 20
 _MARKS = "━╌"
 
@@ -64,12 +65,12 @@ class Wait:
         done = self._done + self._within
         rate = done / seconds if seconds > 0 else 0.0
         total = self._total if self._total is not None and self._total >= done else None
-        parts = [f"{done / 1e6:,.0f} MB" if total is None else f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"]
+        parts = [f"{done / _MB:,.0f} MB" if total is None else f"{done / _MB:,.0f} of {total / _MB:,.0f} MB"]
         if self._counts:
             of_all = "" if self._files is None or self._files < self._calls else f" of {self._files:,}"
             parts.append(f"{self._calls:,}{of_all} files")
         if total is None or not rate:
-            parts.append(f"{rate / 1e6:,.0f} MB/s")
+            parts.append(f"{rate / _MB:,.0f} MB/s")
         else:
             parts.append(f"{_clock((total - done) / rate)} left")
         return " ".join((f"{self._doing}:", *self._bar(done, total), ", ".join(parts)))

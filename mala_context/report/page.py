@@ -15,7 +15,8 @@ from typing import Any
 from mala_context.report import library, sections
 from mala_context.report.model import Report
 from mala_context.report.picture import NAMES, limits, title, top_of
-from mala_context.report.words import markup, plain, plural
+from mala_context.report.words import markup, plain
+from mala_context.words import plural
 
 
 def page(report: Report) -> Iterator[str]:

@@ -9,7 +9,8 @@ from mala_context.loss import KINDS
 from mala_context.losses import lost_words
 from mala_context.report.model import CompactionEntry, Contributor, Report, SessionReport
 from mala_context.report.picture import HEIGHT, NAMES, WIDTH, panel, title
-from mala_context.report.words import UNKNOWN, count, markup, moment, percent, plural
+from mala_context.report.words import UNKNOWN, count, markup, moment, percent
+from mala_context.words import plural
 
 MOST_ROWS: Final = 25
 """Rows of the tables of contributors, files and subagents."""

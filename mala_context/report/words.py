@@ -10,6 +10,7 @@ import html
 from collections.abc import Sequence
 from typing import Final
 
+from mala_context import words
 from mala_context.printable import printable
 
 UNKNOWN: Final = "\N{EN DASH}"
@@ -37,7 +38,7 @@ def count(value: int | None) -> str:
 
 def percent(value: float | None) -> str:
     """`63.4%`; a dash where it is not known."""
-    return UNKNOWN if value is None else f"{value * 100:.1f}%"
+    return UNKNOWN if value is None else words.percent(value)
 
 
 def short(tokens: float) -> str:
@@ -51,11 +52,6 @@ def short(tokens: float) -> str:
 def moment(time: str | None) -> str:
     """`2026-05-01 10:02:11` (UTC); a dash where it is not known."""
     return UNKNOWN if not time else plain(time[:19].replace("T", " "))
-
-
-def plural(number: int, what: str) -> str:
-    """`1 compaction`, `2 compactions`."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def ticks(top: float, most: int = 6) -> list[float]:

@@ -13,7 +13,6 @@ import click
 
 from mala_context.archive.export import export as export_transcript
 from mala_context.archive.importing import find_copies, import_copies
-from mala_context.archive.log import size_text
 from mala_context.archive.reading import choose_chain
 from mala_context.archive.restore import restore as restore_session
 from mala_context.cli.archives import pushing
@@ -26,12 +25,12 @@ from mala_context.cli.archives.common import (
     know_object_store,
     open_archive,
     place_options,
-    plural,
     say_json,
 )
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 from mala_context.printable import printable
+from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive

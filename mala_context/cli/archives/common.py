@@ -147,11 +147,6 @@ def _begin_with(archive: TranscriptArchive, session: str) -> list[str]:
     return [each.session_id for each in archive.sessions() if each.session_id.startswith(session)]
 
 
-def plural(count: int, what: str, more: str = "") -> str:
-    """`1 session`, `2 sessions`."""
-    return f"{count} {what}" if count == 1 else f"{count} {more or what + 's'}"
-
-
 def say_json(value: object) -> None:
     """Print a value as JSON, in ASCII, so that nothing in it reaches a terminal as it is."""
     click.echo(json.dumps(value, indent=2, default=str))

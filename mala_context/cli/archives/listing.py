@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import session_of, stamp_microseconds
-from mala_context.archive.log import size_text
-from mala_context.cli.archives.common import plural
 from mala_context.printable import printable
+from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

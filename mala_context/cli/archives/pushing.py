@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mala_context.archive.log import size_text
 from mala_context.cli.archives.common import (
     CHECK_FAILED,
     configured,
     fields_of,
     find_session,
     json_option,
-    plural,
     say_json,
 )
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 from mala_context.printable import printable
+from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
     from mala_context.archive.remote.push import PushResult

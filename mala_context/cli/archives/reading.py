@@ -11,7 +11,6 @@ import click
 
 from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
-from mala_context.archive.log import size_text
 from mala_context.archive.reading import choose_chain, chunks, rows
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
@@ -23,12 +22,12 @@ from mala_context.cli.archives.common import (
     json_option,
     open_archive,
     place_options,
-    plural,
     say_json,
 )
 from mala_context.cli.waiting import Wait, waiting
 from mala_context.errors import PartNotFoundError
 from mala_context.printable import printable
+from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

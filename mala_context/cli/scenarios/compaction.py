@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.scenarios.archived import Archived, examine
 from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, percent_off
+from mala_context.words import size_text
 
 if TYPE_CHECKING:
     from mala_context.tracker import ContextSnapshot
@@ -164,7 +165,7 @@ def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[s
 def _archive_lines(archived: Archived) -> Lines:
     lines = [f"{archived.directory}/  mode {archived.directory_mode:04o}"]
     for piece in archived.pieces:
-        size = f"{piece.bytes / 1024:,.1f} KB, {piece.rows:,} rows"
+        size = f"{size_text(piece.bytes)}, {piece.rows:,} rows"
         lines += [f"  {os.path.basename(piece.path)}", f"    mode {piece.mode:04o}, {size}, trigger={piece.trigger}"]
     return Lines("Archive", lines)
 

@@ -6,18 +6,14 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from mala_context.archive.log import size_text
 from mala_context.doctor.facts import Entry, Facts, Readable, Unarchived
 from mala_context.doctor.findings import Finding, Severity
+from mala_context.words import plural, size_text
 
 ENOUGH_DAYS: Final = 30
 """Days for which there should be room at the pace of late."""
 LEAST_FREE: Final = 100_000_000
 """Bytes that should be free in any case: one large transcript and then some."""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def runs(facts: Facts) -> Iterator[Finding]:
@@ -42,7 +38,7 @@ def runs_well(facts: Facts) -> str:
     place = facts.runs
     if place is None or place.path is None:
         return ""
-    state = _count(place.archives, "archive") if place.directories else "not there yet"
+    state = plural(place.archives, "archive") if place.directories else "not there yet"
     return f"{place.path} ({state})"
 
 
@@ -73,7 +69,7 @@ def readable(facts: Facts) -> Iterator[Finding]:
     """Find files with what agents read and wrote that others can read."""
     for each in facts.readable or ():
         if each.files:
-            found = f"{_count(len(each.files), 'file')} with what agents read and wrote: others can read {_them(each)}"
+            found = f"{plural(len(each.files), 'file')} with what agents read and wrote: others can read {_them(each)}"
             paths = tuple(f"{file.path} ({file.mode:04o})" for file in each.files)
             yield Finding("readable", "error", found, each.root, f"chmod -R go= {shlex.quote(each.root)}", paths)
 
@@ -120,8 +116,8 @@ def unarchived(facts: Facts) -> Iterator[Finding]:
     """Find transcripts whose compactions no archive covers; the CLI deletes them one day."""
     for each in facts.transcripts.unarchived if facts.transcripts is not None else ():
         found = (
-            f"no archive holds what {_count(each.compactions, 'compaction')} of "
-            f"{_count(len(each.transcripts), 'transcript')} dropped: it goes when Claude Code deletes the transcript"
+            f"no archive holds what {plural(each.compactions, 'compaction')} of "
+            f"{plural(len(each.transcripts), 'transcript')} dropped: it goes when Claude Code deletes the transcript"
         )
         yield Finding("unarchived", "warning", found, each.folder, _archive_it(each), each.transcripts)
 
@@ -139,13 +135,13 @@ def unarchived_well(facts: Facts) -> str:
     if seen is None:
         return ""
     some = "" if seen.searched == seen.files else f", the newest {seen.searched:,} of them searched"
-    return f"{_count(seen.files, 'transcript')}{some}"
+    return f"{plural(seen.files, 'transcript')}{some}"
 
 
 def verify(facts: Facts) -> Iterator[Finding]:
     """Find archives that are not what they say."""
     for each in facts.verified.damaged if facts.verified is not None else ():
-        found = f"{_count(len(each.problems), 'problem')} in this archive"
+        found = f"{plural(len(each.problems), 'problem')} in this archive"
         mend = f"mala-context archives verify --repair --dir {shlex.quote(each.location)}"
         yield Finding("verify", "error", found, each.location, mend, each.problems)
 
@@ -156,7 +152,7 @@ def verify_well(facts: Facts) -> str:
     if seen is None:
         return ""
     if seen.verified == seen.sessions:
-        return f"{_count(seen.sessions, 'session')} verified"
+        return f"{plural(seen.sessions, 'session')} verified"
     return (
-        f"the newest {seen.verified:,} of {_count(seen.sessions, 'session')} verified; `archives verify --all` does all"
+        f"the newest {seen.verified:,} of {plural(seen.sessions, 'session')} verified; `archives verify --all` does all"
     )

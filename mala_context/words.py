@@ -1,0 +1,25 @@
+"""Figures as people read them, the same wherever they are read. It imports nothing: a hook's log lines use it."""
+
+from __future__ import annotations
+
+
+def plural(count: int, what: str, more: str = "") -> str:
+    """`1 session`, `2,000 sessions`; `more` is the plural of a word that does not only take an s."""
+    return f"{count:,} {what if count == 1 else more or what + 's'}"
+
+
+def percent(ratio: float) -> str:
+    """`0.634` → `63.4%`; a value above 1.0 stays what it is."""
+    return f"{ratio:.1%}"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people read it: `12.3 KB`, with 1 KB = 1,024 bytes."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KB", "MB", "GB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TB"
