@@ -51,10 +51,13 @@ def own_tests(module: pathlib.Path) -> list[pathlib.Path]:
     """Return a module's own test files: see above."""
     parts = module.relative_to(PACKAGE).with_suffix("").parts
     there = {path.stem.removeprefix("test_"): path for path in TESTS.glob("test_*.py")}
-    packages = ["_".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
-    for name in [*_names(parts), *packages]:
+    for name in _names(parts):
         if name in there:
             return [there[name], *_additions(name, there)]
+    for length in range(len(parts) - 1, 0, -1):
+        name = "_".join(parts[:length])
+        if name in there:
+            return [there[name], *(path for other, path in sorted(there.items()) if other.startswith(f"{name}_"))]
     return []
 
 
