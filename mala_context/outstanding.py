@@ -8,6 +8,7 @@ sometimes in both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 _ENDED: Final = frozenset({"completed", "failed", "stopped", "killed"})
@@ -58,6 +59,12 @@ class Outstanding:
         elif isinstance(patch, dict) and patch.get("is_backgrounded") is True:
             self._in_front.discard(str(message.task_id))
 
+    def _system(self, message: Any) -> None:
+        """Take in a task's change from an SDK that has no class for it."""
+        data = getattr(message, "data", None)
+        if getattr(message, "subtype", None) == "task_updated" and isinstance(data, dict) and "task_id" in data:
+            self._changed(SimpleNamespace(task_id=data["task_id"], patch=data.get("patch")))
+
     def _over(self, task: str) -> None:
         self.tasks.pop(task, None)
         self._in_front.discard(task)
@@ -77,6 +84,7 @@ _SEEN: Final[dict[str, Callable[[Outstanding, Any], None]]] = {
     "TaskStartedMessage": Outstanding._started,
     "TaskNotificationMessage": Outstanding._changed,
     "TaskUpdatedMessage": Outstanding._changed,
+    "SystemMessage": Outstanding._system,
     "AssistantMessage": Outstanding._answering,
     "ResultMessage": Outstanding._result,
 }

@@ -18,6 +18,7 @@ from claude_agent_sdk.types import StreamEvent, TaskStartedMessage
 from mala_context.events import Event
 from mala_context.readers import read_message
 from mala_context.tracker import ContextSnapshot, ContextTracker
+from tests import sdk_messages
 
 MODEL = "claude-opus-4-8"
 SESSION = "s1"
@@ -83,8 +84,7 @@ def boundary(pre: int | None, post: int | None, trigger: str = "auto", session: 
 
 def result(used: dict[str, Any] | None = None, *, session: str = SESSION, **fields: Any) -> ResultMessage:
     """Return a turn's end."""
-    values: dict[str, Any] = {"subtype": "success", "duration_ms": 1, "duration_api_ms": 1, "is_error": False}
-    return ResultMessage(**{**values, "num_turns": 1, "session_id": session, "usage": used, **fields})
+    return sdk_messages.result(session_id=session, usage=used, **fields)
 
 
 def stream(raw: dict[str, Any], parent: str | None = None, session: str = SESSION) -> StreamEvent:

@@ -5,7 +5,7 @@ import logging
 
 import anyio
 import pytest
-from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
+from claude_agent_sdk import AssistantMessage, SystemMessage, TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from mala_context.actions import MOST_AT_ONCE, Actions
 from mala_context.events import Appended, Compaction, CompactionStatus, Reset
 from mala_context.happenings import FinalTurn, GuardActed, ThresholdCrossed
 from mala_context.policy import Compact, ContextOverflow, Policy, Restart, Thresholds
+from tests import sdk_messages
 
 WINDOW = 1_000
 
@@ -59,18 +60,7 @@ class Bench:
             )
 
     def ends(self, reason="completed", *, is_error=False, result=None):
-        self.processor.process(
-            ResultMessage(
-                "success",
-                *(1, 1),
-                is_error=is_error,
-                num_turns=1,
-                session_id="s1",
-                usage={},
-                terminal_reason=reason,
-                result=result,
-            )
-        )
+        self.processor.process(sdk_messages.result(usage={}, is_error=is_error, terminal_reason=reason, result=result))
 
     def compacted(self, estimate=None):
         meta = {"trigger": "auto", "pre_tokens": 900, "post_tokens": estimate or 100}

@@ -3,10 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from claude_agent_sdk import AssistantMessage, ResultMessage, TextBlock
-from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, TaskUpdatedMessage
+from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
+from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage
 
 from mala_context.outstanding import Outstanding
+from tests.sdk_messages import task_updated
 
 
 def started(task_id="t1", task_type="local_agent"):
@@ -18,7 +19,7 @@ def notified(status="completed", task_id="t1"):
 
 
 def updated(status=None, patch=None, task_id="t1"):
-    return TaskUpdatedMessage("task_updated", {}, task_id, patch or {}, status)
+    return task_updated(task_id, status, patch)
 
 
 def said(parent=None, model="claude-sonnet-4-5"):
@@ -48,6 +49,23 @@ def test_a_subagent_is_out_until_it_ends():
     assert not after(started(), updated("killed")).subagents
     assert not after(started(), updated(patch={"status": "failed"})).tasks
     assert after(started(), started("t2"), notified()).subagents
+
+
+def without_a_class(patch, **fields):
+    return SystemMessage("task_updated", {"patch": patch, **fields})
+
+
+def test_an_older_sdk_has_no_class_for_a_task_s_change():
+    assert not after(started(), without_a_class({"status": "killed"}, task_id="t1")).tasks
+    for nothing in (
+        without_a_class({"status": "running"}, task_id="t1"),
+        without_a_class({"status": "killed"}, task_id="t2"),
+        without_a_class({"status": "killed"}),
+        without_a_class(None, task_id="t1"),
+        SystemMessage("task_updated", None),
+        SystemMessage("init", {"task_id": "t1", "patch": {"status": "killed"}}),
+    ):
+        assert after(started(), nothing).subagents
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
-from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, TextBlock, ToolUseBlock
+from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, TextBlock, ToolUseBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextPressureHandler, MessageStreamProcessor, pressure
 from mala_context.pressure import CHECKPOINT_PROMPT, extract_checkpoint
+from tests import sdk_messages
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 ERROR = ContextPressureError("old", 1, 2, 3, 0.95)
@@ -21,8 +22,8 @@ def said(*words, model="claude-sonnet-4-5", parent=None):
     return AssistantMessage([TextBlock(word) for word in words], model, parent_tool_use_id=parent)
 
 
-def result(*, is_error=False, **fields):
-    return ResultMessage("success", 1, 1, is_error, 1, "fork", **fields)
+def result(**fields):
+    return sdk_messages.result(session_id="fork", **fields)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from claude_agent_sdk import AssistantMessage, ResultMessage, TextBlock
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
 from mala_context.session import AgentSession, answers, open_session
+from tests import sdk_messages
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -18,17 +19,7 @@ def said(words):
 
 def result(*uuids, **fields):
     usage = {"input_tokens": 900, "output_tokens": 0}
-    return ResultMessage(
-        subtype="success",
-        duration_ms=1,
-        duration_api_ms=1,
-        is_error=False,
-        num_turns=1,
-        session_id="s1",
-        usage=fields.pop("usage", usage),
-        user_message_uuids=list(uuids) or None,
-        **fields,
-    )
+    return sdk_messages.result(**{"usage": usage, "user_message_uuids": list(uuids) or None, **fields})
 
 
 NOTIFIED = {"kind": "task-notification"}

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, SystemMessage, TextBlock
+from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, SystemMessage, TextBlock
 from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage
 
 from mala_context import ContextPressureError, ContextPressureHandler, ContextTracker, MessageStreamProcessor
@@ -14,6 +14,7 @@ from mala_context.policy import Policy, Thresholds
 from mala_context.pressure import CHECKPOINT_PROMPT
 from mala_context.session import open_session
 from mala_context.stewardship import GO_ON, Steward
+from tests import sdk_messages
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -125,11 +126,8 @@ def said(words, tokens, session_id, message_id=None):
 
 
 def result(uuid, session_id, **fields):
-    values = {"is_error": False, "terminal_reason": "completed", **fields}
-    uuids = [uuid] if uuid else None
-    return ResultMessage(
-        "success", 1, 1, num_turns=1, session_id=session_id, usage={}, user_message_uuids=uuids, **values
-    )
+    values = {"terminal_reason": "completed", "user_message_uuids": [uuid] if uuid else None, **fields}
+    return sdk_messages.result(session_id=session_id, usage={}, **values)
 
 
 def task(kind="local_agent"):

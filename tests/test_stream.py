@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from claude_agent_sdk import AssistantMessage, ResultMessage, StreamEvent, SystemMessage, TextBlock, UserMessage
+from claude_agent_sdk import AssistantMessage, StreamEvent, SystemMessage, TextBlock, UserMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
 from mala_context.events import Refusal, Response, SessionStart
+from tests import sdk_messages
 
 
 def init(session_id="s1", model="claude-sonnet-4-5"):
@@ -31,8 +32,7 @@ def assistant(prompt, message_id="m1", output=1, parent=None, session_id="s1"):
 
 
 def result(usage: Any = None, session_id="s1", **fields):
-    values = {"subtype": "success", "duration_ms": 1, "duration_api_ms": 1, "is_error": False, "num_turns": 1}
-    return ResultMessage(**{**values, **fields}, session_id=session_id, usage=usage)
+    return sdk_messages.result(session_id=session_id, usage=usage, **fields)
 
 
 def usage(input_tokens=0, output_tokens=0, cache_read=0):
