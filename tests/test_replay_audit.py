@@ -1,11 +1,10 @@
 """Estimates against what recordings know to be true."""
 
-import pytest
 from benchmarks import corpus
 from recordings import OTHER, Rows, dump, plain
 
 from mala_context.replay.audit import NAMES, audit, collect
-from mala_context.replay.figures import percentile, spread, summarise
+from mala_context.replay.figures import summarise
 
 
 def by_truth(findings, truth):
@@ -111,16 +110,3 @@ def test_the_report_has_the_documented_keys(tmp_path):
     assert (worst["row"], worst["truth"]) == (4, 20_180)
     assert list(report["by_model"]["pre_tokens"]) == ["claude-sonnet-4-5"]
     assert list(report["by_version"]["pre_tokens"]) == ["2.1.222"]
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "wanted"),
-    [([1.0], 0.99, 1.0), ([1.0, 3.0], 0.5, 2.0), ([0.0, 1.0, 2.0, 3.0, 4.0], 0.9, 3.6), ([1.0, 2.0], 1.0, 2.0)],
-)
-def test_percentiles_lie_between_values(values, share, wanted):
-    assert percentile(values, share) == pytest.approx(wanted)
-
-
-def test_a_spread_has_sizes_and_the_mean_with_its_sign():
-    found = spread([-0.1, 0.3])
-    assert (found["n"], found["median"], found["max"], found["bias"]) == (2, 0.2, 0.3, 0.1)

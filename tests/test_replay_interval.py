@@ -1,0 +1,63 @@
+"""The second look at a transcript."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recordings import dump, plain
+
+from mala_context.replay.fast_rows import Unusual
+from mala_context.replay.interval import SHORT, count_lines, estimates, head
+
+
+def block(data):
+    return memoryview(bytearray(data))
+
+
+@given(st.lists(st.binary(max_size=30).filter(lambda data: b"\n" not in data)), st.binary(max_size=10))
+def test_lines_are_counted_and_a_short_one_is_noticed(lines, rest):
+    data = b"".join(line + b"\n" for line in lines)
+    found = count_lines(block(data + rest.replace(b"\n", b"")), len(data))
+    assert found == (len(lines), any(len(line) + 1 < SHORT for line in lines))
+
+
+@given(st.lists(st.binary(max_size=8).filter(lambda data: b"\n" not in data), min_size=1), st.data())
+def test_the_head_of_a_block_is_its_lines_between_two_places(lines, data):
+    first = data.draw(st.integers(0, len(lines)))
+    last = data.draw(st.integers(first, len(lines)))
+    assert head(block(b"".join(line + b"\n" for line in lines)), first, last) == lines[first:last]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A transcript, the place of the second response's row and that of the boundary."""
+    rows = plain().rows
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(dump(rows))
+    responses = [place for place, row in enumerate(rows) if row["type"] == "assistant"]
+    (boundary,) = [place for place, row in enumerate(rows) if row.get("subtype") == "compact_boundary"]
+    return str(path), rows, responses[1], boundary
+
+
+def test_what_stood_before_a_boundary_is_the_same_in_one_block_and_in_two(recorded):
+    path, rows, since, boundary = recorded
+    whole = dump(rows)
+    in_one = estimates(path, (0, since), 0, block(whole), boundary, 20_180)
+    assert in_one[0] == 21_290  # what the CLI itself recorded
+    assert 20_180 < in_one[1] < 22_000
+    cut = len(dump(rows[: since + 1]))
+    in_two = estimates(path, (0, since), cut, block(whole[cut:]), boundary - since - 1, 20_180)
+    assert in_two == in_one
+
+
+def test_lines_that_do_not_give_the_same_tokens_are_for_the_careful_way(recorded):
+    path, rows, since, boundary = recorded
+    with pytest.raises(Unusual, match="other counts"):
+        estimates(path, (0, since), 0, block(dump(rows)), boundary, 1)
+
+
+def test_a_file_that_is_gone_is_an_error_of_the_system(recorded, tmp_path):
+    _, rows, since, boundary = recorded
+    with pytest.raises(FileNotFoundError):
+        estimates(str(tmp_path / "gone"), (0, since), 1, block(json.dumps(rows[0]).encode()), boundary, 20_180)
