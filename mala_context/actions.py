@@ -4,9 +4,6 @@ The policy decides, this module acts. It listens to the processor's events and a
 those hooks behind which the next request is about to go out: a prompt or a tool's result may have added a lot since.
 What it can do alone it does at once: a log line, a note that the next hook hands to the agent, a final turn's gate. A
 compaction and a restart need somebody who can send prompts: a session asks for its `next_step` at a safe point.
-
-The gate counts denials by responses. A model may ask for many tools at once, and has read none of the words that deny
-the first of them when it asks for the last.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio.lowlevel import checkpoint
 
 from mala_context.events import Compaction, CompactionStatus, Reset, Response, TurnEnd, UsageDelta
+from mala_context.gated_turn import GatedTurn
 from mala_context.guard import FinalGate
 from mala_context.happenings import FinalTurn, GuardActed, GuardAction, Observer, Threshold, ThresholdCrossed
 from mala_context.lines import context_line
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 STOP_FOR_RESTART: Final = "The context is full; the work goes on in a fresh session."
 """`stopReason` of a turn that is cut for a restart."""
-MOST_AT_ONCE: Final = 32
-"""Denials in one response that count as one; past them each counts, so that nobody depends on a count of responses."""
 
 log = get_logger(__name__)
 
@@ -81,7 +77,7 @@ class Actions:
         self._notes: list[str] = []
         self._response: str | None = None
         self._asked = self._new_prompt = True
-        self._final: _Final | None = None
+        self._final: GatedTurn | None = None
         self._compacted_from: int | None = None
         processor.observe(self.on_event, *_EVENTS)
         processor.overflow_observers.append(self.on_overflow)
@@ -242,7 +238,7 @@ class Actions:
             self._crossed("warn_at", decision, snapshot)
             return
         gate = FinalGate(self._finishing_tools)
-        self._final = _Final(gate, snapshot.session_id, decision.ratio)
+        self._final = GatedTurn(gate, snapshot.session_id, decision.ratio)
         line = f"{line}, the next request {percent(decision.ratio)}"
         at = percent(rules.final_at or 0.0)
         log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
@@ -330,48 +326,6 @@ class Actions:
         self._notes.clear()
         self.acted("told")
         return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
-
-
-class _Final:
-    """A final turn that is going on."""
-
-    def __init__(self, gate: FinalGate, session_id: str | None, ratio: float) -> None:
-        self.gate = gate
-        self.batches = 0
-        self.told = self.heard = False
-        self._session_id = session_id
-        self._ratio = ratio
-        self._denied = 0
-        self._saved = self._stopped = False
-        self._denied_in: tuple[str | None, int] | None = None
-        self._at_once = 0
-
-    def new_prompt(self) -> None:
-        """Begin to count denials anew."""
-        self.gate.denials = self._denied = 0
-        self.told = self._stopped = False
-        self._denied_in = None
-
-    def ask(self, tool: str, tool_input: Mapping[str, Any], response: str | None) -> Any:
-        """Answer one call; those that one response asked for beside a denied one count with it."""
-        place = (response, self.batches)
-        again = place == self._denied_in and self._at_once < MOST_AT_ONCE
-        verdict = self.gate.ask(tool, tool_input, again=again)
-        if verdict.action == "allow":
-            self._saved = True
-            return verdict
-        self._at_once = self._at_once + 1 if place == self._denied_in else 1
-        self._denied_in = place
-        self._denied += 1
-        self._stopped = self._stopped or verdict.action == "stop"
-        return verdict
-
-    def record(self) -> FinalTurn:
-        """Return how it ended."""
-        missing = [
-            name for name, there in (("saved work", self._saved), ("final answer", not self._stopped)) if not there
-        ]
-        return FinalTurn(self._session_id, "context", self._ratio, self._stopped, self._denied, tuple(missing))
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextTracker, MessageStreamProcessor
-from mala_context.actions import MOST_AT_ONCE, Actions
+from mala_context.actions import Actions
 from mala_context.events import Appended, Compaction, CompactionStatus, Reset
+from mala_context.gated_turn import MOST_AT_ONCE
 from mala_context.happenings import FinalTurn, GuardActed, ThresholdCrossed
 from mala_context.policy import Compact, ContextOverflow, Policy, Restart, Thresholds
 from tests import sdk_messages

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from mala_context import runtime as runtime_module
 from mala_context.cli.scenarios import big_tool, lost
 from mala_context.cli.scenarios.report import Stage
+from mala_context.runtime import wiring
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def test_big_tool(stage, tmp_path):
 
 
 async def test_big_tool_without_a_cap_is_seen(stage, monkeypatch):
-    monkeypatch.setattr(runtime_module, "_tool_cap", lambda *_: None)
+    monkeypatch.setattr(wiring, "_tool_cap", lambda *_: None)
     monkeypatch.setenv("MALA_RUNS_DIR", "/given")
     report = await big_tool.play(stage)
     assert failed(report) == {"finishes_with", "nothing_refused", "cut", "kept", "private", "read_back"}
@@ -49,7 +49,7 @@ async def test_lost(stage, tmp_path):
 
 
 async def test_lost_without_a_pin_is_seen(stage, monkeypatch):
-    monkeypatch.setattr(runtime_module, "_pin", lambda *_: None)
+    monkeypatch.setattr(wiring, "_pin", lambda *_: None)
     assert failed(await lost.play(stage)) == {"put_back"}
 
 

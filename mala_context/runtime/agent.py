@@ -1,0 +1,151 @@
+"""An agent whose context is tracked, archived and guarded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from mala_context.actions import Actions
+from mala_context.archivist import Archivist
+from mala_context.config import ContextConfig
+from mala_context.pressure import ContextPressureHandler
+from mala_context.session import AgentSession, open_session
+from mala_context.stewardship import Steward
+from mala_context.stream import MessageStreamProcessor
+from mala_context.telemetry import Hub, Reporter
+from mala_context.tracker import ContextTracker
+
+if TYPE_CHECKING:
+    from mala_context.archive.store import TranscriptArchive
+    from mala_context.happenings import Observer
+
+
+class AgentRuntime:
+    """An agent's options with tracking and archive wired in.
+
+    Use `session()`; or hold your own `ClaudeSDKClient(runtime.options)`, read it through
+    `runtime.processor.stream(client.receive_response())`, and wrap it in `async with runtime:` so that what the last
+    compaction has not archived is archived at the end.
+
+    A runtime has one tracker, and its options' hooks feed it: for a second client of your own at the same time make
+    another runtime. `session()` does that by itself.
+
+    Attributes:
+        options: the `ClaudeAgentOptions` to connect with.
+        processor: feeds messages into the tracker.
+        tracker: `tracker.snapshot()` says how full the context is.
+        archive: where transcripts are kept; `None` where `archive.enabled` is false or there is no place for it.
+        config: the configuration in force.
+        actions: does what the thresholds ask for; `actions.final_turn` says how the last final turn ended.
+        observers: those who are told every record of `happenings`; callables may be added at any time.
+    """
+
+    def __init__(
+        self,
+        options: Any,
+        processor: MessageStreamProcessor,
+        archivist: Archivist,
+        config: ContextConfig,
+        actions: Actions,
+        *,
+        hub: Hub | None = None,
+        reporter: Reporter | None = None,
+        template: str | None = None,
+        copy: Callable[..., Any] = replace,
+        another: Callable[[Any, Hub], AgentRuntime],
+    ) -> None:
+        self.options = options
+        self.processor = processor
+        self.config = config
+        self.actions = actions
+        self._archivist = archivist
+        self._hub = Hub() if hub is None else hub
+        self._reporter = reporter
+        self._template = template
+        self._copy = copy
+        self._another = another
+        self._in_session = False
+
+    @property
+    def tracker(self) -> ContextTracker:
+        """The tracker behind the processor."""
+        return self.processor.tracker
+
+    @property
+    def archive(self) -> TranscriptArchive | None:
+        """The archive of this repository."""
+        return self._archivist.archive
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Those who are told every record of `happenings`, the log and OpenTelemetry among them."""
+        return self._hub.observers
+
+    def session(self) -> AbstractAsyncContextManager[AgentSession]:
+        """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
+
+        It compacts and restarts by itself where `compact_at` and `restart_at` are set. While one session is open the
+        next one has a tracker, a gauge and a processor of its own (`session.tracker`): `runtime.tracker`,
+        `runtime.processor` and `runtime.actions` belong to the first. Observers are told of all of them. Raises what
+        the SDK raises where the CLI cannot be started.
+        """
+        return self._session()
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[AgentSession]:
+        runtime = self._another(self.options, self._hub.beside()) if self._in_session else self
+        runtime._in_session = True
+        try:
+            async with runtime._open() as session:
+                yield session
+        finally:
+            runtime._in_session = False
+
+    def _open(self) -> AbstractAsyncContextManager[AgentSession]:
+        from claude_agent_sdk import ClaudeSDKClient
+
+        handler = None if self.config.restart_at is None else self.pressure_handler()
+        steward = Steward(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
+        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward, self._hub.asked)
+
+    def pressure_handler(self, *, timeout_seconds: float | None = None) -> ContextPressureHandler:
+        """Return what takes one run from a full session to a fresh one; for those who hold their own client.
+
+        `timeout_seconds` is what the whole run has, from now on.
+        """
+        return ContextPressureHandler(
+            self.options,
+            self.processor,
+            template=self._template,
+            max_restarts=self.config.max_restarts,
+            timeout_seconds=timeout_seconds,
+            keep=self._keep,
+            limits=self.actions,
+            copy=self._copy,
+            tell=self._hub.tell,
+        )
+
+    async def _keep(self, session_id: str) -> Sequence[str]:
+        """Archive a session that is left; return its archive's paths, or the transcript's where nothing is archived."""
+        paths = await self._archivist.keep(session_id)
+        transcript = self.actions.transcript
+        return paths or ([transcript] if transcript and session_id in transcript else [])
+
+    async def aclose(self) -> None:
+        """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
+        if self.config.archive.at_session_end:
+            await self._archivist.close()
+        if self._reporter is not None:
+            self._reporter.ended()
+        self._hub.left()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,188 @@
+"""Makes the parts of a runtime and hangs them together: which hook asks whom, and what the options gain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mala_context.actions import Actions
+from mala_context.archive.spills import Spills
+from mala_context.archivist import Archivist
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
+from mala_context.config import ContextConfig, load_config
+from mala_context.errors import ConfigError
+from mala_context.gauge import TranscriptGauge
+from mala_context.log import get_logger
+from mala_context.pin import AUTO, Pin
+from mala_context.policy import Policy, thresholds_from
+from mala_context.pressure import PLACE
+from mala_context.runtime.agent import AgentRuntime
+from mala_context.runtime.sdk import SDKClientFactory
+from mala_context.sdk_hooks import HOOKS, is_ours
+from mala_context.search_tool import FULL_NAME, SERVER, HistorySearch
+from mala_context.stream import MessageStreamProcessor
+from mala_context.telemetry import Hub, Reporter, own_observers
+from mala_context.tool_cap import ToolCap
+from mala_context.tracker import ContextTracker
+
+if TYPE_CHECKING:
+    from mala_context.archive.store import TranscriptArchive
+    from mala_context.happenings import Observer
+
+log = get_logger(__name__)
+
+
+def wire(
+    options: Any,
+    repo: str,
+    config: ContextConfig | None,
+    sdk: SDKClientFactory,
+    *,
+    copy: Callable[..., Any],
+    agent_id: str | None = None,
+    observers: Iterable[Observer] = (),
+    hub: Hub | None = None,
+) -> AgentRuntime:
+    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with.
+
+    With `hub` the `observers` are those of that hub.
+    """
+    config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
+    env = getattr(options, "env", None) or {}
+    tracker = _tracker(config, options, env)
+    archivist = Archivist.for_repo(repo, config.archive, _projects_dirs(env))
+    processor = MessageStreamProcessor(
+        tracker,
+        restart_at=config.restart_at,
+        agent_name=agent_id or "main",
+        enabled=config.enabled,
+    )
+    processor.announces = archivist.announces if config.archive.enabled else None
+    if config.archive.enabled:
+        archivist.listen(processor)
+    if hub is None:
+        given = list(observers)
+        hub = Hub([*own_observers(given), *given])
+    reporter = Reporter(hub.tell, hub.wants)
+    processor.observe(reporter.on_event, *reporter.events)
+    archivist.tell = hub.tell
+    actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
+    resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
+    gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))
+    hooks = _without_ours(getattr(options, "hooks", None) or {})
+    if config.enabled or config.archive.enabled:
+        parts = {
+            "archivist": archivist if config.archive.enabled else None,
+            "gauge": gauge if config.enabled else None,
+            "notes": actions if config.enabled else None,
+            "gate": actions if config.enabled and config.final_at is not None else None,
+            "cap": _tool_cap(repo, config, tracker, actions),
+            "pin": _pin(repo, config, archivist),
+        }
+        _add_hooks(hooks, parts, sdk)
+    template = _template(repo, config.continuation_template)
+    wired = {"hooks": hooks, **_search_tool(options, config, archivist.archive, tracker)}
+
+    def copy_wired(given: Any, **changes: Any) -> Any:
+        return copy(given, **{**wired, **changes})
+
+    def another(options: Any, hub: Hub) -> AgentRuntime:
+        return wire(options, repo, config, sdk, copy=copy, agent_id=agent_id, hub=hub)
+
+    return AgentRuntime(
+        copy_wired(options),
+        processor,
+        archivist,
+        config,
+        actions,
+        hub=hub,
+        reporter=reporter,
+        template=template,
+        copy=copy_wired,
+        another=another,
+    )
+
+
+def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str]) -> ContextTracker:
+    return ContextTracker(
+        estimator=config.estimator,
+        window=None if config.window == "auto" else config.window,
+        model=getattr(options, "model", None),
+        betas=tuple(getattr(options, "betas", None) or ()),
+        auto_compact_window=read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW, os.environ.get(AUTO_COMPACT_WINDOW))),
+    )
+
+
+def _add_hooks(hooks: dict[str, list[Any]], parts: Mapping[str, Any], sdk: SDKClientFactory) -> None:
+    """Put our callbacks behind the hooks that are there, for each event that one of the parts takes."""
+    for event, factory in HOOKS.items():
+        callback = factory(parts)
+        if callback is not None:
+            hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
+
+
+def _search_tool(
+    options: Any, config: ContextConfig, archive: TranscriptArchive | None, tracker: ContextTracker
+) -> dict[str, Any]:
+    """Return the options that offer the agent a search of its own history; none where that is off or impossible."""
+    if not config.search_tool:
+        return {}
+    servers = getattr(options, "mcp_servers", None) or {}
+    if archive is None or not isinstance(servers, Mapping):
+        reason = "the archive is off" if archive is None else "the MCP servers are in a file"
+        log.warning("mala.yaml: search_tool is without effect, since %s", reason)
+        return {}
+    tool = HistorySearch(archive, lambda: tracker.session_id)
+    allowed = [name for name in getattr(options, "allowed_tools", None) or () if name != FULL_NAME]
+    return {"mcp_servers": {**servers, SERVER: tool.server()}, "allowed_tools": [*allowed, FULL_NAME]}
+
+
+def _template(repo: str, name: str | None) -> str | None:
+    """Read the continuation template, a path below the repository; raises `ConfigError` where it is of no use."""
+    if name is None:
+        return None
+    path = os.path.join(repo, os.path.expanduser(name))
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"context.continuation_template: {path} cannot be read: {error}") from error
+    if PLACE not in text:
+        raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
+    return text
+
+
+def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions: Actions) -> ToolCap | None:
+    if not config.enabled or config.guard.tool_output_tokens is None:
+        return None
+    return ToolCap(config.guard, Spills(repo), tracker, actions.acted)
+
+
+def _pin(repo: str, config: ContextConfig, archivist: Archivist) -> Pin | None:
+    if config.pin is None:
+        return None
+    if config.pin == AUTO and archivist.archive is None:
+        log.warning("mala.yaml: pin: auto needs the archive, which is off; nothing is put back after a compaction")
+        return None
+    return Pin(config.pin, repo, archivist.words_lost)
+
+
+def _without_ours(hooks: Mapping[str, Sequence[Any] | None]) -> dict[str, list[Any]]:
+    """Copy hooks, leaving out those that an earlier wiring put there; what is no matcher is the SDK's to judge."""
+    kept = {
+        event: [
+            matcher for matcher in matchers or () if not any(is_ours(hook) for hook in getattr(matcher, "hooks", ()))
+        ]
+        for event, matchers in hooks.items()
+    }
+    return {event: matchers for event, matchers in kept.items() if matchers}
+
+
+def _projects_dirs(env: Mapping[str, str]) -> list[str] | None:
+    """Where a CLI with these variables keeps its transcripts; `None` where they do not say, and this process's do."""
+    if env.get("CLAUDE_CONFIG_DIR"):
+        return [os.path.join(env["CLAUDE_CONFIG_DIR"], "projects")]
+    if env.get("HOME") and not os.environ.get("CLAUDE_CONFIG_DIR"):
+        return [os.path.join(env["HOME"], ".claude", "projects")]
+    return None
