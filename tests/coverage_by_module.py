@@ -4,13 +4,15 @@ A module counts as covered by what was written for it, not by a test of somethin
 Its own test file carries its name: `mala_context/archive/store.py` has `tests/test_archive_store.py`, and where a
 package is one subject, `mala_context/guard/` say, all its modules have `tests/test_guard.py`. A longer name adds to it
 (`test_tracker_rows.py`), and folders between may be left out (`tests/test_cli_undo.py` is for `cli/scenarios/undo.py`).
-Each test file runs once, in a process of its own; the processes that it starts count too. MODULE is a file or a folder
-of the package; without any, all are measured, which takes minutes. Exits with 1 where a module is below `--below`.
+Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. MODULE is a
+file or a folder of the package; without any, all are measured, which takes minutes. Exits with 1 where a module is
+below `--below`.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import pathlib
 import subprocess
 import sys
@@ -62,10 +64,18 @@ def own_tests(module: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _names(parts: tuple[str, ...]) -> list[str]:
-    """Return what a module's test file may be called: its whole name, or a short one that is no other module's."""
-    short = [(*parts[:1], *parts[-1:]), (*parts[:1], *parts[-2:])]
-    free = [each for each in short if not PACKAGE.joinpath(*each).with_suffix(".py").exists()]
-    return ["_".join(each) for each in (parts, *free)]
+    """Return what a module's test file may be called: its whole name, or a short one that no other could have."""
+    return ["_".join(parts), *(name for name in _short(parts) if len(_who_could_be(name)) == 1)]
+
+
+def _short(parts: tuple[str, ...]) -> list[str]:
+    return ["_".join((*parts[:1], *parts[-count:])) for count in (1, 2) if len(parts) > count]
+
+
+@functools.cache
+def _who_could_be(name: str) -> set[tuple[str, ...]]:
+    every = [path.relative_to(PACKAGE).with_suffix("").parts for path in modules([])]
+    return {parts for parts in every if name in {"_".join(parts), *_short(parts)}}
 
 
 def _additions(name: str, there: dict[str, pathlib.Path]) -> list[pathlib.Path]:
@@ -78,7 +88,20 @@ def run(test: pathlib.Path, folder: pathlib.Path) -> str:
     """Run a test file under coverage; return where its data is, with what went wrong on standard error."""
     settings, data = folder / f"{test.stem}.ini", folder / f"{test.stem}.data"
     settings.write_text(SETTINGS.format(package=PACKAGE, data=data), encoding="utf-8")
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-n0", "-q", str(test)]
+    command = [
+        sys.executable,
+        "-m",
+        "coverage",
+        "run",
+        f"--rcfile={settings}",
+        "-m",
+        "pytest",
+        "-n0",
+        "-q",
+        "-m",
+        "not system",
+        str(test),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
     if done.returncode not in {0, 5}:
         print(
