@@ -299,7 +299,7 @@ async def _answer(messages: Any) -> tuple[str | None, str]:
                 texts += [block.text for block in message.content if type(block).__name__ == "TextBlock"]
             elif kind == "ResultMessage":
                 if message.is_error:
-                    why = str(message.result or message.terminal_reason or message.subtype)
+                    why = str(message.result or getattr(message, "terminal_reason", None) or message.subtype)
                 scope.cancel()  # ends the generator where it waits; one that is left is a warning on trio
     return "\n".join(texts) or None, why
 

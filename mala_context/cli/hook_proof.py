@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 import time
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 60.0
 """Longest that the session may take; two or three are usual."""
+WRITTEN_SECONDS: Final = 5.0
+"""Longest to wait for the CLI to write its transcript's first rows."""
+_PAUSE: Final = 0.02
 
 
 def prove(**options: Any) -> HookProof:
@@ -58,6 +62,7 @@ async def _play(directory: str, options: Mapping[str, Any]) -> bool:
             for prompt in ("Remember the word heron.", "/compact"):
                 async for _ in session.send(prompt):
                     pass
+                await _written(given.env["HOME"])
         archive = runtime.archive
         if archive is None:
             return False
@@ -66,3 +71,14 @@ async def _play(directory: str, options: Mapping[str, Any]) -> bool:
             for summary in archive.sessions()
             for piece in archive.pieces(summary.session_id)
         )
+
+
+async def _written(home: str) -> None:
+    """Wait until the transcript is there: a CLI may write it a little after its result (2.1.119 does)."""
+    import anyio
+
+    rows = os.path.join(glob.escape(home), ".claude", "projects", "*", "*.jsonl")
+    for _ in range(int(WRITTEN_SECONDS / _PAUSE)):
+        if glob.glob(rows):
+            return
+        await anyio.sleep(_PAUSE)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli.paths import ThereDirectory
+from mala_context.cli.results import why_failed
 
 if TYPE_CHECKING:
     from mala_context.runtime import AgentRuntime
@@ -116,7 +117,7 @@ class _Outcome:
             return "the CLI ended before it had answered"
         if not result.is_error:
             return None
-        return str(result.result or "; ".join(result.errors or ()) or result.terminal_reason or result.subtype)
+        return why_failed(result)
 
 
 class _Nothing:

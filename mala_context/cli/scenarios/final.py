@@ -10,6 +10,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from mala_context.cli.results import terminal_reason
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
 
@@ -83,7 +84,7 @@ async def play(stage: Stage) -> Report:
 def _final_checks(ended: FinalTurn | None, stopped: FinalTurn | None, stubborn: guarded.Run) -> list[Check]:
     fine = ended is not None and not ended.stopped and not ended.missing
     forced = stopped is not None and stopped.stopped and bool(stubborn.results) and not stubborn.died
-    last = stubborn.results[-1].terminal_reason if stubborn.results else "no result"
+    last = terminal_reason(stubborn.results[-1]) if stubborn.results else "no result"
     return [
         Check("final_turn_complete", fine, ended.line if ended is not None else "there was no final turn"),
         Check("stubborn_stopped", forced, f"the agent that does not listen ended with {last}, after three denials"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context.cli.results import terminal_reason
 from mala_context.cli.scenarios.report import Check, Stage
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Run:
     @property
     def died(self) -> bool:
         """Whether it ended since the API refused the prompt."""
-        return bool(self.results) and self.results[-1].terminal_reason == DEAD
+        return bool(self.results) and terminal_reason(self.results[-1]) == DEAD
 
     @property
     def refused(self) -> int:
@@ -99,7 +100,7 @@ class Run:
             "refused": self.refused,
             "largest_request_tokens": self.largest,
             "results": len(self.results),
-            "terminal_reason": getattr(last, "terminal_reason", None),
+            "terminal_reason": terminal_reason(last),
             "is_error": getattr(last, "is_error", None),
             "restarts": len(self.markers),
         }
@@ -112,7 +113,7 @@ class Run:
             len(self.requests),
             self.refused,
             self.largest,
-            f"<{getattr(last, 'terminal_reason', None)}",
+            f"<{terminal_reason(last)}",
         )
 
 
@@ -156,7 +157,7 @@ def furnish(project: str) -> None:
 
 def died_check(without: Run) -> Check:
     """Check that the run without the guard died."""
-    ended = without.results[-1].terminal_reason if without.results else "no result"
+    ended = terminal_reason(without.results[-1]) if without.results else "no result"
     return Check("dies_without", without.died, f"without the guard: ended with {ended}")
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context.cli.results import why_failed
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _see(run: _Run, message: Any) -> None:
     if kind == "SystemMessage" and message.subtype == "init":
         run.cli_version = message.data.get("claude_code_version")
     elif kind == "ResultMessage" and message.is_error:
-        run.errors.append(str(message.result or message.terminal_reason))
+        run.errors.append(why_failed(message))
 
 
 @contextmanager

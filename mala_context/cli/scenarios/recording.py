@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mala_context.cli.results import why_failed
 from mala_context.events import Compaction, Response
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Recorder:
         if kind == "ResultMessage":
             self.session_id = message.session_id
             if message.is_error:
-                self.errors.append(f"turn {self._turn}: {message.result or message.terminal_reason or message.subtype}")
+                self.errors.append(f"turn {self._turn}: {why_failed(message)}")
         elif kind == "SystemMessage" and message.subtype == "init":
             self.cli_version = message.data.get("claude_code_version")
 
