@@ -46,6 +46,8 @@ ANSWER_SECONDS: Final = 9.5
 """Longest that a hook waits for the disk; it has answered within ten seconds."""
 SETTLE_SECONDS: Final = 1.0
 """Longest that the line about a compaction waits for the row of a summary that no hook told."""
+BESIDE_SECONDS: Final = 10.0
+"""Longest that a hook of another process is over before ours is called for the same compaction."""
 _POLL_SECONDS: Final = 0.05
 _CLOSE_SECONDS: Final = 30.0
 _MOST_SESSIONS: Final = 256
@@ -85,6 +87,8 @@ class Archivist:
         self._compacting: dict[tuple[str, str | None], dict[str, Any]] = {}
         self._cleared: set[str] = set()
         self._overdue: Future[Any] | None = None
+        self._listening = False
+        self._kept_at = 0
         self._unavailable = False
 
     @classmethod
@@ -121,7 +125,7 @@ class Archivist:
         key = _key(hook_input)
         if key is not None:
             self._compacting[key] = {"trigger": hook_input.get("trigger")}
-        job = self._worker.submit(partial(copy_context().run, self._keep, archive, hook_input))
+        job = self._worker.submit(partial(copy_context().run, self._keep, archive, hook_input, time.time_ns() // 1000))
         if self._overdue is not None and not self._overdue.done():
             log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
             return
@@ -133,7 +137,7 @@ class Archivist:
                 "PreCompact: the archive takes longer than %g s; it goes on, and so does the agent", ANSWER_SECONDS
             )
 
-    def _keep(self, archive: TranscriptArchive, hook_input: Mapping[str, Any]) -> None:
+    def _keep(self, archive: TranscriptArchive, hook_input: Mapping[str, Any], called: int) -> None:
         """Archive for a hook; that there is no place for archives is said once and not at each compaction."""
         try:
             archive.store(create=True)
@@ -142,8 +146,14 @@ class Archivist:
             return
         self._unavailable = False
         begun = time.monotonic()
-        result = archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs)
+        # a piece since then that waits for its outcome is another hook's, for this same compaction
+        since = max(self._kept_at, called - round(BESIDE_SECONDS * 1e6))
+        result = archive_from_hook(archive, hook_input, projects_dirs=self._projects_dirs, since=since)
+        self._kept_at = time.time_ns() // 1000
         tell_archived(self.tell, str(hook_input.get("trigger") or "auto"), begun, [result])
+        if self._listening and result is not None and result.transcript is not None:
+            with suppress(ArchiveError, OSError):  # then the hooks of other processes tell of this compaction too
+                archive.note_session(result.session_id, result.transcript, pid=os.getpid())
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
@@ -222,6 +232,7 @@ class Archivist:
 
     def listen(self, processor: MessageStreamProcessor) -> None:
         """Hear of the events of a processor that say something about archives."""
+        self._listening = True
         processor.observe(self.on_event, *_EVENTS)
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:

@@ -26,6 +26,8 @@ OWNER_SECONDS = 3.0
 """Longest that a compaction waits for the process that looks after the session; then it is taken for hung."""
 _RECENT_SECONDS = 10.0
 """A piece that waits for its outcome and is no older was written for this compaction."""
+_STARTED_SECONDS = 1.0
+"""Longest that this process takes to start: what another hook wrote since then was written for this compaction."""
 _POLL_SECONDS = 0.02
 _MOST_INPUT = 64 << 20
 _OFF = frozenset({"0", "false", "no", "off"})
@@ -178,11 +180,14 @@ def _ratio(text: str | None) -> float | None:
 
 
 def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    import time
+
+    begun = time.time_ns() // 1000
     archive = _Configured(_repository(found, env), env).archive()
     if archive is not None and not _owner_archived(archive, found):
         from mala_context.archive.hook import archive_from_hook
 
-        archive_from_hook(archive, found)
+        archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6))
 
 
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
@@ -191,7 +196,7 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
     compaction. Where nobody looks after the session, or whoever does is dead or hung, the answer is no.
     """
-    from mala_context.archive import layout, manifest
+    from mala_context.archive import layout
     from mala_context.archive.catch_up import is_looked_after
 
     session_id, path, agent = (found.get(name) for name in ("session_id", "transcript_path", "agent_id"))
@@ -204,11 +209,11 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
         return False  # what is wrong is said by whoever archives
     import time
 
-    since = manifest.new_row("piece", time.time_ns() // 1000 - round(_RECENT_SECONDS * 1e6))["time"]
+    since = time.time_ns() // 1000 - round(_RECENT_SECONDS * 1e6)
     end = time.monotonic() + OWNER_SECONDS
     while time.monotonic() < end:
-        waiting = archive.manifest(sid).open_piece(agent if isinstance(agent, str) and agent else "main")
-        if waiting is not None and str(waiting.get("time")) >= since:
+        agent_id = agent if isinstance(agent, str) and agent else "main"
+        if archive.manifest(sid).open_piece(agent_id, since=since) is not None:
             return True
         if any(piece.end == size for piece in archive.pieces(sid) if piece.subagent is None):
             return True

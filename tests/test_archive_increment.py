@@ -22,8 +22,9 @@ WRITES = st.lists(
 )
 
 
-def request(mode="incremental", *, final=False, now=10**15):
-    return Request(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields={"trigger": "auto"})
+def request(mode="incremental", *, final=False, now=10**15, **more):
+    fields = {"trigger": "auto", **more.pop("fields", {})}
+    return Request(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields=fields, **more)
 
 
 def chains(files):
@@ -96,3 +97,47 @@ def test_why_a_chain_ends(pieces, mode, size, broken, tmp_path):
     with Source(tmp_path / "t.jsonl") as source:
         plan = make_plan(files, source, chain, mode)
     assert (plan.broken, plan.chain, plan.offset) == (broken, 1 if broken is None else 2, 0)
+
+
+SECOND = 10**6
+
+
+@pytest.mark.parametrize(
+    ("since", "agent", "outcome", "pieces"),
+    [
+        (None, None, False, 2),
+        (10**15, None, False, 1),
+        (10**15 - SECOND, "main", False, 1),
+        (10**15 + SECOND, None, False, 2),
+        (10**15, None, True, 2),
+        (10**15, "a1", False, 2),
+    ],
+    ids=[
+        "nobody beside it",
+        "beside it",
+        "before it",
+        "long before",
+        "of a compaction that is over",
+        "of another agent",
+    ],
+)
+@pytest.mark.parametrize("mode", ["incremental", "full"])
+def test_what_another_hook_archived_for_this_compaction_is_not_archived_again(
+    mode, since, agent, outcome, pieces, tmp_path
+):
+    path = tmp_path / "s1.jsonl"
+    path.write_bytes(b"one\n")
+    with LocalStore(str(tmp_path / "archives")).lock("s1", 1) as files, Source(str(path)) as source:
+        source.take_size()
+        first = add_piece(files, source, request(mode, fields={"agent": "main"}))
+        if outcome:
+            name = first.path.rpartition("/")[2]
+            files.append(manifests.dump([manifests.new_row("outcome", 10**15, outcome="failed", piece=name)]))
+        path.write_bytes(b"one\ntwo\n")
+        source.take_size()
+        result = add_piece(files, source, request(mode, now=10**15 + SECOND, since=since, fields={"agent": agent}))
+        found = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+    assert len(found) == pieces
+    assert result.archived is (pieces == 2)
+    if pieces == 1:
+        assert (result.reason, result.offset, result.chain) == ("another hook archived", 4, 1)

@@ -10,8 +10,9 @@ import threading
 import anyio
 import pytest
 
-from mala_context import TranscriptArchive
+from mala_context import MessageStreamProcessor, TranscriptArchive
 from mala_context import archivist as archivist_module
+from mala_context.archive.catch_up import is_looked_after
 from mala_context.archivist import Archivist
 from mala_context.config import ArchiveConfig
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
@@ -526,3 +527,56 @@ async def test_where_the_configuration_keeps_archives(tmp_path, monkeypatch, dir
     await archivist.before_compaction({"session_id": "s1", "transcript_path": str(transcript)})
     assert len(list(tmp_path.glob(f"{place}/s1_*"))) == 1
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+# -- beside the hook of another process -----------------------------------------------------------------------------
+
+
+async def test_what_another_hook_archived_for_this_compaction_is_not_archived_again(bench):
+    bench.write(3)
+    bench.archive.archive(str(bench.transcript), "s1", trigger="auto")
+    bench.write()  # the CLI writes on between two hooks
+    await bench.archivist.before_compaction(bench.hook())
+    bench.archivist.on_event(boundary(), None)
+    await bench.settle()
+    (piece,) = bench.pieces()
+    assert [(row["outcome"], row["piece"]) for row in bench.outcomes()] == [("compacted", piece.name)]
+
+
+async def test_an_own_piece_without_an_outcome_is_no_other_hooks(bench):
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    bench.write()
+    await bench.archivist.before_compaction(bench.hook())
+    assert len(bench.pieces()) == 2
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["never noted", "manifest lost"])
+async def test_whoever_tells_of_outcomes_says_so_before_the_compaction(lost, bench):
+    processor = MessageStreamProcessor()
+    bench.archivist = Archivist(bench.archive, at_session_end=lost)
+    bench.archivist.listen(processor)
+    bench.write(3)
+    if lost:
+        await bench.archivist.saw_session(bench.hook())
+        await bench.settle()
+        os.unlink(os.path.join(bench.archive.location, "s1.manifest.jsonl"))
+    await bench.archivist.before_compaction(bench.hook())
+    assert is_looked_after(bench.archive.manifest("s1"))
+
+
+async def test_a_hook_alone_does_not_say_that_it_looks_after_the_session(bench):
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    assert not is_looked_after(bench.archive.manifest("s1"))
+
+
+async def test_that_it_cannot_be_said_is_no_reason_to_fail(bench, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no room")
+
+    bench.archivist.listen(MessageStreamProcessor())
+    monkeypatch.setattr(bench.archive, "note_session", refuse)
+    bench.write(3)
+    await bench.archivist.before_compaction(bench.hook())
+    assert len(bench.pieces()) == 1

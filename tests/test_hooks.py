@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -200,6 +201,30 @@ class TestBesideAnOwner:
         assert len(place.files()) == 1
         place.ask("PostCompact", trigger="auto", compact_summary="Done.")
         assert place.rows("outcome")[0]["outcome"] == "compacted"
+
+
+class TestBesideAHookOfNobody:
+    """A hook beside ours, of a process that the manifest does not name."""
+
+    def test_what_it_archives_meanwhile_is_not_archived_again(self, place, monkeypatch):
+        monkeypatch.setenv("MALA_RUNS_DIR", str(place.runs))
+        now = time.time_ns() // 1000
+        monkeypatch.setattr("mala_context.archive.store._now", lambda: now + 10**9)  # it comes while ours waits
+        TranscriptArchive(repo_path=place.repo).archive(str(place.transcript), "s", trigger="auto")
+        with place.transcript.open("a") as file:
+            file.write('{"type":"system"}\n')  # the CLI writes on between two hooks
+        assert place.ask("PreCompact", trigger="auto") == {}
+        assert len(place.files()) == 1
+
+    def test_what_it_archived_for_another_compaction_is_no_excuse(self, place, monkeypatch):
+        monkeypatch.setenv("MALA_RUNS_DIR", str(place.runs))
+        now = time.time_ns() // 1000
+        monkeypatch.setattr("mala_context.archive.store._now", lambda: now - 10**7)
+        TranscriptArchive(repo_path=place.repo).archive(str(place.transcript), "s", trigger="auto")
+        with place.transcript.open("a") as file:
+            file.write('{"type":"system"}\n')
+        place.ask("PreCompact", trigger="auto")
+        assert len(place.files()) == 2
 
 
 class TestWarning:

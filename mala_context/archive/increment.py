@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual"})
 
+_PLACE = ("offset", "length", "chain")
 _BROKEN = {
     "rewritten": "was rewritten: its first %d bytes are not what was archived",
     "shrunk": "shrank: %d bytes of it were archived and it is shorter now",
@@ -47,6 +48,8 @@ class Request:
     """Microseconds since 1970."""
     fields: Mapping[str, Any]
     """What the manifest's row shall say: trigger, agent, tokens, model, cwd."""
+    since: int | None = None
+    """From when on an agent's piece without an outcome is of this same compaction, in microseconds since 1970."""
 
 
 @record
@@ -70,6 +73,10 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
     manifest = manifests.parse(files.manifest())
     if manifest.unreadable:
         log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
+    if request.since is not None:
+        done = manifest.open_piece(request.fields.get("agent") or "main", since=request.since)
+        if done is not None:
+            return _done(source, request, done)
     pieces = mend(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
     plan = make_plan(files, source, chains[-1] if chains else [], request.mode)
@@ -223,6 +230,19 @@ def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:
         reason=reason,
         offset=plan.offset,
         chain=plan.chain,
+        transcript=source.path,
+    )
+
+
+def _done(source: Source, request: Request, row: Mapping[str, Any]) -> ArchiveResult:
+    log.info("PreCompact: another hook has archived session %s for this compaction", request.session_id)
+    offset, length, chain = (value if isinstance(value := row.get(key), int) else 0 for key in _PLACE)
+    return ArchiveResult(
+        session_id=request.session_id,
+        path=None,
+        reason="another hook archived",
+        offset=offset + length,
+        chain=chain,
         transcript=source.path,
     )
 

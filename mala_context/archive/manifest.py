@@ -39,15 +39,24 @@ class Manifest:
         """Return the piece rows by the name of the plain piece; the last row of a name wins."""
         return {row["name"]: row for row in self.of_kind("piece") if isinstance(row.get("name"), str)}
 
-    def open_piece(self, agent: str | None = None) -> Row | None:
-        """Return the newest piece whose compaction has no outcome yet, of one agent where that is given."""
+    def removed(self) -> set[str]:
+        """Return the names of files that were removed on purpose, or were about to be: one that is gone is no loss."""
+        named = (row.get("names") for row in self.of_kind("removing"))
+        return {name for names in named if isinstance(names, list) for name in names if isinstance(name, str)}
+
+    def open_piece(self, agent: str | None = None, *, since: int | None = None) -> Row | None:
+        """Return the newest piece whose compaction has no outcome yet.
+
+        Of one agent where that is given, and only if it was written since a time in microseconds since 1970.
+        """
         closed = {row.get("piece") for row in self.of_kind("outcome")}
         for row in reversed(self.of_kind("piece")):
             if row.get("trigger") not in {"auto", "manual"} or row.get("subagent") is not None:
                 continue
             if agent is not None and row.get("agent") not in {None, agent}:
                 continue
-            return None if row.get("name") in closed else row
+            late = since is None or str(row.get("time")) >= new_row("piece", since)["time"]
+            return row if late and row.get("name") not in closed else None
         return None
 
 

@@ -147,7 +147,7 @@ class ArchiveResult:
     path: str | None
     """Path of the new piece; `None` where none was written."""
     reason: str
-    """`archived`, or why there is no new piece: `nothing new`, `empty`, `incomplete row`."""
+    """`archived`, or why there is no new piece: `nothing new`, `empty`, `incomplete row`, `another hook archived`."""
     bytes: int = 0
     """Bytes of the new piece."""
     offset: int = 0

@@ -142,6 +142,7 @@ class TranscriptArchive:
         model: str | None = None,
         cwd: str | None = None,
         final: bool = False,
+        since: int | None = None,
     ) -> ArchiveResult:
         """Archive what the transcript gained since this session's last piece; all of it in mode `full`.
 
@@ -155,6 +156,8 @@ class TranscriptArchive:
             model: the model's name.
             cwd: the session's working directory.
             final: take a last row that has no newline yet; for the session's end.
+            since: for a hook beside which others run: a piece of this agent that waits for its outcome and was
+                written since then (microseconds since 1970) is of this same compaction, and no other one is added.
 
         Raises `TranscriptError` (nothing to read), `InvalidSessionIdError`, `ArchiveUnavailableError` (no place),
         `ArchiveBusyError`, `OSError` (writing failed). After each of them what was archived before is as it was.
@@ -164,11 +167,10 @@ class TranscriptArchive:
             layout.check_agent_id(subagent)
         with Source(transcript_path) as source, self.store(create=True).lock(sid, self.timeout) as files:
             fields = {"trigger": trigger, "agent": agent, "tokens": tokens, "model": model, "cwd": cwd}
+            asked: dict[str, Any] = {"session_id": sid, "subagent": subagent, "mode": self.mode, "final": final}
             for attempt in (1, 2):
                 source.take_size()
-                request = Request(
-                    session_id=sid, subagent=subagent, mode=self.mode, final=final, now=_now(), fields=fields
-                )
+                request = Request(**asked, now=_now(), fields=fields, since=since)
                 try:
                     result = add_piece(files, source, request)
                     break

@@ -56,10 +56,12 @@ async def test_a_compaction_is_archived_and_its_outcome_told(
     assert stat.S_IMODE(os.stat(first).st_mode) == 0o600
 
 
+@pytest.mark.parametrize("at_session_end", [True, False], ids=["looked after", "of which nothing was noted"])
 @pytest.mark.parametrize("compactions", [1, 2])
 async def test_together_with_the_sdks_hooks_a_compaction_is_archived_once(
-    mala_api, mala_options, mala_project, mala_home, plugin, compactions
+    mala_api, mala_options, mala_project, mala_home, plugin, compactions, at_session_end
 ):
+    (mala_project / "mala.yaml").write_text(f"context: {{archive: {{at_session_end: {str(at_session_end).lower()}}}}}")
     api = mala_api([*SCRIPT, "Later."][: compactions + 1], compactions=[SUMMARY] * compactions)
     runtime = instrument(mala_options(api, **plugin))
     async with runtime.session() as session:
@@ -69,7 +71,8 @@ async def test_together_with_the_sdks_hooks_a_compaction_is_archived_once(
     # Both hooks run at once, and the CLI writes rows between them: the plugin's leaves the session to its owner.
     assert triggers(runtime.archive, session_id).count("manual") == compactions
     assert outcomes(runtime.archive, session_id) == [("manual", "compacted", piece) for piece in range(compactions)]
-    check_whole(runtime.archive, mala_home, session_id)
+    if at_session_end:
+        check_whole(runtime.archive, mala_home, session_id)
 
 
 async def test_the_lines_for_settings_json_do_the_same_without_a_plugin(
