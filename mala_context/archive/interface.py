@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self
 
-    from mala_context.archive.records import StoredFile
+    from mala_context.archive.records import SessionSummary, StoredFile
 
     class Reader(Protocol):
         """An open file: `readinto` fills a buffer as far as it can and returns the bytes read, 0 at the end."""
@@ -128,6 +128,23 @@ class PieceStore(ABC):
     @abstractmethod
     def list(self) -> Sequence[StoredFile]:
         """Return every published file of every session in the order of their names."""
+
+    def listed(self) -> PieceStore:
+        """Return this store for work on all of its sessions; it may list its files once, and not for each session.
+
+        A reader may then miss files of the last moments; the holder of a session's lock never does.
+        """
+        return self
+
+    def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
+        """Return the sessions whose ids begin with a prefix, the one that was archived last first.
+
+        `progress` is told the bytes of each as it is found, where that takes time.
+        """
+        from mala_context.archive.manifest import summaries
+
+        del progress
+        return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 
     def unfinished(self) -> Sequence[str]:
         """Return the sessions in which a killed writer may have left something; locking one drops it."""

@@ -38,9 +38,12 @@ class LocalView(SessionView):
         """
         if self._fd is None:
             return []
-        prefixes = (f"{self.session_id}_", f"{self.session_id}.")
-        found = [each for each in scan(self._fd, prefixes) if layout.session_of(each.name) == self.session_id]
+        found = list(status_of(self._fd, self._own_names(self._fd)))
         return sorted([*found, *self._elsewhere(found)], key=lambda each: each.name)
+
+    def _own_names(self, fd: int) -> Iterable[str]:
+        own = f"{self.session_id}_", f"{self.session_id}."
+        return (each for each in each_name(fd) if each.startswith(own) and layout.session_of(each) == self.session_id)
 
     def _elsewhere(self, here: Iterable[StoredFile]) -> Sequence[StoredFile]:
         data = self.manifest()
@@ -96,24 +99,34 @@ class LocalView(SessionView):
 
 
 def names_in(fd: int) -> Sequence[str]:
-    """List a directory through a description of its own.
+    """List a directory whose names may be removed meanwhile."""
+    return list(each_name(fd))
+
+
+def each_name(fd: int) -> Iterator[str]:
+    """Yield the names in a directory, through a description of its own.
 
     Listing `fd` itself would go on from where its last listing ended if the kernel could not go back, and an archive
     that looks empty would begin again.
     """
     own = os.open(".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0), dir_fd=fd)
     try:
-        return os.listdir(own)
+        with os.scandir(own) as found:
+            for each in found:
+                yield each.name
     finally:
         os.close(own)
 
 
 def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
     """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
+    return status_of(fd, (name for name in each_name(fd) if name.startswith(prefixes)))
+
+
+def status_of(fd: int, names: Iterable[str]) -> Iterator[StoredFile]:
+    """Yield those of the names that are files of ours with bytes in them."""
     user = os.geteuid()
-    for name in names_in(fd):
-        if not name.startswith(prefixes):
-            continue
+    for name in names:
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:

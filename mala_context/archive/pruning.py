@@ -50,6 +50,7 @@ def prune(
 ) -> PruneResult:
     """Remove what `TranscriptArchive.prune` says, or only say what would go."""
     now = time.time_ns()
+    archive = archive.listed()
     everything = archive.sessions()
     standing = {each.session_id: _standing(archive, each) for each in everything}
     sessions = [each for each in everything if not standing[each.session_id].empty]

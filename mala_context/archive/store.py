@@ -242,7 +242,7 @@ class TranscriptArchive:
 
         self.drop_leftovers()
         known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
-        results = list(catch_up(self, known, projects_dirs, time.time(), progress))
+        results = list(catch_up(self.listed(), known, projects_dirs, time.time(), progress))
         self.tidy(known, projects_dirs)
         return results
 
@@ -282,7 +282,7 @@ class TranscriptArchive:
         from mala_context.archive.packing import pack_sessions
 
         known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
-        return pack_sessions(self, known)
+        return pack_sessions(self.listed(), known)
 
     def prune(
         self,
@@ -448,9 +448,16 @@ class TranscriptArchive:
         with self.store(create=False).view(session_id) as files:
             return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
 
-    def sessions(self) -> list[SessionSummary]:
-        """Return all archived sessions, the one that was archived last first."""
-        return manifests.summaries(self.store(create=False).list())
+    def sessions(self, prefix: str = "", *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
+        """Return the sessions whose ids begin so, the newest first; `progress` is told the bytes of each."""
+        return list(self.store(create=False).summaries(prefix, progress))
+
+    def listed(self) -> TranscriptArchive:
+        """Return this archive for work on many of its sessions: its directory is then not listed for each of them."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._store = self.store(create=False).listed()
+        return other
 
     def usage_bytes(self) -> int:
         """Return the bytes that this archive takes."""

@@ -100,17 +100,19 @@ def verify(
     problems: list[Problem] = []
     if session_ids is None:
         problems += _check_directory(location, repair=repair)
-    known = [each.session_id for each in archive.sessions()]
-    wanted = known if session_ids is None else [layout.check_session_id(each) for each in session_ids]
+    listed = archive.listed()
+    known = dict.fromkeys(each.session_id for each in listed.sessions())
+    wanted = list(known) if session_ids is None else [layout.check_session_id(each) for each in session_ids]
     count = size = 0
     for session_id in wanted:
         if session_id not in known:
             from mala_context.errors import SessionNotFoundError
 
             raise SessionNotFoundError(session_id, location)
-        check = _check(archive, session_id, progress)
+        check = _check(listed, session_id, progress)
         if check.problems:
-            check = _check(archive, session_id, None)  # somebody may have been in the middle of writing
+            listed = listed.listed()
+            check = _check(listed, session_id, None)  # somebody may have been in the middle of writing
         found = check.problems
         if repair and found:
             with archive.store(create=True).lock(session_id, archive.timeout) as locked:

@@ -24,13 +24,14 @@ from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import PieceStore, SessionFiles
 from mala_context.archive.local_view import READ, LocalView, names_in, scan
 from mala_context.archive.locks import thread_locks, try_flock
+from mala_context.archive.manifest import summaries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mala_context.archive.interface import Write
-    from mala_context.archive.records import StoredFile
+    from mala_context.archive.records import SessionSummary, StoredFile
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (READ & ~os.O_RDONLY)
@@ -315,6 +316,25 @@ class LocalStore(PieceStore):
                 (each for each in scan(fd, ("",)) if layout.session_of(each.name) is not None),
                 key=lambda each: each.name,
             )
+        finally:
+            os.close(fd)
+
+    def listed(self) -> LocalStore:
+        """Return a store of the same directory that lists it once."""
+        from mala_context.archive.listed import ListedStore
+
+        return ListedStore(self.location)
+
+    def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
+        """Return the sessions whose ids begin with a prefix, the one that was archived last first."""
+        if not prefix:
+            return self.listed().summaries(prefix, progress)
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return []
+        try:
+            return [each for each in summaries(scan(fd, (prefix,))) if each.session_id.startswith(prefix)]
         finally:
             os.close(fd)
 

@@ -71,6 +71,7 @@ def push(
     minute, `OSError`, and `ArchiveUnavailableError` where this archive has no store.
     """
     bucket = archive.bucket()
+    archive = archive.listed()
     known: dict[str, Sequence[str] | None] = dict.fromkeys(session_ids or ())
     if session_ids is None:
         known = {each.session_id: each.files for each in archive.sessions()}

@@ -74,12 +74,13 @@ class RemoteStore(PieceStore):
         self._bucket = bucket_at(address.rstrip("/"))
         self.location = self._bucket.base
         self._listed: Sequence[StoredFile] | None = None
+        self._of: dict[str | None, list[StoredFile]] = {}
 
     def view(self, session_id: str) -> RemoteView:
         """Open a session's files for reading."""
         layout.check_session_id(session_id)
-        files = [file for file in self.list() if layout.session_of(file.name) == session_id]
-        return RemoteView(self._bucket, session_id, files)
+        self.list()
+        return RemoteView(self._bucket, session_id, self._of.get(session_id, ()))
 
     def lock(self, session_id: str, timeout: float) -> NoReturn:
         """Refuse: what is in an object store is written by `push` alone, from the machine that archived it."""
@@ -99,4 +100,6 @@ class RemoteStore(PieceStore):
                 (file for file in self._bucket.list() if layout.session_of(file.name) is not None),
                 key=lambda file: file.name,
             )
+            for file in self._listed:
+                self._of.setdefault(layout.session_of(file.name), []).append(file)
         return self._listed

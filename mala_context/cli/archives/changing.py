@@ -23,6 +23,7 @@ from mala_context.cli.archives.common import (
     find_session,
     json_option,
     know_object_store,
+    listed,
     open_archive,
     place_options,
     say_json,
@@ -179,8 +180,8 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
     if sessions:
         chosen = [find_session(repo, directory, each) for each in sessions]
     else:
-        archive = open_archive(repo, directory, there=True)
-        chosen = [(archive, each.session_id) for each in archive.sessions()]
+        archive = open_archive(repo, directory, there=True).listed()
+        chosen = [(archive, each.session_id) for each in listed(archive)]
     saved = 0
     with waiting("packing", counts=False) as progress:
         pieces = [(archive, session_id, _plain_bytes(archive, session_id)) for archive, session_id in chosen]

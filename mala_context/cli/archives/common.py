@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -14,13 +14,19 @@ from mala_context.archive.known import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.paths import ThereDirectory
+from mala_context.cli.waiting import waiting
 from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
 from mala_context.printable import printable
+
+if TYPE_CHECKING:
+    from mala_context.archive.records import SessionSummary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHECK_FAILED: Final = 1
 UNUSABLE_INPUT: Final = 3
+MOST_GUESSED: Final = 2_000
+"""Sessions, the newest first, among which one is looked for whose id is nearly what was given."""
 
 
 class Group(click.Group):
@@ -138,13 +144,19 @@ def _nearest(archive: TranscriptArchive, session: str) -> str | None:
     """Return the session whose first letters are nearly these."""
     from difflib import get_close_matches
 
-    heads = {each.session_id[: len(session)]: each.session_id for each in reversed(archive.sessions())}
+    heads = {each.session_id[: len(session)]: each.session_id for each in reversed(listed(archive)[:MOST_GUESSED])}
     near = get_close_matches(session, heads, n=1, cutoff=0.75)
     return heads[near[0]] if near else None
 
 
 def _begin_with(archive: TranscriptArchive, session: str) -> list[str]:
-    return [each.session_id for each in archive.sessions() if each.session_id.startswith(session)]
+    return [each.session_id for each in archive.sessions(session)]
+
+
+def listed(archive: TranscriptArchive) -> list[SessionSummary]:
+    """Return all sessions of an archive, the one that was archived last first; where that takes long, it is shown."""
+    with waiting("listing") as progress:
+        return archive.sessions(progress=progress)
 
 
 def say_json(value: object) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import session_of, stamp_microseconds
+from mala_context.archive.layout import stamp_microseconds
 from mala_context.printable import printable
 from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from mala_context.archive.records import Piece, SessionSummary, StoredFile
+    from mala_context.archive.records import Piece, SessionSummary
     from mala_context.archive.store import TranscriptArchive
 
 HEAD = ("", "time (UTC)", "trigger", "agent", "size", "tokens", "outcome")
@@ -20,21 +20,11 @@ WIDTHS = (2, 16, 11, 8, 9, 16, 0)
 """Columns; with the longest outcome they fit into 80."""
 
 
-def describe_all(archive: TranscriptArchive) -> list[dict[str, Any]]:
-    """Return all sessions of an archive, the one that was archived last first; its directory is listed once."""
-    found: dict[str, list[StoredFile]] = {}
-    listed = archive.store(create=False).list()
-    for file in listed:
-        found.setdefault(session_of(file.name) or "", []).append(file)
-    return [describe(archive, summary, found[summary.session_id]) for summary in manifests.summaries(listed)]
-
-
-def describe(archive: TranscriptArchive, summary: SessionSummary, here: Sequence[StoredFile]) -> dict[str, Any]:
-    """Return a session and its pieces as plain values; `here` are its files that are on this machine."""
+def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:
+    """Return a session and its pieces as plain values; for many sessions give an archive that is `listed`."""
     with archive.store(create=False).view(summary.session_id) as files:
-        data = files.manifest()
-        manifest = manifests.parse(data)
-        pieces = manifests.pieces_of(files.list() if b'"uploaded"' in data else here, manifest)
+        manifest = manifests.parse(files.manifest())
+        pieces = manifests.pieces_of(files.list(), manifest)
     outcomes = {row.get("piece"): row for row in manifest.of_kind("outcome")}
     return {
         "session_id": summary.session_id,

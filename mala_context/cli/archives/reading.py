@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +20,7 @@ from mala_context.cli.archives.common import (
     fields_of,
     find_session,
     json_option,
+    listed,
     open_archive,
     place_options,
     say_json,
@@ -52,24 +53,42 @@ def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bo
     if everywhere and (repo or directory):
         raise click.UsageError("--all is for all archives, --repo and --dir are for one")
     archives = list(all_archives()) if everywhere else [("", open_archive(repo, directory, there=True))]
-    found: list[dict[str, Any]] = []
+    parts = _as_json(archives) if as_json else _as_table(archives)
+    for part in parts:  # as they are made: of very many sessions not all are held
+        sys.stdout.write(part)
+
+
+def _as_json(archives: Iterable[tuple[str, TranscriptArchive]]) -> Iterator[str]:
+    """Yield the parts of one list, each session on lines of its own."""
+    opening = "["
     for name, archive in archives:
-        sessions = listing.describe_all(archive)
-        found.append({"repo": name or None, "location": archive.location, "sessions": sessions})
-    if as_json:
-        say_json(found)
-        return
-    for each in found:
-        stored = sum(session["stored"] for session in each["sessions"])
-        name = printable(each["repo"] or each["location"])
-        click.echo(f"{name}: {plural(len(each['sessions']), 'session')}, {size_text(stored)}")
-        if each["sessions"]:
-            click.echo(listing.row(listing.HEAD))
-        for session in each["sessions"]:
-            for line in listing.lines(session):
-                click.echo(line)
-    if not found:
-        click.echo("no archives")
+        known = archive.listed()
+        about = json.dumps({"repo": name or None, "location": archive.location})
+        yield f'{opening}\n{about[:-1]}, "sessions": ['
+        opening = ","
+        for place, summary in enumerate(listed(known)):
+            text = json.dumps(listing.describe(known, summary), indent=2, default=str)
+            yield ("," if place else "") + "\n" + text
+        yield "\n]}"
+    yield "[]\n" if opening == "[" else "\n]\n"
+
+
+def _as_table(archives: Iterable[tuple[str, TranscriptArchive]]) -> Iterator[str]:
+    none = True
+    for name, archive in archives:
+        known = archive.listed()
+        summaries = listed(known)
+        title = printable(name or archive.location)
+        size = size_text(sum(summary.stored for summary in summaries))
+        yield f"{title}: {plural(len(summaries), 'session')}, {size}\n"
+        if summaries:
+            yield listing.row(listing.HEAD) + "\n"
+        for summary in summaries:
+            for line in listing.lines(listing.describe(known, summary)):
+                yield line + "\n"
+        none = False
+    if none:
+        yield "no archives\n"
 
 
 def _part_options(command: F) -> F:
@@ -205,7 +224,7 @@ def _between(
 @contextmanager
 def _checking(archive: TranscriptArchive, session_ids: Collection[str] | None = None) -> Iterator[Wait]:
     """Show how far a check of an archive is; packed pieces make more bytes than they take."""
-    chosen = [each for each in archive.sessions() if session_ids is None or each.session_id in session_ids]
+    chosen = listed(archive) if session_ids is None else [each for sid in session_ids for each in archive.sessions(sid)]
     with waiting("checking") as progress:
         progress.expect(sum(each.stored for each in chosen), sum(each.pieces for each in chosen))
         yield progress
@@ -239,9 +258,8 @@ def verify(
             with _checking(archive, [session_id]) as progress:
                 reports.append(checking.verify(archive, [session_id], repair=repair, progress=progress))
     else:
-        one = () if everywhere else (open_archive(repo, directory, there=True),)
-        chosen = one or [archive for _, archive in all_archives()]
-        for archive in chosen:
+        one = () if everywhere else (open_archive(repo, directory, there=True).listed(),)
+        for archive in one or [archive.listed() for _, archive in all_archives()]:
             with _checking(archive) as progress:
                 reports.append(checking.verify(archive, repair=repair, progress=progress))
     if as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import click
 
 from mala_context.archive.search import LIMIT, Hit
@@ -10,6 +12,7 @@ from mala_context.cli.archives.common import (
     fields_of,
     find_session,
     json_option,
+    listed,
     open_archive,
     place_options,
     say_json,
@@ -34,18 +37,17 @@ def search(
     """
     query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     if session is None:
-        archive = open_archive(repo, directory)
-        sessions = archive.sessions()
+        archive = open_archive(repo, directory).listed()
+        sessions = listed(archive)
     else:
         archive, session_id = find_session(repo, directory, session)
-        sessions = [each for each in archive.sessions() if each.session_id == session_id]
+        sessions = [each for each in archive.sessions(session_id) if each.session_id == session_id]
     hits: list[Hit] = []
     with waiting("searching") as progress:
         progress.expect(sum(each.stored for each in sessions), len(sessions))
         for each in sessions:
-            hits += find(archive, each.session_id, query, limit=limit)
+            hits = heapq.nsmallest(limit, [*hits, *find(archive, each.session_id, query, limit=limit)], key=_score)
             progress(each.stored)
-    hits = sorted(hits, key=lambda hit: hit.score)[:limit]
     if as_json:
         say_json([fields_of(hit) for hit in hits])
         return
@@ -53,6 +55,10 @@ def search(
         _show(hit)
     if not hits:
         click.echo("nothing found")
+
+
+def _score(hit: Hit) -> float:
+    return hit.score
 
 
 def _show(hit: Hit) -> None:

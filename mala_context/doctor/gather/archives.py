@@ -20,8 +20,8 @@ def verified(directories: Sequence[str], progress: Callable[[int], object], most
     left = most_bytes
     damaged: list[Damage] = []
     for directory in directories:
-        archive = TranscriptArchive(directory)
         try:
+            archive = TranscriptArchive(directory).listed()
             summaries = archive.sessions()
             sessions += len(summaries)
             chosen = list(_as_many_as_fit(summaries, left))

@@ -138,9 +138,8 @@ def space(env: Mapping[str, str], directories: Sequence[str]) -> Space | None:
         figures = os.statvfs(_nearest(path))
     except (ArchiveUnavailableError, OSError, AttributeError):
         return None
-    archives = [TranscriptArchive(each) for each in directories]
-    stored = sum(_guarded(archive.usage_bytes) or 0 for archive in archives)
-    return Space(path, figures.f_bavail * figures.f_frsize, stored, _per_day(archives, time.time()))
+    archives = [TranscriptArchive(each).listed() for each in directories]
+    return Space(path, figures.f_bavail * figures.f_frsize, *_stored(archives, time.time()))
 
 
 def _guarded(ask: Callable[[], T]) -> T | None:
@@ -151,20 +150,23 @@ def _guarded(ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _per_day(archives: Sequence[TranscriptArchive], now: float) -> float:
-    """Return the bytes a day that pieces brought in the last days, by the times in the manifests."""
+def _stored(archives: Sequence[TranscriptArchive], now: float) -> tuple[int, float]:
+    """Return the bytes of archives, and what pieces brought a day in the last days, by the times in the manifests."""
+    stored = 0
     sizes: list[tuple[float, int]] = []
     for archive in archives:
-        for summary in (_guarded(archive.sessions) or [])[:MOST_SESSIONS]:
+        summaries = _guarded(archive.sessions) or []
+        stored += sum(summary.stored for summary in summaries)
+        for summary in summaries[:MOST_SESSIONS]:
             pieces = _guarded(lambda: archive.pieces(summary.session_id))  # noqa: B023 - asked at once
             for piece in pieces or []:
                 when = _moment(piece.row.get("time") if piece.row else None)
                 if when is not None and 0 <= now - when <= SPAN_DAYS * 86_400:
                     sizes.append((when, piece.stored))
     if not sizes:
-        return 0.0
+        return stored, 0.0
     days = max(1.0, (now - min(when for when, _ in sizes)) / 86_400)
-    return sum(size for _, size in sizes) / days
+    return stored, sum(size for _, size in sizes) / days
 
 
 def _moment(text: object) -> float | None:

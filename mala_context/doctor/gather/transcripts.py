@@ -79,7 +79,7 @@ def transcripts(
     most_bytes: int,
 ) -> Transcripts:
     """Search transcripts for compactions that are not archived, in their order until so many bytes were read."""
-    archives = [TranscriptArchive(each) for each in directories]
+    archives = [TranscriptArchive(each).listed() for each in directories]
     folders: dict[str, _Folder] = {}
     searched = 0
     for path, status in found.items():
