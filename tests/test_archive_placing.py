@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mala_context.archive.placing import place
+from mala_context.archive.placing import TEMPORARY, place
 
 
 def test_the_file_and_its_directories_are_private_whatever_the_umask(tmp_path):
@@ -70,7 +70,7 @@ def test_an_error_names_the_file_that_was_wanted(tmp_path, monkeypatch, step):
     real = getattr(os, step)
 
     def fail(first, *rest, **named):
-        if step == "open" and not str(first).startswith(".tmp-"):
+        if step == "open" and not str(first).startswith(TEMPORARY):
             return real(first, *rest, **named)
         raise OSError(errno.ENOSPC, "No space left on device", ".tmp-1")
 

@@ -73,7 +73,7 @@ def test_a_failed_write_leaves_nothing(repo, monkeypatch):
         raise OSError(28, "No space left on device")
 
     spills = Spills(repo)
-    monkeypatch.setattr("mala_context.archive.writer.write_all", full)
+    monkeypatch.setattr("mala_context.archive.naming.write_all", full)
     with pytest.raises(OSError, match="No space"):
         spills.write("s1", b"text")
     assert os.listdir(os.path.dirname(spills.path("s1", b""))) == []

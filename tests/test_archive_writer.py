@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from mala_context.archive import layout, locks, writer
+from mala_context.archive import layout, locks, naming, writer
 from mala_context.archive.writer import LocalStore
 from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError
 from mala_context.testing.battery import STORE_CHECKS, check_store
@@ -165,7 +165,7 @@ def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
-    writer.write_all(fd, b"0123456789")
+    naming.write_all(fd, b"0123456789")
     os.close(fd)
     assert path.read_bytes() == b"0123456789"
 

@@ -7,16 +7,23 @@ goes through that descriptor, so that a swap of the path changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import time
 
 from mala_context.archive import layout
+from mala_context.archive.naming import create, discard, give_name, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+_MARKERS = f"{layout.REPO_MARKER}."
+"""How a marker is called while it is written."""
+_CLAIM_SECONDS = 60.0
+"""An empty marker that is older was left by a process that was killed."""
 _OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -63,10 +70,7 @@ def sync_parent(path: str) -> None:
     except OSError:
         return
     try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
-            raise
+        sync_directory(fd)
     finally:
         os.close(fd)
 
@@ -132,18 +136,45 @@ def claim_repository(repo_path: str | os.PathLike[str]) -> str:
 
 
 def _write_marker(directory: str, path: str) -> None:
-    """Claim a runs directory; whoever links first keeps it, and a marker is never seen half-written."""
+    """Claim a runs directory; whoever names a marker first keeps it, and one is never seen half-written."""
     marker = os.path.join(directory, layout.REPO_MARKER)
-    if os.path.lexists(marker):
+    if _is_claimed(marker):
         return
-    temporary = f"{marker}.{os.getpid()}.{os.urandom(4).hex()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    place = os.open(directory, _OPEN)
     try:
-        os.write(fd, os.fsencode(path))
-        os.fsync(fd)
-        os.link(temporary, marker)
-    except FileExistsError:
-        pass
+        fd, temporary = create(place, _MARKERS)
+        try:
+            write_all(fd, os.fsencode(path))
+            sync(fd)
+            give_name(place, fd, temporary, layout.REPO_MARKER)
+        except OSError:
+            if not _is_claimed(marker):  # by another, who may have dropped ours
+                raise
+        finally:
+            os.close(fd)
+            discard(place, temporary)
     finally:
-        os.close(fd)
-        os.unlink(temporary)
+        os.close(place)
+
+
+def _is_claimed(marker: str) -> bool:
+    """Say whether there is a marker; an empty one, which a process that was killed left, is removed."""
+    try:
+        status = os.lstat(marker)
+    except FileNotFoundError:
+        return False
+    if status.st_size or abs(time.time() - status.st_mtime) < _CLAIM_SECONDS:
+        return True
+    with contextlib.suppress(OSError):
+        os.unlink(marker)
+    return False
+
+
+def drop_markers(directory: str) -> None:
+    """Drop what processes that were killed left of claims to a directory that is claimed by now."""
+    if layout.read_marker(directory) is None:
+        return
+    for name in os.listdir(directory):
+        if name.startswith(_MARKERS):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(directory, name))

@@ -32,7 +32,7 @@ class Manifest:
     """Number of the line, counted from 1, and bytes of each that is no JSON object."""
 
     def of_kind(self, kind: str) -> list[Row]:
-        """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`."""
+        """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`, `removing`."""
         return [row for row in self.rows if row.get("row") == kind]
 
     def pieces(self) -> dict[str, Row]:
@@ -191,6 +191,9 @@ def without_row(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def gone(pieces: Iterable[Piece], manifest: Manifest) -> list[str]:
-    """Return the names of pieces that the manifest knows and that are not there, neither plain nor packed."""
-    there = {piece.plain for piece in pieces}
+    """Return the names of pieces that the manifest knows and that are not there, neither plain nor packed.
+
+    Those that were removed on purpose are not gone: a removal that was broken off ends there.
+    """
+    there = {piece.plain for piece in pieces} | manifest.removed()
     return sorted(name for name in manifest.pieces() if name not in there)

@@ -1,8 +1,9 @@
 """Writing one private file outside the archive, whole or not at all, and never in place of another.
 
 For restored sessions, exports and side files that are put back. The bytes go into a temporary file (0600 from its
-first moment), are made durable and then get their name by `link`, which cannot replace anything; where a file system
-has no links the name is taken first. Whatever ends the writing, Ctrl-C included, the temporary file goes.
+first moment), are made durable and then get their name as `naming` says. Whatever ends the writing, Ctrl-C included,
+the temporary file goes. One that a killed process left goes when the next file is written beside it: a living writer
+holds a lock on its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import Write
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+TEMPORARY = ".mala-context-"
+"""What the names of temporary files begin with, which no other program's do."""
 
 
 def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> str:
@@ -55,35 +59,65 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
-    from mala_context.archive.writer import sync, write_all
+    from mala_context.archive.naming import discard, give_name, sync, sync_directory, write_all
 
     def write(data: memoryview | bytes) -> None:
         with _naming(path):
             write_all(fd, data)
 
-    temporary = f".tmp-{os.urandom(8).hex()}"
-    fd = -1
+    _drop_leftovers(directory)
+    with _naming(path):
+        fd, temporary = _own(directory)
     try:
-        with _naming(path):
-            fd = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
-        os.fchmod(fd, 0o600)
         fill(write)
         with _naming(path):
             sync(fd)
-            _name(directory, temporary, os.path.basename(path))
-            sync(directory)
+            if not give_name(directory, fd, temporary, os.path.basename(path)):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            sync_directory(directory)
     finally:
-        if fd >= 0:
+        with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
             os.close(fd)
-        with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
-            os.unlink(temporary, dir_fd=directory)
+        discard(directory, temporary)
 
 
-def _name(directory: int, temporary: str, name: str) -> None:
-    try:
-        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+def _own(directory: int) -> tuple[int, str]:
+    """Create a temporary file and lock it, so that nobody takes it for one that was left."""
+    from mala_context.archive.locks import try_flock
+    from mala_context.archive.naming import create, discard, leads_to
+
+    for attempt in (1, 2, 3):
+        fd, temporary = create(directory, TEMPORARY)
+        try:
+            os.fchmod(fd, 0o600)
+            locked = try_flock(fd) and leads_to(directory, temporary, fd)
+        except BaseException:
+            os.close(fd)
+            discard(directory, temporary)
             raise
-        os.close(os.open(name, _CREATE, 0o600, dir_fd=directory))
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        if locked or attempt == 3:
+            return fd, temporary
+        os.close(fd)  # somebody took it for one that was left
+        discard(directory, temporary)
+    raise AssertionError("unreachable")
+
+
+def _drop_leftovers(directory: int) -> None:
+    import fcntl
+
+    from mala_context.archive.naming import discard
+
+    own = os.open(".", _DIRECTORY, dir_fd=directory)
+    try:
+        names = [name for name in os.listdir(own) if name.startswith(TEMPORARY)]
+    finally:
+        os.close(own)
+    for name in names:
+        with contextlib.suppress(OSError):  # locked by its writer, or on a file system that cannot tell
+            fd = os.open(name, _READ, dir_fd=directory)
+            try:
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    discard(directory, name)
+            finally:
+                os.close(fd)

@@ -68,8 +68,9 @@ def missing_pieces(files: SessionView, pieces: Sequence[Piece]) -> list[str]:
     if not pieces or pieces[-1].mode == "full":
         return []
     key = (pieces[0].subagent, pieces[0].chain)
-    known = manifests.parse(files.manifest()).pieces()
-    there = {piece.plain for piece in pieces}
+    manifest = manifests.parse(files.manifest())
+    known = manifest.pieces()
+    there = {piece.plain for piece in pieces} | manifest.removed()
     return sorted(
         name
         for name, row in known.items()

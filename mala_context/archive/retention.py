@@ -12,6 +12,9 @@ A session goes whole or stays whole, and its age is that of its newest file. Thr
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 from mala_context.archive import log
 from mala_context.archive.records import SessionSummary, record
 
@@ -160,10 +163,16 @@ def choose(
 def remove(store: PieceStore, sessions: Sequence[SessionSummary], plan: PruneResult) -> PruneResult:
     """Remove the sessions of a plan and return what was removed.
 
-    The newest pieces go first and the manifest last, so that what is left by a kill is still a transcript's beginning.
+    The newest pieces go first and the manifest last, so that what is left by a kill is still a transcript's beginning;
+    a row of the manifest says first what goes, so that what is gone then is not missed.
     """
-    from mala_context.archive.layout import manifest_name
+    from mala_context.archive import manifest as manifests
+    from mala_context.archive.layout import manifest_name, parse_piece_name
     from mala_context.errors import ArchiveBusyError
+
+    def plain(name: str) -> str:
+        parsed = parse_piece_name(name)
+        return name if parsed is None else parsed.plain
 
     stored = {each.session_id: each.stored for each in sessions}
     removed, busy = [], list(plan.busy)
@@ -175,6 +184,9 @@ def remove(store: PieceStore, sessions: Sequence[SessionSummary], plan: PruneRes
             continue
         with files:
             names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
+            row = manifests.new_row("removing", time.time_ns() // 1000, names=[plain(name) for name in names])
+            with contextlib.suppress(OSError):  # on a full disk, which removing is there to mend
+                files.append(manifests.dump([row]))
             for name in [*reversed(names), manifest_name(session_id)]:
                 files.remove(name)
         removed.append(session_id)

@@ -27,7 +27,6 @@ SEARCH = "search"
 NAME_LENGTH = 32
 SUFFIX = ".txt"
 _TRANSCRIPT = ".transcript"
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 RECENT = 3_600.0
 """Seconds in which a session counts as at work, so that nothing of it is removed."""
 
@@ -94,7 +93,7 @@ class Spills:
 
 def _publish(directory: int, name: str, data: bytes) -> None:
     """Write a private file under its name in one step, unless it is there and whole."""
-    from mala_context.archive.writer import write_all
+    from mala_context.archive.naming import create, discard, rename_to, write_all
 
     try:
         there = os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
@@ -102,14 +101,13 @@ def _publish(directory: int, name: str, data: bytes) -> None:
         there = -1
     if there >= len(data.rstrip(b"\r\n")):
         return
-    temporary = f"{layout.TEMPORARY}{os.getpid()}.{os.urandom(6).hex()}"
-    fd = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+    fd, temporary = create(directory, layout.TEMPORARY)
     try:
         os.fchmod(fd, 0o600)
         write_all(fd, data)
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        rename_to(directory, fd, temporary, name)
     except BaseException:
-        os.unlink(temporary, dir_fd=directory)
+        discard(directory, temporary)
         raise
     finally:
         os.close(fd)

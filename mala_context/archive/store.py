@@ -266,6 +266,10 @@ class TranscriptArchive:
         """Drop what killed writers left in sessions that nobody writes to now."""
         from mala_context.errors import ArchiveBusyError
 
+        if self.repo_path is not None and self._directory is None:
+            from mala_context.archive.directory import drop_markers
+
+            drop_markers(layout.repo_runs_dir(self.repo_path))
         store = self.store(create=False)
         for session_id in store.unfinished():
             try:

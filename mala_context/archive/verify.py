@@ -209,7 +209,7 @@ class _Check:
         return _digest(self._files.open(piece.name))[0]
 
     def _side_files(self, listed: Sequence[StoredFile], manifest: Manifest) -> None:
-        there = {file.name for file in listed}
+        there = {file.name for file in listed} | manifest.removed()
         for row in {row.get("path"): row for row in manifest.of_kind("file")}.values():
             name = row.get("name")
             if isinstance(name, str) and name not in there:

@@ -1,11 +1,11 @@
 """Local files: the first store of pieces, and the only module that opens an archive for writing.
 
 A file appears in one step. Its bytes go into a temporary file that was private from the moment it existed
-(`O_CREAT | O_EXCL | O_NOFOLLOW`, 0600), are made durable, and then get their name by `link`, which cannot replace
-anything. A process that is killed leaves at most a temporary file, or a temporary name beside the published one. Both
+(`O_CREAT | O_EXCL | O_NOFOLLOW`, 0600), are made durable, and then get their name as `naming` says, in place of
+nothing. A process that is killed leaves at most a temporary file, or a temporary name beside the published one. Both
 begin with the session's temporary prefix, and only the holder of the session's lock makes such names: so whoever gets
-the lock next may drop all of them. Where a file system has no links, the name is first taken by an empty file, which
-the rename then replaces; a file of no bytes is never a piece, and is dropped in the same way.
+the lock next may drop all of them. A file of no bytes, which holds a name where a file system has no links, is never a
+piece, and is dropped in the same way.
 
 The lock is an `flock` on the session's manifest, so that it leaves nothing behind. The manifest may be replaced or
 deleted while we wait, so after the lock is there the name must still lead to the file that is locked. Threads of one
@@ -14,6 +14,7 @@ process exclude each other by a lock of their own first, since some network file
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -25,6 +26,7 @@ from mala_context.archive.interface import PieceStore, SessionFiles
 from mala_context.archive.local_view import READ, LocalView, names_in, scan
 from mala_context.archive.locks import thread_locks, try_flock
 from mala_context.archive.manifest import summaries
+from mala_context.archive.naming import create, discard, give_name, rename_to, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,34 +35,10 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import Write
     from mala_context.archive.records import SessionSummary, StoredFile
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (READ & ~os.O_RDONLY)
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 FLUSH = 32 * 1024 * 1024
 """Bytes after which the disk is told to begin."""
-
-
-def sync(fd: int) -> None:
-    """Make a file's bytes durable; on macOS `fsync` alone leaves them in the drive's cache."""
-    import fcntl
-
-    full = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is not None:
-        try:
-            fcntl.fcntl(fd, full)
-        except OSError:
-            pass  # not every file system knows it; the plain call follows
-        else:
-            return
-    os.fsync(fd)
-
-
-def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of it; raises `OSError` (a full disk, a limit)."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _flushing_writer(fd: int) -> Write:
@@ -120,73 +98,69 @@ class LocalFiles(LocalView, SessionFiles):
         return self._publish(fill, None)
 
     def _publish(self, fill: Callable[[Write], str], mtime_ns: int | None) -> tuple[str, bool]:
-        temporary = layout.temporary_prefix(self.session_id) + os.urandom(8).hex()
-        fd = os.open(temporary, _CREATE, 0o600, dir_fd=self._dir)
+        fd, temporary = create(self._dir, layout.temporary_prefix(self.session_id))
         try:
             os.fchmod(fd, 0o600)
             name = fill(_flushing_writer(fd))
             if mtime_ns is not None:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
             sync(fd)
-            new = self._name(temporary, name)
+            new = give_name(self._dir, fd, temporary, name)
         finally:
-            os.close(fd)
-            self._unlink(temporary)
-        sync(self._dir)
+            with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
+                os.close(fd)
+            discard(self._dir, temporary)
+        sync_directory(self._dir)
         return name, new
 
-    def _name(self, temporary: str, name: str) -> bool:
-        """Give a complete temporary file its name; false where the name is taken."""
-        try:
-            os.link(temporary, name, src_dir_fd=self._dir, dst_dir_fd=self._dir, follow_symlinks=False)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            return self._name_without_links(temporary, name)
-        return True
-
-    def _name_without_links(self, temporary: str, name: str) -> bool:
-        try:
-            os.close(os.open(name, _CREATE, 0o600, dir_fd=self._dir))
-        except FileExistsError:
-            return False
-        os.rename(temporary, name, src_dir_fd=self._dir, dst_dir_fd=self._dir)
-        return True
-
     def append(self, rows: bytes) -> None:
-        """Add rows to the manifest, on a line of their own even where the last row was cut."""
+        """Add rows to the manifest, on a line of their own even where the last row was cut.
+
+        Rows of which only a part could be written (a full disk) are taken back.
+        """
         size = os.fstat(self._manifest).st_size
         cut = size > 0 and os.pread(self._manifest, 1, size - 1) != b"\n"
-        write_all(self._manifest, b"\n" + rows if cut else rows)
+        data = b"\n" + rows if cut else rows
+        try:
+            write_all(self._manifest, data)
+        except OSError:
+            with contextlib.suppress(OSError):
+                if os.fstat(self._manifest).st_size < size + len(data):
+                    os.ftruncate(self._manifest, size)
+            raise
         sync(self._manifest)
 
     def replace_manifest(self, data: bytes) -> None:
         """Replace the manifest by rename, and hold the lock on the new one."""
-        temporary = layout.temporary_prefix(self.session_id) + os.urandom(8).hex()
-        fd = os.open(temporary, _CREATE | os.O_APPEND, 0o600, dir_fd=self._dir)
+        fd, temporary = create(self._dir, layout.temporary_prefix(self.session_id), os.O_APPEND)
         try:
             os.fchmod(fd, 0o600)
             write_all(fd, data)
             sync(fd)
             try_flock(fd)
-            os.rename(temporary, layout.manifest_name(self.session_id), src_dir_fd=self._dir, dst_dir_fd=self._dir)
+            rename_to(self._dir, fd, temporary, layout.manifest_name(self.session_id))
         except BaseException:
             os.close(fd)
-            self._unlink(temporary)
+            discard(self._dir, temporary)
             raise
         os.close(self._manifest)
         self._manifest = fd
-        sync(self._dir)
+        sync_directory(self._dir)
 
     def touch(self, names: Sequence[str]) -> None:
-        """Set modification times to now, so that an age limit sees the session as one."""
-        for name in (*names, layout.manifest_name(self.session_id)):
-            try:
-                os.utime(name, dir_fd=self._dir, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
+        """Set modification times to now, so that an age limit sees the session as one.
+
+        Never to an earlier time than any of them has: a clock that was set back makes no session old. A time that
+        cannot be set stays.
+        """
+        every = (*names, layout.manifest_name(self.session_id))
+        newest = time.time_ns()
+        for name in every:
+            with contextlib.suppress(OSError):
+                newest = max(newest, os.stat(name, dir_fd=self._dir, follow_symlinks=False).st_mtime_ns)
+        for name in every:
+            with contextlib.suppress(OSError):
+                os.utime(name, ns=(newest, newest), dir_fd=self._dir, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
         """Remove a file of this session."""
@@ -196,21 +170,39 @@ class LocalFiles(LocalView, SessionFiles):
 
     def close(self) -> None:
         """Let the next writer in; a manifest that nobody wrote to goes."""
-        if self._manifest >= 0:
-            if self._fd is not None and os.fstat(self._manifest).st_size == 0 and self._is_manifest():
-                self._unlink(layout.manifest_name(self.session_id))
-            os.close(self._manifest)
-            self._manifest = -1
-        if self._thread_key is not None:
-            thread_locks.release(self._thread_key)
-            self._thread_key = None
-        super().close()
+        try:
+            if self._manifest >= 0:
+                with contextlib.suppress(OSError):  # an empty manifest that stays is no harm
+                    if os.fstat(self._manifest).st_size == 0 and self._is_manifest():
+                        os.unlink(layout.manifest_name(self.session_id), dir_fd=self._dir)
+                self._close_manifest()
+        finally:
+            if self._thread_key is not None:
+                thread_locks.release(self._thread_key)
+                self._thread_key = None
+            super().close()
+
+    def _close_manifest(self) -> None:
+        """Let go of the file; what it holds is durable, so an error says nothing new."""
+        fd, self._manifest = self._manifest, -1
+        with contextlib.suppress(OSError):
+            os.close(fd)
 
     def _unlink(self, name: str) -> None:
         try:
             os.unlink(name, dir_fd=self._dir)
+        except OSError:
+            if self._is_there(name):
+                raise
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            os.stat(name, dir_fd=self._dir, follow_symlinks=False)
         except FileNotFoundError:
-            return
+            return False
+        except OSError:
+            return True
+        return True
 
     def _take_thread_lock(self, timeout: float) -> None:
         key = (self._directory, self.session_id)
@@ -222,18 +214,21 @@ class LocalFiles(LocalView, SessionFiles):
         name = layout.manifest_name(self.session_id)
         pause = 0.001
         while True:
-            if self._manifest < 0:
-                self._manifest = self._open_manifest(name)
-            if try_flock(self._manifest):
-                if self._is_manifest():
-                    return
-                os.close(self._manifest)
-                self._manifest = -1
-                continue
+            try:
+                if self._manifest < 0:
+                    self._manifest = self._open_manifest(name)
+                if try_flock(self._manifest):
+                    if self._is_manifest():
+                        return
+                    self._close_manifest()
+                    continue
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                self._close_manifest()  # replaced by another machine; the next one is that machine's
             waited = time.monotonic() - started
             if waited >= timeout:
-                os.close(self._manifest)
-                self._manifest = -1
+                self._close_manifest()
                 self._busy(waited)
             time.sleep(min(pause, timeout - waited))
             pause = min(pause * 2, 0.05)
@@ -275,11 +270,12 @@ class LocalFiles(LocalView, SessionFiles):
         own = f"{self.session_id}_", f"{self.session_id}."
         for name in names_in(self._dir):
             if name.startswith(prefix):
-                self._unlink(name)
+                discard(self._dir, name)
             elif name.startswith(own) and layout.parse_piece_name(name) is not None:
-                status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and status.st_size == 0:
-                    self._unlink(name)
+                with contextlib.suppress(FileNotFoundError):  # on a file system without locks
+                    status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+                        discard(self._dir, name)
 
 
 class LocalStore(PieceStore):
