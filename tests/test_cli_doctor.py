@@ -31,7 +31,7 @@ def test_nothing_is_wrong(facts, tmp_path):
     facts(Facts(programs=(Program("/bin/claude", "on PATH", "2.1.332"),), configs=()))
     lines = run("--repo", str(tmp_path)).splitlines()
     assert lines[0] == f"{tmp_path}:"
-    assert lines[1] == "✓ Claude Code      2.1.332 (on PATH)"
+    assert lines[2] == "✓ Claude Code      2.1.332 (on PATH)"
     assert "- free space       not looked at" in lines
     assert lines[-1] == "Nothing is wrong."
     assert len(lines) == 3 + len(CHECKS)

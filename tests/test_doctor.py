@@ -334,6 +334,24 @@ class TestModels:
         assert machine.names() == []
 
 
+class TestSDK:
+    def test_its_version(self):
+        from claude_agent_sdk import __version__
+
+        from mala_context.doctor.gather import programs
+
+        assert programs.sdk_version() == __version__
+
+    def test_one_that_no_installer_knows(self, monkeypatch):
+        from mala_context.doctor.gather import programs
+
+        def unknown(name):
+            raise programs.metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(programs.metadata, "version", unknown)
+        assert programs.sdk_version() is None
+
+
 class TestPrograms:
     @pytest.mark.parametrize("body", ["exit 3", "echo nothing", "echo broken >&2; exit 1"])
     def test_one_that_does_not_run(self, machine, body):

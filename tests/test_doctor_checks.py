@@ -25,6 +25,7 @@ from mala_context.doctor.facts import (
 GB = 1 << 30
 HEALTHY = Facts(
     repo="/repo",
+    sdk="0.2.189",
     programs=(Program("/bin/claude", "on PATH", "2.1.332"),),
     hooks=HookProof(archived=True, seconds=2.0),
     runs=Runs("/runs", us=1000, directories=(Entry("/runs", 0o700, 1000, directory=True),), archives=1),
@@ -70,6 +71,8 @@ def test_names_are_unique():
 @pytest.mark.parametrize(
     ("changes", "check", "severity", "words"),
     [
+        ({"sdk": "0.1.65"}, "sdk", "error", "0.1.65 is older than 0.1.66"),
+        ({"sdk": "unknown"}, "sdk", "error", "unknown is older than 0.1.66"),
         ({"programs": ()}, "cli", "error", "neither the SDK's own nor one on PATH"),
         ({"programs": (Program("/c", "on PATH", error="boom"),)}, "cli", "error", "does not run: boom"),
         ({"programs": (Program("/c", "on PATH", "1.9.99"),)}, "cli", "error", "1.9.99 (on PATH) is older than 2.0.0"),
@@ -171,6 +174,16 @@ def test_commands_can_be_pasted(change, mend):
 def test_numbers():
     assert numbers("2.1.332") > numbers("2.1.99") > numbers("2.0")
     assert numbers("2.x.1") == (2, 0, 1)
+    assert numbers("1.0rc2") == (1, 0)
+
+
+def test_versions_newer_than_any_that_was_tested():
+    newer = replace(HEALTHY, sdk="0.3.0rc1", programs=(Program("/c", "on PATH", "2.2.0"), *HEALTHY.programs))
+    words = {each.check.name: each.words for each in examine(newer)}
+    assert words["sdk"] == "0.3.0rc1, newer than 0.2.189, the newest that was tested"
+    newest = "2.2.0 (on PATH), newer than 2.1.332, the newest that was tested"
+    assert words["cli"] == f"{newest}, 2.1.332 (on PATH)"
+    assert {each.check.name: each.words for each in examine(HEALTHY)}["sdk"] == "0.2.189"
 
 
 def test_words_of_a_part():

@@ -157,6 +157,8 @@ class Facts:
     """The repository that was asked about."""
     config: ContextConfig = field(default_factory=ContextConfig)
     """Its configuration; the defaults where it cannot be used."""
+    sdk: str | None = None
+    """Version of the installed claude-agent-sdk, as `1.2.3`."""
     programs: tuple[Program, ...] | None = None
     hooks: HookProof | None = None
     runs: Runs | None = None

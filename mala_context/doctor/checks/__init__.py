@@ -20,6 +20,7 @@ def _check(name: str, title: str, fact: str, module: Any) -> Check:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
+    _check("sdk", "Agent SDK", "sdk", machine),
     _check("cli", "Claude Code", "programs", machine),
     _check("hooks", "hooks fire", "hooks", machine),
     _check("config", "mala.yaml", "configs", machine),

@@ -1,8 +1,9 @@
-"""Checks of the programs: the CLI, whether hooks fire in it, and `mala.yaml`."""
+"""Checks of the programs: the SDK, the CLI, whether hooks fire in it, and `mala.yaml`."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,17 +12,47 @@ from mala_context.doctor.findings import Finding
 
 OLDEST_CLI: Final = (2, 0, 0)
 """The oldest CLI that the SDK itself works with."""
+NEWEST_CLI: Final = (2, 1, 332)
+"""The newest CLI on which the tests ran."""
+OLDEST_SDK: Final = (0, 1, 66)
+"""The oldest claude-agent-sdk that is allowed, and on which the tests ran."""
+NEWEST_SDK: Final = (0, 2, 189)
+"""The newest claude-agent-sdk on which the tests ran."""
+_DIGITS: Final = re.compile(r"[0-9]{0,9}")
 _INSTALL: Final = "install it (`npm install -g @anthropic-ai/claude-code`), or `pip install claude-agent-sdk`"
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return `1.2.3` as numbers that compare; what is no number counts as 0."""
-    return tuple(int(part) if part.isascii() and part.isdigit() else 0 for part in version.split(".")[:3])
+    """Return `1.2.3` as numbers that compare: of `3rc1` the 3; what begins with no number counts as 0."""
+    return tuple(int(found[0] or 0) for part in version.split(".")[:3] if (found := _DIGITS.match(part)))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _beside(version: str, newest: tuple[int, ...]) -> str:
+    """Return what to say behind a version: that it is newer than any that was tested, or nothing."""
+    return f", newer than {_dotted(newest)}, the newest that was tested" if numbers(version) > newest else ""
+
+
+def sdk(facts: Facts) -> Iterator[Finding]:
+    """Find an SDK that is too old."""
+    version = facts.sdk or ""
+    if numbers(version) < OLDEST_SDK:
+        found = f"claude-agent-sdk {version} is older than {_dotted(OLDEST_SDK)}, which mala-context needs"
+        yield Finding("sdk", "error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
+
+
+def sdk_well(facts: Facts) -> str:
+    """Name its version, and say so where it is newer than any that was tested."""
+    version = facts.sdk or ""
+    return f"{version}{_beside(version, NEWEST_SDK)}"
 
 
 def cli(facts: Facts) -> Iterator[Finding]:
     """Find that there is no CLI, that one does not run, that one is too old."""
-    programs = facts.programs or ()
+    programs, oldest = facts.programs or (), _dotted(OLDEST_CLI)
     if not programs:
         yield Finding("cli", "error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
     for each in programs:
@@ -29,14 +60,14 @@ def cli(facts: Facts) -> Iterator[Finding]:
             found = f"this Claude Code CLI does not run: {each.error or 'it says no version'}"
             yield Finding("cli", "error", found, each.path, f"install it anew or remove it ({each.source})")
         elif numbers(each.version) < OLDEST_CLI:
-            oldest = ".".join(map(str, OLDEST_CLI))
             found = f"Claude Code {each.version} ({each.source}) is older than {oldest}, which the SDK needs"
             yield Finding("cli", "error", found, each.path, "`claude update`, or install a newer one")
 
 
 def cli_well(facts: Facts) -> str:
-    """Name each CLI and its version."""
-    return ", ".join(f"{each.version} ({each.source})" for each in _programs(facts))
+    """Name each CLI and its version, and say so where it is newer than any that was tested."""
+    versions = ((each.version or "", each.source) for each in _programs(facts))
+    return ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
 
 
 def _programs(facts: Facts) -> tuple[Program, ...]:

@@ -56,6 +56,7 @@ def gather(
     return Facts(
         repo=repo,
         config=config,
+        sdk=programs.sdk_version(),
         programs=programs.programs(values),
         hooks=None if prove_hooks is None else prove_hooks(),
         runs=runs,

@@ -1,4 +1,4 @@
-"""Which Claude Code CLIs there are, asked for their versions."""
+"""Which SDK and which Claude Code CLIs there are, and their versions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from importlib.util import find_spec
 from typing import Final
 
@@ -18,6 +19,14 @@ SECONDS: Final = 15.0
 _ELSEWHERE: Final = (".local/bin/claude", ".npm-global/bin/claude", ".claude/local/claude", "node_modules/.bin/claude")
 """Where the SDK looks too, below the home directory, when there is none on PATH."""
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
+
+
+def sdk_version() -> str | None:
+    """Return the version of claude-agent-sdk as it was installed; `None` where nothing tells."""
+    try:
+        return metadata.version("claude-agent-sdk")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def programs(env: Mapping[str, str]) -> tuple[Program, ...]:
