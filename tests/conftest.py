@@ -1,7 +1,10 @@
 """What all tests share; the fixtures named `mala_…` come from the package's own pytest plugin."""
 
+import functools
+import inspect
 import os
 
+from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
@@ -15,3 +18,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("patient")
+
+if "mix_stderr" in inspect.signature(CliRunner).parameters:  # click before 8.2 keeps the two apart only when asked
+    CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
