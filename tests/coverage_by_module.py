@@ -4,7 +4,8 @@ A module counts as covered by what was written for it, not by a test of somethin
 Its own test file carries its name: `mala_context/archive/store.py` has `tests/test_archive_store.py`, and where a
 package is one subject, `mala_context/guard/` say, all its modules have `tests/test_guard.py`. A longer name adds to it
 (`test_tracker_rows.py`), and folders between may be left out (`tests/test_cli_undo.py` is for `cli/scenarios/undo.py`).
-Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. MODULE is a
+Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. A test
+of how long something takes, or of what it imports, may fail here: that is said, and counts for nothing. MODULE is a
 file or a folder of the package; without any, all are measured, which takes minutes. Exits with 1 where a module is
 below `--below`.
 """
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import coverage
 
@@ -88,27 +91,28 @@ def run(test: pathlib.Path, folder: pathlib.Path) -> str:
     """Run a test file under coverage; return where its data is, with what went wrong on standard error."""
     settings, data = folder / f"{test.stem}.ini", folder / f"{test.stem}.data"
     settings.write_text(SETTINGS.format(package=PACKAGE, data=data), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "coverage",
-        "run",
-        f"--rcfile={settings}",
-        "-m",
-        "pytest",
-        "-n0",
-        "-q",
-        "-m",
-        "not system",
-        str(test),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
+    command += ["-n0", "-q", "-p", "coverage_by_module", "-m", "not system", str(test)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)
     if done.returncode not in {0, 5}:
         print(
             f"{test.name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-500:]}",
             file=sys.stderr,
         )
     return str(data)
+
+
+def pytest_configure() -> None:
+    """Follow what tests start with an environment of their own, too: this module is a plugin of the runs."""
+    start = subprocess.Popen.__init__
+
+    @functools.wraps(start)
+    def started(self: Any, *args: Any, env: Any = None, **more: Any) -> None:
+        kept = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_PROCESS")}
+        start(self, *args, env=None if env is None else {**kept, **env}, **more)
+
+    subprocess.Popen.__init__ = started  # type: ignore[method-assign]  # in the processes of these runs alone
 
 
 def measure(module: pathlib.Path, data: list[str], folder: pathlib.Path) -> tuple[float, str]:

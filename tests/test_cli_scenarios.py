@@ -215,3 +215,16 @@ def test_a_stage_makes_private_places(tmp_path):
     assert stage.place("home") == place
     stage.on_turn(1)
     stage.on_snapshot(None)
+
+
+@pytest.mark.long
+async def test_the_main_job_with_every_formula(tmp_path):
+    """On the real CLI; `test_cli_demo.py` plays it as a command."""
+    turns = []
+    stage = Stage(str(tmp_path), turns=8, estimators=True, on_turn=turns.append)
+    report = await compaction.play(stage)
+    assert report.ok, [check.words for check in report.checks if not check.ok]
+    assert turns == list(range(1, 9))
+    assert len(report.data["compactions"]) == 1
+    assert set(report.data["estimators"]) >= {"occupancy", "cumulative", "max_cache_read"}
+    assert report.data["archive"]["pieces"]
