@@ -5,21 +5,25 @@ A `Context` is what an agent's conversation is known to hold: the counts of one 
 an interrupted stream) stays in the interval, as text, until its counts come by another way; then the interval is
 cut where that response began. Going back to an earlier point of the conversation means taking an earlier context,
 cut where that point was.
+
+What is over is let go, or memory would grow with the session. The context before the present one is kept whole, for
+those who ask what was learned from it; of an earlier one that a row may still go back to, only how long its parts were.
 """
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
+from weakref import ref
 
-from mala_context.estimators import ESTIMATORS, Estimator
-from mala_context.measure import REANNOUNCED, Names, field
+from mala_context.estimators import ESTIMATORS, Count, Estimator, counted
+from mala_context.measure import REANNOUNCED, Length, Names, field, text_length
 from mala_context.projection import Interval, Ratios, after_compaction
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 
-_KEEP_NAMES = 1_024
-_BACKLOG = 64
-_UNTOLD = 31
+_KEEP_NAMES = 128
+_UNTOLD = 16
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
@@ -37,7 +41,7 @@ class Context:
     """What came after the request, in order, each with its kind (see `projection.Interval`)."""
     message_id: object = None
     model: str | None = None
-    source: str | None = None
+    source: str | None = "message"
     usage: Usage | None = None
     tokens: int | None = None
     accuracy: str = "exact"
@@ -47,6 +51,8 @@ class Context:
     """Whether a new conversation would begin here."""
     pinned: bool = False
     """Whether a later row may go back to here."""
+    lengths: array[int] | None = None
+    """In the place of the parts where they are let go: characters of each, as their complement for the answer."""
     _interval: Interval | None = None
 
     @property
@@ -67,9 +73,31 @@ class Context:
         """Return this context as it was when it had so many parts."""
         new = Context()
         vars(new).update(vars(self))
-        new.pinned, new._interval = False, self.interval.prefix(parts)
-        new.parts = new._interval.parts
+        new.pinned = False
+        if self.lengths is not None:
+            new.lengths = None
+            new.parts = [("response", Length(~n)) if n < 0 else ("user", Length(n)) for n in self.lengths[:parts]]
+        else:
+            new._interval = self.interval.prefix(parts)
+            new.parts = new._interval.parts
         return new
+
+    def let_go(self) -> None:
+        """Keep of the parts what a row needs that goes back to here, if one may; a snapshot keeps its own.
+
+        The response's id goes too: of a response so far back no other message is expected.
+        """
+        interval = self._interval
+        if self.pinned:
+            lengths = [text_length(content) for _, content in self.parts] if interval is None else interval.lengths()
+            kinds = [kind for kind, _ in self.parts]
+            self.lengths = array("q", [~n if kind == "response" else n for n, kind in zip(lengths, kinds, strict=True)])
+        if interval is not None:
+            held = ref(interval)
+            self._interval = interval = None
+            if (kept := held()) is not None:
+                kept.measure()
+        self.parts, self.message_id = [], None
 
 
 class Opening:
@@ -100,10 +128,11 @@ class AgentState:
 
     __slots__ = (
         "_estimators",
+        "_settled",
+        "_uncounted",
         "_untold",
         "aftermath",
         "agent_id",
-        "backlog",
         "before",
         "begun",
         "compactions",
@@ -136,14 +165,12 @@ class AgentState:
         self.opening = Opening()
         self.rooted: bool | None = None
         self.names: Names = {}
-        self.backlog: list[tuple[Context, int, Context | None]] = []
-        """Contexts that are over: how many of their parts the next request held, and that one's context if known."""
         self.ratios = Ratios()
         self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
-        self._untold: list[Usage | tuple[Usage | None, Usage]] = []
+        self._untold: list[Count] = []
         self.counts_text = False
-        self.aftermath = False
-        """Whether the next response is the first one after a compaction."""
+        self.aftermath = True
+        """Whether the next response is the first one, of all or after a compaction."""
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -151,8 +178,10 @@ class AgentState:
         self.wait_summary = False
         self.current: object = None
         self.begun = 0
-        self.left: tuple[Context, int] | None = None
-        """The context that the last response was a request of, and how many of its parts were in the request."""
+        self.left: tuple[Context, int, Context | None] | None = None
+        """The last context that is over, how many of its parts the next request held, and its context where known."""
+        self._settled = True
+        self._uncounted = False
         self.context = self.fresh()
 
     @property
@@ -160,18 +189,20 @@ class AgentState:
         """The formulas, by name; all of them know of every response so far."""
         if self._untold:
             self._tell()
+        if self._uncounted:
+            self._uncounted = False
+            self._estimators["characters"].text(None)
         return self._estimators
 
     def fresh(self) -> Context:
         """Return a context of which nothing is known."""
         context = Context()
-        context.owner, context.parts, context.accuracy = self, [], "unknown"
+        context.owner, context.parts, context.accuracy, context.source = self, [], "unknown", None
         return context
 
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
-        self._leave()
-        self.context = self.fresh()
+        self._go_on(self.fresh(), len(self.context.parts))
         self.current, self.begun = None, 0
 
     def begin_again(self) -> None:
@@ -181,18 +212,14 @@ class AgentState:
         self.first_input, self.pre, self.rooted = None, None, True
         self.opening = Opening()
 
-    def _leave(self) -> None:
-        """Note that the present context is over, and that no request shows what its parts cost."""
-        self.backlog.append((self.context, len(self.context.parts), None))
-        if len(self.backlog) > _BACKLOG:
-            self._thin()
-
     def settle(self) -> None:
-        """Close what is over, in order, so that its text is learned from and let go."""
-        if self.backlog:
-            backlog, self.backlog = self.backlog, []
-            for entry in backlog:
-                self._close(*entry)
+        """Close what is over, so that its text is learned from and let go."""
+        if not self._settled and self.left is not None:
+            self._settled = True
+            self._close(*self.left)
+            if len(self.names) > _KEEP_NAMES:
+                for key in list(self.names)[: -_KEEP_NAMES // 2]:
+                    del self.names[key]
 
     def _close(self, context: Context, parts: int, following: Context | None) -> None:
         growth = None
@@ -206,25 +233,11 @@ class AgentState:
         chars = context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
         self._estimators["characters"].text(chars)
 
-    def _thin(self) -> None:
-        """Let the oldest go: what nobody asked for in all this time is not worth counting by kind."""
-        over = len(self.backlog) - _BACKLOG // 2
-        oldest, self.backlog = self.backlog[:over], self.backlog[over:]
-        for entry in oldest:
-            context, parts, _ = entry
-            if context.pinned:
-                self._close(*entry)
-            else:
-                self._estimators["characters"].text(context.interval.length(parts) if self.counts_text else None)
-        if len(self.names) > _KEEP_NAMES:
-            for key in list(self.names)[: _KEEP_NAMES // 2]:
-                del self.names[key]
-
     def go_to(self, context: Context, parts: int) -> None:
         """Go back to an earlier context, as it was when it had so many parts."""
-        self._leave()
-        self.context = context.prefix(parts)
-        self.current, self.begun = context.message_id, parts
+        prefix = context.prefix(parts)
+        self._go_on(prefix, len(self.context.parts))
+        self.current, self.begun = prefix.message_id, parts
 
     def kept(self, uuid: str | None) -> bool:
         """Tell whether a response without counts is one that a compaction kept and wrote again after its boundary."""
@@ -251,7 +264,7 @@ class AgentState:
         """Take the current response's counts; return whether they changed anything."""
         context = self.context
         if context.message_id != self.current or context.usage is None:
-            self._rebase(usage, source)
+            self.rebase(usage, source)
             return True
         known = context.usage
         if usage == known or (usage[:3] == known[:3] and usage[3] <= known[3]):
@@ -271,49 +284,80 @@ class AgentState:
     def _correct(self, now: Usage) -> None:
         """Put other counts in the place of those that the base has."""
         context = self.context
-        self._untold.append((context.usage, now))
+        if context.usage is not None:
+            self._untold.append((context.usage, now))
         context.usage, context.tokens, context.accuracy = now, now.context_tokens, "exact"
 
-    def _rebase(self, usage: Usage, source: str) -> None:
+    def rebase(self, usage: Usage, source: str) -> None:
         """Go on from the current response's counts: a new base, and what came with it or after."""
-        old, begun, model = self.context, self.begun, self.model
-        self.context = context = Context()
+        old, begun = self.context, self.begun
+        context = Context()
         context.owner = self
         context.message_id = self.current
-        context.model = model
+        context.model = self.model
         context.source = source
         context.usage = usage
-        context.tokens = tokens = usage[0] + usage[1] + usage[2]
+        context.tokens = usage[0] + usage[1] + usage[2]
         if begun < len(old.parts):
-            context._interval = old.interval.split(begun, model)
+            context._interval = old.interval.split(begun, self.model)
             context.parts = context._interval.parts
         else:
             context.parts = []
-        self.left = (old, begun)
-        self.backlog.append((old, begun, context))
+        self._go_on(context, begun, usage)
+
+    def start(self, identity: str, usage: Usage, content: object) -> Context:
+        """Do at once what `begin`, `count` and `add` do, for a message that is the first of its response."""
+        context = Context()
+        context.owner = self
+        context.message_id = self.current = identity
+        context.model = self.model
+        context.usage = usage
+        context.tokens = usage[0] + usage[1] + usage[2]
+        context.parts = [("response", content)]
+        self.begun = begun = len(self.context.parts)
+        self.responses += 1
+        self._go_on(context, begun, usage)
+        return context
+
+    def _go_on(self, context: Context, parts: int, usage: Usage | None = None) -> None:
+        """Make a context the present one; its request held so many parts of the one before, and had these counts.
+
+        The one before is over; what was over before that is let go, and was not counted unless it was settled.
+        """
+        left = self.left
+        if self._settled:
+            self._settled = False
+        elif self.counts_text and left is not None:
+            self._estimators["characters"].text(left[0].interval.length(left[1]))
+        else:
+            self._uncounted = True
+        if left is not None and (left[0].pinned or left[0]._interval is not None):
+            left[0].let_go()
+        self.left = (self.context, parts, None if usage is None else context)
+        self.context = context
+        if usage is None:
+            return
         untold = self._untold
         untold.append(usage)
         if len(untold) > _UNTOLD:
             self._tell()
+        if self.aftermath:
+            self._first_of_its_kind(usage.context_tokens)
+
+    def _first_of_its_kind(self, tokens: int) -> None:
+        """Learn what only a session's first request tells, or the first one after a compaction."""
+        self.aftermath = False
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
-        if self.aftermath:
-            self.aftermath, self.preserved, self.before = False, _NO_ROWS, None
-            if self.pre is not None:
-                self.helped, self.pre = tokens < 0.9 * self.pre, None
+        self.preserved, self.before = _NO_ROWS, None
+        if self.pre is not None:
+            self.helped, self.pre = tokens < 0.9 * self.pre, None
 
     def _tell(self) -> None:
         """Tell the formulas of the responses since, most of which nobody asks for: so not one by one."""
-        untold, self._untold = self._untold, []
+        told, self._untold = counted(self._untold), []
         for name in _COUNTERS:
-            counted = self._estimators[name].counted
-            for entry in untold:
-                if entry.__class__ is Usage:
-                    counted(None, entry)
-                else:
-                    counted(*entry)
-        if len(self.backlog) > _BACKLOG // 2:
-            self._thin()
+            self._estimators[name].counted(told)
 
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.

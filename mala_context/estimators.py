@@ -8,14 +8,14 @@
 | `total_tokens` | the last answer's `total_tokens` | says nothing of what was appended since |
 | `characters` | ceil(chars/4) of all that went in | system prompt and tools are no text that we see |
 
-The tracker tells every estimator what happens, as plain numbers, each response once; an estimator keeps what its
-formula needs and answers with an `Estimate`. None of them raises. A baseline (what a fresh session holds, from
-`/context`) is reported beside the figure and never added.
+The tracker tells every estimator what happens, as plain numbers, each response once, a block of them at a time where
+nobody has asked in between; an estimator keeps what its formula needs and answers with an `Estimate`. None of them
+raises. A baseline (what a fresh session holds, from `/context`) is reported beside the figure and never added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from mala_context.events import TotalTokens
@@ -40,11 +40,42 @@ class Estimate(NamedTuple):
     """A window of the estimator's own; `None` for the model's."""
 
 
+Count = Usage | tuple[Usage, Usage]
+"""Counts of a new response; or of one whose counts are corrected, as they were before and as they are now."""
+
+
+class Counted(NamedTuple):
+    """What some counts in a row come to."""
+
+    sums: Usage
+    """What they add to each of the four sums."""
+    responses: int
+    """How many of them are of new responses."""
+    most_read: int
+    """The largest of their cache reads."""
+    last: Usage
+    """The last of them."""
+
+
+def counted(counts: Sequence[Count]) -> Counted:
+    """Sum counts up; there has to be at least one."""
+    now: Sequence[Usage] = counts  # type: ignore[assignment]  # where no pair is among them
+    before: list[Usage] = []
+    if set(map(len, counts)) != {len(Usage._fields)}:
+        now = [each if isinstance(each, Usage) else each[1] for each in counts]
+        before = [each[0] for each in counts if not isinstance(each, Usage)]
+    columns = list(zip(*now, strict=True))
+    sums = map(sum, columns)
+    if before:
+        sums = map(int.__sub__, sums, map(sum, zip(*before, strict=True)))
+    return Counted(Usage(*sums), len(now) - len(before), max(columns[2]), now[-1])
+
+
 class Estimator(Protocol):
     """What a formula is told. Each method may do nothing."""
 
-    def counted(self, before: Usage | None, now: Usage) -> None:
-        """Take a response's counts; `before` is what the same response was counted as earlier, if it was."""
+    def counted(self, counts: Counted) -> None:
+        """Take the counts of one response or of several."""
 
     def turn(self, usage: Usage | None) -> None:
         """Take a turn's sums; `None` where the result has no usage."""
@@ -67,8 +98,8 @@ class _Quiet:
 
     __slots__ = ()
 
-    def counted(self, before: Usage | None, now: Usage) -> None:
-        """Ignore a response."""
+    def counted(self, counts: Counted) -> None:
+        """Ignore responses."""
 
     def turn(self, usage: Usage | None) -> None:
         """Ignore a turn."""
@@ -103,15 +134,11 @@ class Cumulative(_Quiet):
         self._ledger = ContextUsage()
         self._input = self._output = self._read = 0
 
-    def counted(self, before: Usage | None, now: Usage) -> None:
-        """Count a response of the running turn."""
-        if before is not None:
-            self._input -= before.input_tokens
-            self._output -= before.output_tokens
-            self._read -= before.cache_read_tokens
-        self._input += now.input_tokens
-        self._output += now.output_tokens
-        self._read += now.cache_read_tokens
+    def counted(self, counts: Counted) -> None:
+        """Count responses of the running turn."""
+        self._input += counts.sums.input_tokens
+        self._output += counts.sums.output_tokens
+        self._read += counts.sums.cache_read_tokens
 
     def turn(self, usage: Usage | None) -> None:
         """Put the turn's own sums in the place of its responses; without usage, stop counting."""
@@ -145,18 +172,13 @@ class MaxCacheRead(_Quiet):
     def __init__(self) -> None:
         self._maximum = self._input = self._output = self._creation = self._calls = 0
 
-    def counted(self, before: Usage | None, now: Usage) -> None:
-        """Count a response once, by its latest counts."""
-        if before is None:
-            self._calls += 1
-        else:
-            self._input -= before.input_tokens
-            self._output -= before.output_tokens
-            self._creation -= before.cache_creation_tokens
-        self._input += now.input_tokens
-        self._output += now.output_tokens
-        self._creation += now.cache_creation_tokens
-        self._maximum = max(self._maximum, now.cache_read_tokens)
+    def counted(self, counts: Counted) -> None:
+        """Count each response once, by its latest counts."""
+        self._calls += counts.responses
+        self._input += counts.sums.input_tokens
+        self._output += counts.sums.output_tokens
+        self._creation += counts.sums.cache_creation_tokens
+        self._maximum = max(self._maximum, counts.most_read)
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
         """Return the primary figure; the audit one and the raw values stand beside it."""
@@ -177,20 +199,18 @@ class MaxCacheRead(_Quiet):
 class LastTotal(_Quiet):
     """The last answer's total, as OpenAI-compatible servers report it; an answer without one leaves it alone."""
 
-    __slots__ = ("_answer_id", "_chars", "_messages", "_openai", "_total", "_usage")
+    __slots__ = ("_answer_id", "_chars", "_messages", "_openai", "_total")
 
     def __init__(self) -> None:
         self._total: int | None = None
-        self._usage: Usage | None = None
         self._chars = self._messages = 0
         self._answer_id: str | None = None
         self._openai = False
 
-    def counted(self, before: Usage | None, now: Usage) -> None:
+    def counted(self, counts: Counted) -> None:
         """Take an Anthropic response's total: its request and its output."""
-        self._usage = now
-        self._total = now.context_tokens + now.output_tokens
-        self._messages += before is None
+        self._total = counts.last.context_tokens + counts.last.output_tokens
+        self._messages += counts.responses
 
     def total(self, event: TotalTokens) -> None:
         """Take an answer's total; keep the last one where it has none."""

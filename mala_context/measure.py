@@ -53,6 +53,12 @@ class Piece(NamedTuple):
     """What it costs besides its text: a key of the projection's table of constants."""
 
 
+class Length(int):
+    """The characters of content whose text is no longer there; `pieces` takes it in the content's place."""
+
+    __slots__ = ()
+
+
 NOTHING: Final = Counts()
 Names = MutableMapping[str, str]
 
@@ -137,12 +143,15 @@ def text_length(content: Any) -> int:
     cls = content.__class__
     if cls is str:
         return len(content)
-    if cls is list or cls is tuple:
-        return sum(map(text_length, content))
     if cls is dict:
-        return sum(map(text_length, content.values()))
-    name = _TEXT_FIELDS.get(cls.__name__)
-    return 0 if name is None else text_length(getattr(content, name, None))
+        content = content.values()
+    elif cls is not list and cls is not tuple:
+        name = _TEXT_FIELDS.get(cls.__name__)
+        return 0 if name is None else text_length(getattr(content, name, None))
+    total = 0
+    for value in content:
+        total += len(value) if value.__class__ is str else text_length(value)
+    return total
 
 
 def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
@@ -154,6 +163,8 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
         return _attachment(content)
     if isinstance(content, str):
         return [Piece("prompt" if kind == "user" else "response", count_text(content), "prompt")]
+    if content.__class__ is Length:
+        return [Piece("response" if kind == "response" else "tool", Counts(content))]
     found: list[Piece] = []
     for block in content if isinstance(content, list | tuple) else ():
         cls = block.__class__

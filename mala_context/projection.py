@@ -2,9 +2,9 @@
 
 An `Interval` is what lies between two responses of one agent: the size of the request behind the first, and the
 parts that came after. Parts are held as they came and counted only when somebody asks. Then every interval that is
-over is closed first, in order: the difference between its two requests shows what its parts really cost, the
-`Ratios` of this session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go.
-Where nobody asks, the oldest intervals are let go unlearned. So memory does not grow with the session, and a message
+over is closed first: the difference between its two requests shows what its parts really cost, the `Ratios` of this
+session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. Where nobody asked
+until the next one is over, an interval is let go unlearned. So memory does not grow with the session, and a message
 costs a list entry.
 
 The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
@@ -164,7 +164,7 @@ class Interval:
     without counts), `user` or `attachment`.
     """
 
-    __slots__ = ("_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "parts")
+    __slots__ = ("__weakref__", "_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "parts")
 
     def __init__(
         self,
@@ -259,11 +259,18 @@ class Interval:
         self._measure(parts)
         return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
 
+    def lengths(self) -> list[int]:
+        """Count the characters of every part without a look at their kinds, and keep the parts."""
+        known = [sum(piece.counts.chars for piece in found) for found in self._measured]
+        return known + [text_length(content) for _, content in self.parts[len(known) :]]
+
     def length(self, parts: int) -> int:
-        """Count the characters of the first so many parts without a look at their kinds, and keep them."""
-        measured = self._measured
-        known = sum(piece.counts.chars for found in measured[:parts] for piece in found)
-        return known + sum(text_length(content) for _, content in self.parts[len(measured) : parts])
+        """Count the characters of the first so many parts like `lengths`."""
+        return sum(self.lengths()[:parts])
+
+    def measure(self) -> None:
+        """Count every part and let its text go, for those who may ask when the interval is long over."""
+        self._sums(len(self.parts))
 
     def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> int:
         """Let the text go; with the growth of the request known, learn from its first parts what their text costs.

@@ -1,20 +1,21 @@
 """Who is who: the main agent, its subagents, and the rows that each of them wrote.
 
-Two tables of bounded size, so that memory stays flat however long a client runs; the oldest entries leave.
+Tables of bounded size, so that memory stays flat however long a client runs; the oldest entries leave.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mala_context.agents import AgentState, Context
-from mala_context.recent import Recent
+from mala_context.recent import SEEN, Places, Recent
 
 SIDECHAIN: Final = "sidechain"
 """What a reader calls the agent of sidechain rows that name none (old CLIs)."""
-ROWS: Final = 2_048
-"""At least so many rows' places, and responses' ids, are remembered, at most twice as many."""
-MOST_ROWS: Final = 2 * ROWS
+LIVE: Final = 128
+"""At most so many rows and responses are remembered, at least half of them, where messages come as they are made."""
+RECORDED: Final = 4_096
+"""Likewise where a transcript is read that may go back far."""
 AGENTS: Final = 256
 """Subagents that are remembered."""
 
@@ -26,32 +27,20 @@ def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     table[key] = value
 
 
-class Place(NamedTuple):
-    """Where in an agent's conversation a row is."""
-
-    key: str | None
-    """The agent's key; `None` for the main agent."""
-    context: Context
-    """The context that the row belongs to."""
-    parts: int
-    """How many parts of it were there."""
-
-
 class Roster:
     """The agents of one session, and the places of their rows.
 
     An agent's key is the id of the Task call that started it where that is known, else its own id.
     """
 
-    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "_responses", "main", "rows", "subagents")
+    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "main", "responses", "rows", "subagents")
 
-    def __init__(self, model: str | None = None, *, counts_text: bool = False) -> None:
+    def __init__(self, model: str | None = None, *, counts_text: bool = False, remembers: int = LIVE) -> None:
         self.main = AgentState(model=model)
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
-        self.rows: Recent[Place | None] = Recent(ROWS)
-        """Place by id of row; `None` for a live message, which no other names as its parent."""
-        self._responses: Recent[str | None] = Recent(ROWS)
+        self.rows: Places[Context] = Places(remembers)
+        self.responses = Recent(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
 
@@ -75,12 +64,14 @@ class Roster:
 
     def was_counted(self, message_id: str, request_id: str | None) -> bool:
         """Tell whether a response was counted before, as an old row or a copy is; it is from now on."""
-        known = self._responses
-        if message_id in known:
-            before = known[message_id]
-            return before is None or request_id is None or before == request_id
-        known[message_id] = request_id
-        if len(known) > MOST_ROWS:
+        known = self.responses
+        key = hash(message_id)
+        request = hash(request_id) if request_id else SEEN
+        if key in known:
+            before = known[key]
+            return SEEN in (before, request) or before == request
+        known[key] = request
+        if len(known) > known.most:
             known.trim()
         return False
 
@@ -94,8 +85,9 @@ class Roster:
         """Return the agent of an event that has a row's place; old sidechains are told apart by their roots."""
         key = event.agent
         if key == SIDECHAIN:
-            place = self.rows.get(event.parent) if event.parent else None
-            key = place.key if place is not None and place.key else f"{SIDECHAIN}:{event.uuid}"
+            place = self.rows.place(event.parent) if event.parent else None
+            key = self.key(place[0].owner) if place is not None else None
+            key = key or f"{SIDECHAIN}:{event.uuid}"
         return self.agent(key)
 
     def key(self, agent: AgentState) -> str | None:
@@ -116,21 +108,26 @@ class Roster:
             agent.agent_id, agent.tool_use_id = agent_id, call
         return agent
 
+    def knows(self, uuid: str | None) -> bool:
+        """Tell whether a row was seen, among the newest."""
+        return hash(uuid) in self.rows
+
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember that a row ends where its agent's context ends now."""
         if uuid is not None:
             context = agent.context
             context.pinned = True
-            self.rows.put(uuid, Place(self.key(agent), context, len(context.parts)))
+            self.rows.put(uuid, context, len(context.parts))
 
     def note(self, uuid: str | None, parent: str | None, agent: AgentState) -> None:
         """Remember a row's place; of a live message, which has no parent, only that it was seen."""
         if parent is not None:
             self.place(uuid, agent)
         elif uuid is not None:
-            self.rows[uuid] = None
-            if len(self.rows) > MOST_ROWS:
-                self.rows.trim()
+            rows = self.rows
+            rows[hash(uuid)] = SEEN
+            if len(rows) > rows.most:
+                rows.trim()
 
     def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:
         """Go to the place that a row goes on from; return whether that changed the agent's context.
@@ -145,31 +142,32 @@ class Roster:
                 return False
             agent.begin_again()
             return True
-        place = self.rows.get(parent)
+        place = self.rows.place(parent)
         if place is None:
             if agent.rooted is None:
                 agent.rooted = False
             return False
-        if place.context is agent.context or not begins or place.key != self.key(agent):
+        context, parts = place
+        if context is agent.context or not begins or context.owner is not agent:
             return False
-        if place.context.root:
+        if context.root:
             agent.begin_again()
             self.place(parent, agent)
         else:
-            agent.go_to(place.context, place.parts)
+            agent.go_to(context, parts)
         return True
 
     def link(self, agent: AgentState, uuid: str, parent: str | None) -> None:
         """Remember the place of a row that no request holds; a root is where a new conversation may begin."""
-        place = self.rows.get(parent) if parent else None
+        place = self.rows.place(parent) if parent else None
         if place is not None:
-            self.rows.put(uuid, place)
+            self.rows.put(uuid, *place)
             return
         if parent is not None:
             self.follow(agent, parent, begins=False)
         if parent == "" and agent is self.main and agent.responses:
             context = agent.fresh()
             context.root = True
-            self.rows.put(uuid, Place(None, context, 0))
+            self.rows.put(uuid, context, 0)
         else:
             self.place(uuid, agent)

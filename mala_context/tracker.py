@@ -41,7 +41,8 @@ from mala_context.events import (
     WindowReport,
 )
 from mala_context.measure import is_result, is_summary, pieces
-from mala_context.roster import MOST_ROWS, Roster
+from mala_context.recent import SEEN
+from mala_context.roster import LIVE, Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 from mala_context.windows import FAR_BELOW, Window, Windows, plain_name
@@ -60,6 +61,8 @@ class ContextTracker:
         model: the model before the first message names it, with its `[1m]` suffix.
         betas: beta features that the options ask for.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
+        remembers: how many rows and responses are remembered at most, to know those that come again, and where a
+            conversation goes back to; `roster.RECORDED` for a transcript that is read as a whole.
 
     Raises `ValueError` for an unknown estimator, and nothing on any event. Memory stays flat however long it runs. Not
     safe to share between threads.
@@ -73,6 +76,7 @@ class ContextTracker:
         model: str | None = None,
         betas: Sequence[str] = (),
         auto_compact_window: int | None = None,
+        remembers: int = LIVE,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(f"unknown estimator {estimator!r}: one of {', '.join(ESTIMATORS)} would be right")
@@ -81,9 +85,10 @@ class ContextTracker:
         self.session_id: str | None = None
         self.sessions_seen = 0
         self._counts_text = estimator == "characters"
-        self._windows = Windows(window, betas)
+        self._remembers = remembers
+        self.windows = Windows(window, betas)
         if model:
-            self._windows.named(model)
+            self.windows.named(model)
         self._start_over(model)
 
     def apply(self, event: Event) -> ContextSnapshot | None:
@@ -105,16 +110,16 @@ class ContextTracker:
     @property
     def main(self) -> AgentState:
         """The main agent's own state, as `advance` returns it; another object after the session changed."""
-        return self._roster.main
+        return self.roster.main
 
     @property
     def subagents(self) -> Mapping[str, AgentState]:
         """States of the subagents, by the same keys as `agents`."""
-        return self._roster.subagents
+        return self.roster.subagents
 
     def state_of(self, event: Response | Appended | Compaction) -> AgentState:
         """Return the state of the agent that an event is about; right after the event was taken."""
-        return self._roster.owner(event)
+        return self.roster.owner(event)
 
     def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
         """Return what every formula says of an agent, by its state."""
@@ -122,11 +127,11 @@ class ContextTracker:
 
     def window_of(self, model: str | None) -> Window:
         """Return the window of a model, by all that is known now."""
-        return self._windows.of(model)
+        return self.windows.of(model)
 
     def holds_row(self, uuid: str) -> bool:
-        """Tell whether a row of this id was seen among the last few thousand."""
-        return uuid in self._roster.rows
+        """Tell whether a row of this id was seen among the newest that are remembered."""
+        return self.roster.knows(uuid)
 
     def snapshot(self, agent_id: str | None = None) -> ContextSnapshot:
         """Return what is known now, of the main agent or of a subagent (by either of its ids).
@@ -134,11 +139,11 @@ class ContextTracker:
         An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
         subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
         """
-        return self.snapshot_of(self._roster.find(agent_id) or AgentState(agent_id))
+        return self.snapshot_of(self.roster.find(agent_id) or AgentState(agent_id))
 
     def agents(self) -> Mapping[str, ContextSnapshot]:
         """Return a snapshot of every subagent, by the id of its Task call where known, else by its own id."""
-        return MappingProxyType({key: self.snapshot_of(agent) for key, agent in self._roster.subagents.items()})
+        return MappingProxyType({key: self.snapshot_of(agent) for key, agent in self.roster.subagents.items()})
 
     def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
         """Return what every formula says of an agent, by name.
@@ -148,14 +153,14 @@ class ContextTracker:
         """
         if not self._counts_text:
             self._counts_text = True
-            self._roster.count_text()
-        agent = self._roster.find(agent_id) or AgentState(agent_id)
+            self.roster.count_text()
+        agent = self.roster.find(agent_id) or AgentState(agent_id)
         return {name: self._estimate(agent, name) for name in ESTIMATORS}
 
     def reset(self) -> None:
         """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""
         self.session_id = None
-        self._start_over(self._roster.main.model)
+        self._start_over(self.roster.main.model)
 
     def note_opening(self, events: Sequence[Event]) -> None:
         """Take note of what the session's first request held, e.g. from the head of its transcript.
@@ -168,16 +173,16 @@ class ContextTracker:
             if isinstance(event, Response):
                 break
             if isinstance(event, Appended) and event.agent is None:
-                self._open(self._roster.main, event, opening)
+                self._open(self.roster.main, event, opening)
         if opening.known:
-            self._roster.main.opening = opening
+            self.roster.main.opening = opening
 
     def _start_over(self, model: str | None) -> None:
-        self._roster = Roster(model, counts_text=self._counts_text)
+        self.roster = Roster(model, counts_text=self._counts_text, remembers=self._remembers)
         self._turn_began = 0
 
     def _subagent(self, event: SubagentStart) -> AgentState | None:
-        return None if event.tool_use_id is None else self._roster.join(event.agent_id, event.tool_use_id)
+        return None if event.tool_use_id is None else self.roster.join(event.agent_id, event.tool_use_id)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -189,7 +194,7 @@ class ContextTracker:
     def snapshot_of(self, agent: AgentState, event: str = "snapshot") -> ContextSnapshot:
         """Return what is known now of an agent whose state `advance` returned; `event` names what changed it."""
         context, model = agent.context, agent.model
-        window, source, doubtful = self._windows.of(model)
+        window, source, doubtful = self.windows.of(model)
         name = self.estimator
         estimate = context.tokens
         if name != "occupancy":
@@ -228,37 +233,37 @@ class ContextTracker:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def _session(self, event: SessionStart) -> AgentState | None:
-        main = self._roster.main
+        main = self.roster.main
         changed = self._enter(event.session_id, keep=event.source in _KEEPS_CONTEXT)
-        if event.source in _KEEPS_CONTEXT and not self._roster.main.responses:
-            self._roster.main.rooted = False  # the first response's request is the whole old context
-        self._windows.asked(event.betas)
+        if event.source in _KEEPS_CONTEXT and not self.roster.main.responses:
+            self.roster.main.rooted = False  # the first response's request is the whole old context
+        self.windows.asked(event.betas)
         model = event.model
         if model:
-            self._windows.named(model)
-            if not self._roster.main.responses and self._roster.main.model != model:
-                self._roster.main.model, changed = model, True
-        return self._roster.main if changed or self._roster.main is not main else None
+            self.windows.named(model)
+            if not self.roster.main.responses and self.roster.main.model != model:
+                self.roster.main.model, changed = model, True
+        return self.roster.main if changed or self.roster.main is not main else None
 
     def _enter(self, session_id: str | None, *, keep: bool) -> bool:
         """Take note of the session; another one than before means an unknown context, unless it is kept."""
         if session_id is None or session_id == self.session_id:
             return False
         if self.session_id is not None and not keep:
-            self._start_over(self._roster.main.model)
+            self._start_over(self.roster.main.model)
         self.session_id = session_id
         self.sessions_seen += 1
         return True
 
     def _reset(self, event: Reset) -> AgentState | None:
-        roster, main = self._roster, self._roster.main
+        roster, main = self.roster, self.roster.main
         if event.uuid is None:
             if event.session_id is not None and self.session_id not in (None, event.session_id):
                 return None
             self._start_over(main.model)
-            self._roster.main.resets = main.resets + 1
-            return self._roster.main
-        if event.uuid in roster.rows:
+            self.roster.main.resets = main.resets + 1
+            return self.roster.main
+        if roster.knows(event.uuid):
             return None
         if roster.rows:
             main.begin_again()
@@ -266,8 +271,8 @@ class ContextTracker:
         return main
 
     def _link(self, event: Link) -> AgentState | None:
-        roster = self._roster
-        if event.uuid is not None and event.uuid not in roster.rows:
+        roster = self.roster
+        if event.uuid is not None and not roster.knows(event.uuid):
             roster.link(roster.owner(event), event.uuid, event.parent)
         return None
 
@@ -277,20 +282,20 @@ class ContextTracker:
         key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _ = event
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
-        roster = self._roster
+        roster = self.roster
         agent = roster.main if key is None else roster.owner(event)
         rows = roster.rows
-        again = uuid in rows
+        row = hash(uuid)
+        again = row in rows
         identity = message_id or usage or uuid
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
-        if model != agent.model and model and _is_other(model, agent.model):
+        if model != agent.model and model and is_other(model, agent.model):
             agent.model = model
-            self._windows.of(model)
+            self.windows.of(model)
         changed = usage is not None and agent.count(usage, source)
-        context = agent.context
-        if changed and context.tokens > self._windows.smallest:  # type: ignore[operator]  # counted just now
-            self._check_window(agent)
+        if changed:
+            self.check_window(agent)
         if content and not again and (usage is not None or not agent.kept(uuid)):
             agent.add("response", content)
         if stop_reason is not None:
@@ -298,15 +303,15 @@ class ContextTracker:
         if parent is not None:
             roster.place(uuid, agent)
         elif uuid is not None:
-            rows[uuid] = None
-            if len(rows) > MOST_ROWS:
+            rows[row] = SEEN
+            if len(rows) > rows.most:
                 rows.trim()
         return agent if changed else None
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
         _, _, message_id, _, _, _, _, uuid, parent, _, request_id = event
-        roster = self._roster
+        roster = self.roster
         counted = message_id is not None and roster.was_counted(message_id, request_id)
         if parent is not None and not again:
             roster.follow(agent, parent, begins=True)
@@ -321,23 +326,23 @@ class ContextTracker:
         """Enter a response's session; a late subagent's of an old session does not count."""
         if self.session_id is not None and event.agent is not None:
             return False
-        self._enter(event.session_id, keep=bool(event.parent) and event.parent in self._roster.rows)
+        self._enter(event.session_id, keep=bool(event.parent) and self.roster.knows(event.parent))
         return True
 
     def _count(self, agent: AgentState, usage: Usage, source: str) -> bool:
         changed = agent.count(usage, source)
         if changed:
-            self._check_window(agent)
+            self.check_window(agent)
         return changed
 
-    def _check_window(self, agent: AgentState) -> None:
+    def check_window(self, agent: AgentState) -> None:
         """See whether the request that was just counted is one that the known window does not allow."""
-        model, tokens = agent.model, agent.context.tokens or 0
-        if tokens > self._windows.of(model).tokens:
-            self._windows.accepted(model, tokens)
+        tokens = agent.context.tokens or 0
+        if tokens > self.windows.smallest and tokens > self.windows.of(agent.model).tokens:
+            self.windows.accepted(agent.model, tokens)
 
     def _delta(self, event: UsageDelta) -> AgentState | None:
-        agent = self._roster.agent(event.agent)
+        agent = self.roster.agent(event.agent)
         if agent.current is None:
             return None
         usage = event.usage
@@ -352,9 +357,10 @@ class ContextTracker:
 
     def _appended(self, event: Appended) -> AgentState | None:
         key, _, kind, content, uuid, parent = event
-        roster = self._roster
+        roster = self.roster
         rows = roster.rows
-        if uuid in rows:
+        row = hash(uuid)
+        if row in rows:
             return None
         agent = roster.main if key is None else roster.owner(event)
         moved = False
@@ -371,8 +377,8 @@ class ContextTracker:
         if parent is not None:
             roster.place(uuid, agent)
         elif uuid is not None:
-            rows[uuid] = None
-            if len(rows) > MOST_ROWS:
+            rows[row] = SEEN
+            if len(rows) > rows.most:
                 rows.trim()
         return agent if moved else None
 
@@ -385,28 +391,28 @@ class ContextTracker:
     # -- what makes the context smaller, or refuses it ---------------------------------------------------------------
 
     def _compaction(self, event: Compaction) -> AgentState | None:
-        if event.uuid is not None and event.uuid in self._roster.rows:
+        if self.roster.knows(event.uuid):
             return None
-        agent = self._roster.owner(event)
+        agent = self.roster.owner(event)
         if event.parent:
-            self._roster.follow(agent, event.parent, begins=True)
+            self.roster.follow(agent, event.parent, begins=True)
         self._compact(agent, event.pre_tokens, event.post_tokens)
         agent.preserved, agent.wait_summary = event.preserved, True
         threshold = auto_compact_threshold(*self._limits(agent))
         if event.trigger == "auto" and event.pre_tokens and threshold and event.pre_tokens < FAR_BELOW * threshold:
-            self._windows.doubt(agent.model)
-        self._roster.place(event.uuid, agent)
+            self.windows.doubt(agent.model)
+        self.roster.place(event.uuid, agent)
         return agent
 
     def _limits(self, agent: AgentState) -> tuple[int, int]:
-        window = self._windows.of(agent.model).tokens
+        window = self.windows.of(agent.model).tokens
         return window, window if self.auto_compact_window is None else self.auto_compact_window
 
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
         agent.before = self.snapshot_of(agent) if agent.context.tokens is not None else None
         before = pre_tokens if pre_tokens is not None else agent.context.tokens
-        agent.settle()
         agent.forget()
+        agent.settle()
         agent.compactions += 1
         agent.pre, agent.helped, agent.aftermath = before, None, True
         context = agent.context
@@ -416,29 +422,29 @@ class ContextTracker:
             estimator.compacted(post_tokens)
 
     def _summary(self, event: Summary) -> AgentState | None:
-        if event.uuid is not None and event.uuid in self._roster.rows:
+        if self.roster.knows(event.uuid):
             return None
-        agent = self._roster.owner(event)
+        agent = self.roster.owner(event)
         alone = not agent.wait_summary
         if alone:
             self._compact(agent, None, None)
         agent.wait_summary = False
-        self._roster.place(event.uuid, agent)
+        self.roster.place(event.uuid, agent)
         return agent if alone else None
 
     def _refusal(self, event: Refusal) -> AgentState | None:
-        agent = self._roster.agent(event.agent)
+        agent = self.roster.agent(event.agent)
         agent.overflows += 1
         if event.maximum:
-            self._windows.learn(agent.model, event.maximum, "api_error")
+            self.windows.learn(agent.model, event.maximum, "api_error")
         return agent
 
     # -- turns and reports -------------------------------------------------------------------------------------------
 
     def _turn_end(self, event: TurnEnd) -> AgentState | None:
         self._enter(event.session_id, keep=False)
-        self._windows.reported(event.windows)
-        main = self._roster.main
+        self.windows.reported(event.windows)
+        main = self.roster.main
         responses, self._turn_began = main.responses - self._turn_began, main.responses
         for estimator in main.estimators.values():
             estimator.turn(event.usage)
@@ -458,13 +464,13 @@ class ContextTracker:
         return main
 
     def _report(self, event: WindowReport) -> AgentState | None:
-        model = event.model or self._roster.main.model
-        if event.window and self._windows.learn(model, event.window, "context_usage"):
-            return self._roster.main
+        model = event.model or self.roster.main.model
+        if event.window and self.windows.learn(model, event.window, "context_usage"):
+            return self.roster.main
         return None
 
     def _total(self, event: TotalTokens) -> AgentState | None:
-        main = self._roster.main
+        main = self.roster.main
         if event.model:
             main.model = event.model
         main.responses += event.answer_id is None or event.answer_id != main.current  # a stream is one response
@@ -474,7 +480,7 @@ class ContextTracker:
         return main
 
 
-def _is_other(model: str, known: str | None) -> bool:
+def is_other(model: str, known: str | None) -> bool:
     """Tell whether a response's model is another than the one that was asked for by a longer or shorter name."""
     return known is None or plain_name(model) != plain_name(known) or "[" not in known
 

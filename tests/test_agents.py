@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
+import pytest
+
 from mala_context.agents import AgentState
 from mala_context.usage import Usage
 
@@ -67,15 +71,42 @@ def test_max_tokens_cuts_only_the_current_answer() -> None:
     assert agent.context.cut
 
 
+def grown(agent: AgentState, responses: int, text: str = "word " * 200) -> None:
+    for number in range(responses):
+        answered(agent, f"m{number}", 1_000 + 400 * number)
+        agent.add("user", text)
+
+
 def test_text_that_nobody_asks_for_is_let_go() -> None:
     agent = AgentState()
-    for number in range(200):
-        answered(agent, f"m{number}", 1_000 + 400 * number)
-        agent.add("user", "word " * 200)
-    assert len(agent.backlog) <= 64
+    grown(agent, 3)
+    assert agent.left is not None
+    older = ref(agent.left[0])
+    grown(agent, 3)
+    assert older() is None
     assert agent.estimators["characters"].estimate(None, lambda: 0).tokens is None
-    agent.settle()
-    assert not agent.backlog
+
+
+def test_what_was_asked_of_an_old_interval_stays_and_its_text_goes() -> None:
+    agent, text = AgentState(), "word " * 200
+    answered(agent, "m", 1_000)
+    agent.add("user", text)
+    interval = agent.context.interval
+    grown(agent, 3)
+    assert all(content is None for _, content in interval.parts)
+    assert interval.chars(2) == len("hello") + len(text)
+
+
+def test_the_last_interval_is_learned_from_when_somebody_asks() -> None:
+    asked, silent = AgentState(), AgentState()
+    for agent in (asked, silent):
+        for number in range(12):
+            answered(agent, f"m{number}", 1_000 + 600 * number)
+            agent.add("user", "word " * 200)
+            if agent is asked:
+                agent.settle()
+    silent.settle()
+    assert asked.ratios.get("prompt") > silent.ratios.get("prompt") > 1
 
 
 def test_counted_text_is_complete() -> None:
@@ -89,15 +120,33 @@ def test_counted_text_is_complete() -> None:
     assert chars == 200 * 1_005
 
 
-def test_going_back() -> None:
+@pytest.mark.parametrize("responses", [0, 1, 2, 5])
+def test_going_back(responses: int) -> None:
     agent = AgentState()
-    answered(agent, "m1", 1_000)
-    old, parts = agent.context, len(agent.context.interval)
+    answered(agent, "m", 1_000)
+    old, parts = agent.context, len(agent.context.parts)
+    old.pinned = True
     agent.add("user", "abandoned")
-    answered(agent, "m2", 5_000)
+    grown(agent, responses)
     agent.go_to(old, parts)
-    assert (agent.context.tokens, agent.current) == (1_000, "m1")
-    assert agent.context.interval.chars(len(agent.context.interval)) == 5
+    assert (agent.context.tokens, agent.current) == (1_000, "m" if responses < 2 else None)
+    assert agent.context.interval.chars(len(agent.context.interval)) == len("hello")
+
+
+def test_far_back_only_the_length_of_text_is_known() -> None:
+    agent = AgentState()
+    answered(agent, "m", 1_000)
+    agent.add("user", "1234567890" * 100)
+    old = agent.context
+    old.pinned = True
+    near = old.interval.projected(1_000, 100, cut=False, parts=2)
+    grown(agent, 5)
+    assert old.parts == []
+    agent.go_to(old, 2)
+    assert [kind for kind, _ in agent.context.parts] == ["response", "user"]
+    far = agent.context.interval.projected(1_000, 100, cut=False, parts=2)
+    assert far < near  # a digit costs more than a character of unknown kind
+    assert far > 1_000 + 100 + 250
 
 
 def test_beginning_again_forgets_what_a_fresh_context_holds() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mala_context.estimators import ESTIMATORS, Characters, Cumulative, LastTotal, MaxCacheRead
+from mala_context.estimators import ESTIMATORS, Characters, Cumulative, LastTotal, MaxCacheRead, counted
 from mala_context.events import TotalTokens
 from mala_context.usage import Usage
 
@@ -17,8 +19,8 @@ def nothing() -> int:
 def test_every_estimator_takes_everything(name: str) -> None:
     estimator = ESTIMATORS[name]()
     assert estimator.estimate(None, nothing).tokens is None
-    estimator.counted(None, Usage(1, 2, 3, 4))
-    estimator.counted(Usage(1, 2, 3, 4), Usage(1, 2, 3, 5))
+    estimator.counted(counted([Usage(1, 2, 3, 4)]))
+    estimator.counted(counted([(Usage(1, 2, 3, 4), Usage(1, 2, 3, 5))]))
     estimator.turn(Usage(1, 2, 3, 5))
     estimator.text(100)
     estimator.total(TotalTokens(9))
@@ -31,10 +33,23 @@ def test_every_estimator_takes_everything(name: str) -> None:
     assert estimator.estimate(None, nothing).tokens != 0
 
 
+USAGES = st.builds(Usage, *[st.integers(0, 1 << 40)] * 4)
+
+
+@given(st.lists(st.one_of(USAGES, st.tuples(USAGES, USAGES)), min_size=1, max_size=12))
+def test_counts_in_a_block_come_to_what_they_do_one_by_one(counts: list[Usage | tuple[Usage, Usage]]) -> None:
+    for make in (Cumulative, MaxCacheRead, LastTotal):
+        at_once, one_by_one = make(), make()
+        at_once.counted(counted(counts))
+        for each in counts:
+            one_by_one.counted(counted([each]))
+        assert at_once.estimate(None, nothing) == one_by_one.estimate(None, nothing)
+
+
 def test_cumulative_puts_a_turns_sums_in_the_place_of_its_responses() -> None:
     estimator = Cumulative()
-    estimator.counted(None, Usage(10, 0, 900, 1))
-    estimator.counted(Usage(10, 0, 900, 1), Usage(10, 0, 900, 50))
+    estimator.counted(counted([Usage(10, 0, 900, 1)]))
+    estimator.counted(counted([(Usage(10, 0, 900, 1), Usage(10, 0, 900, 50))]))
     assert estimator.estimate(None, nothing).tokens == 60
     estimator.turn(Usage(100, 0, 1_000, 200))
     estimator.turn(Usage(50, 0, 500, 75))
@@ -47,9 +62,9 @@ def test_cumulative_puts_a_turns_sums_in_the_place_of_its_responses() -> None:
 
 def test_max_cache_read_and_its_audit() -> None:
     estimator = MaxCacheRead()
-    estimator.counted(None, Usage(3, 900, 41_000, 1))
-    estimator.counted(Usage(3, 900, 41_000, 1), Usage(3, 900, 41_000, 512))
-    estimator.counted(None, Usage(5, 100, 20_000, 8))
+    estimator.counted(counted([Usage(3, 900, 41_000, 1)]))
+    estimator.counted(counted([(Usage(3, 900, 41_000, 1), Usage(3, 900, 41_000, 512))]))
+    estimator.counted(counted([Usage(5, 100, 20_000, 8)]))
     answer = estimator.estimate(None, nothing)
     assert answer.tokens == 41_000 + 8 + 520
     assert answer.audit == {

@@ -1,29 +1,58 @@
-"""A table that forgets the oldest."""
+"""Tables that forget the oldest."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.recent import Recent
+from mala_context.agents import AgentState, Context
+from mala_context.recent import SEEN, Places, Recent
 
 
-@given(st.lists(st.integers(0, 30)), st.integers(1, 8))
-def test_the_newest_are_there_and_the_number_is_bounded(keys: list[int], half: int) -> None:
-    table: Recent[int] = Recent(half)
+@given(st.lists(st.integers(0, 30)), st.integers(2, 16))
+def test_the_newest_are_there_and_the_number_is_bounded(keys: list[int], most: int) -> None:
+    table = Recent(most)
     for number, key in enumerate(keys):
-        table.put(str(key), number)
-        assert table.get(str(key)) == number
-    newest = list(dict.fromkeys(map(str, reversed(keys))))[:half]
-    assert all(key in table for key in newest[: max(1, half // 2)] if newest)
-    assert len(table) <= 2 * half
-    assert bool(table) is bool(keys)
+        table[key] = number
+        if len(table) > table.most:
+            table.trim()
+        assert table[key] == number
+        assert len(table) <= most
+    firsts = list(dict.fromkeys(reversed(keys)))[: most // 2]
+    if len(set(keys)) == len(keys):
+        assert all(key in table for key in firsts)
 
 
 def test_an_empty_table() -> None:
-    table: Recent[int | None] = Recent(2)
+    table = Recent(2)
     assert not table
-    assert table.get("x") is None
-    assert None not in table
-    table.put("x", None)
-    assert "x" in table
+    table.trim()
+    assert not table
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=80), st.integers(2, 16))
+def test_a_row_that_is_remembered_has_its_own_place(rows: list[tuple[int, bool]], most: int) -> None:
+    agent, places = AgentState(), Places[Context](most)
+    expected: dict[str, tuple[Context, int] | None] = {}
+    for number, (row, live) in enumerate(rows):
+        uuid = f"u{row}"
+        if live:
+            places[hash(uuid)] = SEEN
+            expected[uuid] = None
+            if len(places) > places.most:
+                places.trim()
+        else:
+            context = agent.fresh()
+            expected[uuid] = (context, number)
+            places.put(uuid, context, number)
+        assert places.place(uuid) == expected[uuid]
+        assert len(places) <= most
+    for uuid, place in expected.items():
+        assert places.place(uuid) == (place if hash(uuid) in places else None)
+
+
+def test_contexts_that_no_row_has_are_let_go() -> None:
+    agent, places = AgentState(), Places[Context](8)
+    for number in range(100):
+        places.put(f"u{number}", agent.fresh(), 0)
+    assert len(places._contexts) <= 9

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mala_context.events import Appended
-from mala_context.roster import AGENTS, ROWS, Roster
+from mala_context.roster import AGENTS, LIVE, RECORDED, Roster
 
 
 def said(agent: str | None, uuid: str, parent: str | None) -> Appended:
@@ -50,11 +52,12 @@ def test_agents_are_bounded() -> None:
 def test_live_messages_are_only_remembered() -> None:
     roster = Roster()
     roster.note("u1", None, roster.main)
-    assert "u1" in roster.rows
-    assert roster.rows.get("u1") is None
+    assert roster.knows("u1")
+    assert roster.rows.place("u1") is None
     roster.note(None, None, roster.main)
+    assert not roster.knows(None)
     roster.note("u2", "u1", roster.main)
-    assert roster.rows.get("u2") is not None
+    assert roster.rows.place("u2") == (roster.main.context, 0)
 
 
 def test_a_row_of_an_earlier_context_goes_back_to_it() -> None:
@@ -81,12 +84,14 @@ def test_a_root_begins_a_new_conversation_only_after_a_response() -> None:
     assert main.resets == 1
 
 
-def test_live_messages_and_responses_are_forgotten_in_time() -> None:
-    roster = Roster()
-    for number in range(3 * ROWS):
+@pytest.mark.parametrize("remembers", [LIVE, RECORDED])
+def test_live_messages_and_responses_are_forgotten_in_time(remembers: int) -> None:
+    roster = Roster(remembers=remembers)
+    for number in range(2 * remembers):
         roster.note(f"u{number}", None, roster.main)
         assert not roster.was_counted(f"m{number}", None)
-    assert len(roster.rows) <= 2 * ROWS
+    assert len(roster.rows) <= remembers
+    assert all(roster.knows(f"u{number}") for number in range(2 * remembers - remembers // 2, 2 * remembers))
     assert not roster.was_counted("m0", None)
 
 

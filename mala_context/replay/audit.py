@@ -87,7 +87,7 @@ class Auditor(Follower):
         self._version: str | None = None
         self._formulas: tuple[int | None, ...] = ()
         self._missing: bool | None = None
-        self._last: dict[AgentState, tuple[Context, int] | None] = {}
+        self._last: dict[AgentState, tuple[Context, int, Context | None] | None] = {}
 
     def findings(self) -> Findings:
         """Return what was found; after `run`."""
@@ -126,8 +126,8 @@ class Auditor(Follower):
                 self.note("context_command", event.tokens, context, len(context.interval), main, None)
         elif isinstance(event, Response) and state is not None and state.left is not self._last.get(state):
             left = self._last[state] = state.left
-            if left is not None:
-                self._request(event, state, *left)
+            if left is not None and left[2] is state.context:
+                self._request(event, state, left[0], left[1])
 
     def _boundary(self, event: Compaction, pre_tokens: int, state: AgentState) -> None:
         before = state.before

@@ -219,7 +219,8 @@ class Simulator(Follower):
             self._names(event.content)
             if state is main and state.left is not self._last:
                 self._last = state.left
-                self._answered(main, at)
+                if state.left is not None and state.left[2] is state.context:
+                    self._answered(main, at)
         elif isinstance(event, Appended) and event.kind == "user":
             self._user(event.content, main, at)
         elif isinstance(event, Compaction | Summary) and state is main:

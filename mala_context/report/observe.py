@@ -29,7 +29,6 @@ BIG_RESULT: Final = 5_000
 MOST_BIG: Final = 60
 """Big results that are marked; the largest."""
 _MARGIN: Final = 0.05
-_SETTLE_EVERY: Final = 32
 _CONTINUES: Final = "Continue from checkpoint:"
 
 
@@ -160,8 +159,7 @@ class Observer(Follower):
             now.held.response()
             points.add(self._x() + 1.0, self._time, tokens, self.number)
             now.identity = identity
-            if len(points) % _SETTLE_EVERY == 0:
-                state.settle()
+            state.settle()  # what its text cost is learned now or never
             self._warn(tokens, state)
         elif points.exact and points.exact[-1]:
             points.tokens[-1] = tokens

@@ -58,9 +58,8 @@ def in_turn(trackers, events):
     moved = 0
     for place in range(max(map(len, events))):
         for tracker, own in zip(trackers, events, strict=True):
-            if place < len(own) and tracker.apply(own[place]) is not None:
-                tracker.snapshot()
-                moved += 1
+            if place < len(own):
+                moved += tracker.apply(own[place]) is not None
     return moved
 
 

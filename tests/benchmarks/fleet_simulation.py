@@ -95,8 +95,7 @@ class Session:
         count = 0
         for event in read_row(json.loads(line)):
             count += 1
-            if self.tracker.apply(event) is not None:
-                self.tracker.snapshot()
+            self.tracker.apply(event)
         return count
 
 
