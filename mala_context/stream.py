@@ -22,6 +22,7 @@ from mala_context.lines import compaction_line, context_line
 from mala_context.log import get_logger
 from mala_context.policy import overflow_of, read_overflow
 from mala_context.readers import read_message
+from mala_context.shortcut import Shortcut
 from mala_context.tracker import ContextTracker
 from mala_context.usage import ContextUsage, Usage
 
@@ -77,6 +78,10 @@ class MessageStreamProcessor:
         self.overflow_observers = list(on_overflow)
         self.agent_name = agent_name
         self.enabled = enabled
+        self._shortcut = Shortcut(self.tracker)
+        self._ways = self._shortcut.ways
+        self._debug = False
+        """Whether responses are logged, as was seen with the last event that went the long way."""
         self.overflow: ContextOverflow | None = None
         """The overflow that the main agent's context is in; `None` while requests are accepted."""
         self.announces: Callable[[Compaction, ContextSnapshot | None], bool] | None = None
@@ -111,24 +116,41 @@ class MessageStreamProcessor:
             return
         self.messages_seen += 1
         try:
-            for event in read_message(message):
-                self.take(event)
-                if event.__class__ is TurnEnd:
-                    self._process_result_message(message)
+            ways = self._ways.get(message.__class__)
+            if ways is not None and not self.event_observers and self.overflow is None:
+                hold, count = ways
+                if hold(message) or (count is not None and self._unseen() and count(message)):
+                    return
+            self._take_all(message)
         except ContextPressureError as pressure:
             self._pressure = pressure
         except Exception:  # a message that we do not understand is the caller's all the same
             log.warning("Context: a %s was not understood and is passed on", type(message).__name__, exc_info=True)
 
+    def _unseen(self) -> bool:
+        """Tell whether nobody sees the snapshot that a response makes."""
+        return not (self._debug or self.snapshot_observers or Response in self._observers)
+
+    def _take_all(self, message: Any) -> None:
+        """Take a message the long way, event by event."""
+        for event in read_message(message):
+            self.take(event)
+            if event.__class__ is TurnEnd:
+                self._process_result_message(message)
+            elif event.__class__ in _FREQUENT:
+                self._shortcut.after(message, event)
+
     def take(self, event: Event) -> None:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
         kind = event.__class__
         changed = self.tracker.advance(event)
+        self._shortcut.counted = None
+        self._debug = debug = _level.isEnabledFor(logging.DEBUG)
         if self.overflow is not None and isinstance(event, Response) and event.agent is None:
             self.overflow = None
         if (
             kind in _FREQUENT
-            and (changed is None or not (self.snapshot_observers or _level.isEnabledFor(logging.DEBUG)))
+            and (changed is None or not (self.snapshot_observers or debug))
             and kind not in self._observers
             and not self.event_observers
         ):
@@ -147,9 +169,15 @@ class MessageStreamProcessor:
             line(self, event, snapshot)
 
     def observe(self, observer: EventObserver, *kinds: type) -> None:
-        """Have an observer called with the events of these classes alone; the others cost it nothing."""
+        """Have an observer called with the events of these classes alone; the others cost it nothing.
+
+        A response's later messages, which say nothing new of its size, are not told; an observer of `Response` that
+        wants them too belongs into `event_observers`.
+        """
         for kind in kinds:
             self._observers.setdefault(kind, []).append(observer)
+            if kind is Appended:
+                self._shortcut.leave("UserMessage")
 
     def overflowed(self, overflow: ContextOverflow) -> None:
         """Take note that the main agent's window is full: said once, however many messages report it."""

@@ -50,12 +50,12 @@ def known(raw: Any) -> Usage | None:
     """Read a response's usage; `None` where it is missing or its prompt is all zero, which is unknown and not 0."""
     if raw is None:
         return None
-    if raw.__class__ is dict and not raw.get("iterations"):  # nearly every message of a live session
+    if raw.__class__ is dict and ("iterations" not in raw or not raw["iterations"]):  # nearly every live message
         try:
-            fresh, written, read, output = counts = _COUNTS(raw)
-            prompt = fresh | written | read
-            if 0 <= prompt | output < MOST:  # all of them are, and of the one kind that has this operator: integers
-                return new(Usage, counts) if prompt else None
+            counts = _COUNTS(raw)
+            prompt = counts[0] | counts[1] | counts[2]  # which only integers have
+            if 0 < prompt < MOST and 0 <= counts[3] < MOST and counts[3].__class__ is int:
+                return new(Usage, counts)
         except (KeyError, TypeError):
             pass
     usage = Usage.of_last_call(raw)
