@@ -9,6 +9,7 @@ import pytest
 from claude_agent_sdk import HookMatcher
 
 from mala_context import instrument
+from mala_context.events import Compaction
 from mala_context.testing import refuse, summary, text, too_long, tool
 from mala_context.testing.scripts import fill_until_compaction
 
@@ -255,3 +256,26 @@ async def test_a_compaction_that_does_not_help_is_marked(agent):
     await play(runtime, "one", "/compact", "go on")
     watch.check(2)
     assert runtime.tracker.snapshot().compaction_helped is False
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold"), [("110k", 77_000), ("110,000", 77_000), ("50000", 67_000), ("garbage", None), ("", None)]
+)
+async def test_the_cli_compacts_where_its_variable_is_read_to_say(agent, value, threshold):
+    """Prompts of 5,000 tokens on top of 57,000: the CLI does not compact before the threshold, and does at it."""
+    options = {"model": "claude-sonnet-4-5", "env": {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": value}}
+    runtime, watch = agent(["ok"] * 8, chars_per_token=1.0, window=None, options=options)
+    seen, last = [], 0
+    runtime.processor.observe(lambda event, snapshot: seen.append(event.pre_tokens), Compaction)
+    async with runtime.session() as session:
+        for _ in range(8):
+            await turn(session, prose(4_800))
+            assert session.context.auto_compact_threshold == threshold
+            if seen:
+                break
+            last = watch.api.main_requests[-1].tokens
+    if threshold is None:
+        assert not seen
+        assert last > 90_000
+    else:
+        assert last - 5_000 < threshold <= seen[0]
