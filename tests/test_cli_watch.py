@@ -67,6 +67,17 @@ def test_one_object_a_session(projects):
     assert [each["agent_id"] for each in found["subagents"]] == ["a1"]
 
 
+def test_of_many_sessions_the_newest(projects):
+    for number in range(3):
+        session(projects, number)
+    found = once("--most", "2")
+    assert "… and 1 that were active before these: --most shows more" in found.output
+    assert "2 sessions" in found.output
+    found = once("--most", "2", "--json")
+    assert "and 1 that were active before these: --most shows more" in found.stderr
+    assert len(found.stdout.splitlines()) == 2
+
+
 def test_nothing_to_show(projects):
     assert once("--json").output == ""
     result = once()
@@ -335,5 +346,5 @@ def test_a_terminal_that_is_closed_ends_it_without_a_traceback(projects, tmp_pat
     with open(errors, "w") as file, Terminal(*WATCH, stderr=file) as terminal:
         terminal.until("project-1")
         terminal.hang_up()
-        assert terminal.process.wait(20) != 0
+        assert terminal.process.wait(20) == 3
     assert "Traceback" not in errors.read_text()

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-QUIT: Final = frozenset({"q", "Q", "\x04", ""})
+GONE: Final = ""
+"""The key that a terminal which was closed gives."""
+QUIT: Final = frozenset({"q", "Q", "\x04", GONE})
 """What ends a view: q, Ctrl-D, and a terminal that is gone."""
 SUSPEND: Final = "\x1a"
 """Ctrl-Z comes as a key, so that the view can put the terminal back before it stops; `suspend` stops it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import errno
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ import click
 from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
 from mala_context.cli.replay import moment_since
 from mala_context.cli.streams import can_redraw
+from mala_context.watch.watcher import MOST
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 AGES: Final = 10.0
 """Seconds after which a table is drawn again where nothing changed but times."""
+WHILE_READING: Final = 0.3
+"""The same while transcripts are looked for, for how many were found."""
 
 
 @click.command()
@@ -42,6 +46,14 @@ AGES: Final = 10.0
     help="Time between two looks at the files.",
 )
 @click.option(
+    "--most",
+    type=click.IntRange(1),
+    default=MOST,
+    show_default=True,
+    metavar="SESSIONS",
+    help="Follow so many, those that were written to last; the others are counted.",
+)
+@click.option(
     "--auto-compact-window",
     type=click.IntRange(1),
     metavar="TOKENS",
@@ -54,6 +66,7 @@ def watch(
     once: bool,
     as_json: bool,
     interval: float,
+    most: int,
     auto_compact_window: int | None,
 ) -> None:
     """Show how full each session on this machine is, live from the transcripts.
@@ -75,6 +88,7 @@ def watch(
         directories,
         [_transcript(each, directories) for each in sessions],
         since=_age(since),
+        most=most,
         auto_compact_window=auto_compact_window,
     )
     with ended_like_ctrl_c():
@@ -146,10 +160,16 @@ def _settle(watcher: Watcher) -> None:
     """Read all that is there now."""
     from mala_context.cli.waiting import waiting
 
-    with waiting("reading"):
+    with waiting("reading") as progress:
         watcher.tick()
         while watcher.busy:
+            progress.say(_doing(watcher))
             watcher.tick()
+
+
+def _doing(watcher: Watcher) -> str:
+    left = f"; {watcher.waiting:,} to read" if watcher.waiting else ""
+    return f"{watcher.known:,} transcripts and folders found{left}"
 
 
 def _once(watcher: Watcher, directories: Sequence[str], *, as_json: bool) -> None:
@@ -163,10 +183,11 @@ def _once(watcher: Watcher, directories: Sequence[str], *, as_json: bool) -> Non
         from mala_context.cli.watch_table import lines
 
         out = console()
-        for text in lines(rows, _look(out, height=False)):
+        for text in lines(rows, _look(out, watcher, height=False)):
             out.print(text, soft_wrap=True)
     for error in watcher.problems():
         _complain(error)
+    _say_older(watcher, told=not as_json and bool(rows))
     if not rows and not as_json:
         click.echo(_nothing(directories), err=True)
 
@@ -176,6 +197,7 @@ def _follow(watcher: Watcher, interval: float, words: Any) -> None:
     shown: dict[tuple[str, str | None], tuple[Any, ...]] = {}
     told: set[str] = set()
     _settle(watcher)
+    _say_older(watcher)
     while True:
         for row in watcher.rows():
             for each in (row, *(() if words is not _stamped else row.subagents)):
@@ -190,6 +212,12 @@ def _follow(watcher: Watcher, interval: float, words: Any) -> None:
         sys.stdout.flush()
         while not watcher.tick():
             time.sleep(interval)
+
+
+def _say_older(watcher: Watcher, *, told: bool = False) -> None:
+    """Say how many sessions are left out, where a table does not."""
+    if watcher.older and not told:
+        click.echo(f"and {watcher.older:,} that were active before these: --most shows more", err=True)
 
 
 def _news(row: WatchRow) -> tuple[Any, ...]:
@@ -208,13 +236,15 @@ def _live(watcher: Watcher, interval: float, directories: Sequence[str]) -> None
     """Draw the table until q or Ctrl-C; the terminal is as before then, and while Ctrl-Z has stopped it."""
     from rich.live import Live
 
-    from mala_context.cli.keys import SUSPEND, keys, suspend
+    from mala_context.cli.keys import GONE, SUSPEND, keys, suspend
     from mala_context.cli.tables import console
 
     out = console()
     while True:
         with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
             key = _draw(watcher, live, directories, lambda: pressed(0.0 if watcher.busy else interval))
+        if key == GONE:  # else the exit status would hang on whether anything was still to be written
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         if key != SUSPEND:
             return
         suspend()
@@ -231,10 +261,12 @@ def _draw(watcher: Watcher, live: Live, directories: Sequence[str], pressed: Cal
     while True:
         _fit(out)
         changed = watcher.tick()
-        if changed or size != out.size or time.monotonic() - drawn > AGES:
+        pause = WHILE_READING if watcher.busy else AGES
+        if changed or size != out.size or time.monotonic() - drawn > pause:
             rows = watcher.rows()
             size, drawn = out.size, time.monotonic()
-            text = lines(rows, _look(out, height=True)) if rows else [Text(_nothing(directories))]
+            nothing = _doing(watcher) if watcher.busy else _nothing(directories)
+            text = lines(rows, _look(out, watcher, height=True)) if rows else [Text(nothing)]
             live.update(Text("\n").join(text), refresh=True)
         key = pressed()
         if key is not None and (key in QUIT or key == SUSPEND):
@@ -255,12 +287,12 @@ def _fit(out: Console) -> None:
         out.size = columns, lines
 
 
-def _look(out: Console, *, height: bool) -> Any:
+def _look(out: Console, watcher: Watcher, *, height: bool) -> Any:
     from mala_context.cli.tables import can_encode
     from mala_context.cli.watch_table import PLAIN, Look, Marks
 
     marks = Marks() if can_encode(out, "".join(Marks())) else PLAIN
-    return Look(out.width, time.time(), marks, out.height if height else None)
+    return Look(out.width, time.time(), marks, out.height if height else None, watcher.older)
 
 
 def _nothing(directories: Sequence[str]) -> str:
