@@ -124,3 +124,54 @@ def test_a_directory_that_cannot_be_listed_is_tried_again(projects, monkeypatch)
 )
 def test_what_a_path_says(path, session, agent):
     assert (session_of(path), agent_of(path)) == (session, agent)
+
+
+def test_a_look_ends_in_time_and_the_next_one_goes_on(projects, monkeypatch):
+    monkeypatch.setattr(places_module, "PATIENCE", -1.0)
+    monkeypatch.setattr(places_module, "_STRIDE", 1)
+    paths = [str(session(projects, number)[1]) for number in range(5)]
+    places = Places([str(projects)])
+    looks = [changed(places)]
+    while places.looking:
+        looks.append(changed(places))
+    assert len(looks) >= len(paths)
+    assert max(map(len, looks)) == 1
+    assert sorted(path for look in looks for path in look) == sorted(paths)
+    assert places.known == len(paths) + 4  # and their directories
+
+
+def test_a_directory_that_takes_long_is_not_listed_at_each_change(projects, monkeypatch):
+    monkeypatch.setattr(places_module, "QUICK", -1.0)
+    monkeypatch.setattr(places_module, "LISTING", 1e9)
+    session(projects, 1)
+    places = Places([str(projects)])
+    places.look()
+    folder = places._paths[str(projects / "-home-dev-project-0")]
+    _, path = session(projects, 0)
+    assert changed(places) == []
+    folder.again = 0.0
+    assert changed(places) == [str(path)]
+
+
+def test_what_grows_old_is_asked_for_in_turn_and_again_at_every_look(projects, monkeypatch):
+    monkeypatch.setattr(places_module, "SHARE", 1)
+    made = [session(projects, number) for number in range(3)]
+    past = time.time() - 10_000
+    for _, path in made:
+        os.utime(path, (past, past))
+    places = Places([str(projects)])
+    for _ in range(3):
+        places.look()
+        places._ordered -= places_module._ORDER
+    assert len(places._cold) == 3
+    rows, path = made[1]
+    append(path, rows.prompt())
+    while changed(places) != [str(path)]:
+        pass
+    append(path, rows.prompt())
+    assert changed(places) == [str(path)]
+    os.utime(path, (past, past))
+    for _ in range(8):
+        places.look()
+        places._ordered -= places_module._ORDER
+    assert len(places._cold) == 3  # each once

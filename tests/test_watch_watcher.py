@@ -235,3 +235,76 @@ def test_a_transcript_without_permission(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(TranscriptError, match="permission denied"):
         check_readable(str(path))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Every transcript that is opened."""
+    paths = []
+    real = watcher_module.LiveTail.gain
+
+    def gain(self, path, enough):
+        paths.append(path)
+        return real(self, path, enough)
+
+    monkeypatch.setattr(watcher_module.LiveTail, "gain", gain)
+    return paths
+
+
+def test_of_very_many_sessions_only_the_newest_are_opened(projects, start, opened):
+    made = [session(projects, number) for number in range(9)]
+    now = time.time()
+    for number, (_, path) in enumerate(made):
+        os.utime(path, (now - number, now - number))
+    watcher = start(most=3)
+    assert set(settled(watcher)) == {session_id(number) for number in range(3)}
+    assert watcher.older == 6
+    assert sorted(set(opened)) == sorted(str(path) for _, path in made[:3])
+    rows, path = made[7]  # one of the others is taken up again, and the oldest of those that were followed makes room
+    append(path, rows.prompt())
+    os.utime(path, (now + 5, now + 5))
+    assert set(settled(watcher)) == {session_id(number) for number in (0, 1, 7)}
+    assert watcher.older == 6
+    for _, path in made[3:7]:
+        path.unlink()
+    settled(watcher)
+    assert watcher.older == 2
+
+
+def test_subagents_do_not_crowd_out_sessions(projects, start):
+    _, path = session(projects, 1)
+    session(projects, 2)
+    for number in range(6):
+        subagent(path, f"a{number}")
+    watcher = start(most=2)
+    found = settled(watcher)
+    assert set(found) == {session_id(1), session_id(2)}
+    assert len(found[session_id(1)].subagents) == 2
+    assert watcher.older == 0  # it counts sessions
+
+
+def test_a_session_that_is_named_is_followed_however_many_are(projects, start):
+    paths = [str(session(projects, number)[1]) for number in range(3)]
+    assert len(settled(start(*paths, most=1))) == 3
+
+
+def test_nothing_is_read_before_the_newest_are_known(projects, start, opened, monkeypatch):
+    from mala_context.watch import places
+
+    monkeypatch.setattr(places, "PATIENCE", -1.0)
+    monkeypatch.setattr(places, "_STRIDE", 1)
+    for number in range(5):
+        session(projects, number)
+    watcher = start(most=2)
+    while not opened:
+        watcher.tick()
+        assert opened or watcher.busy
+    assert watcher.known == 9
+    assert not watcher._places.looking
+    assert watcher.waiting in {0, 1}
+    monkeypatch.setattr(watcher_module, "BEFORE", 0.0)
+    opened.clear()
+    hasty = start(most=2)
+    while not opened:
+        hasty.tick()
+    assert hasty._places.looking

@@ -34,6 +34,7 @@ class Wait:
         self._total: int | None = None
         self._files: int | None = None
         self._visible = False
+        self._said = ""
 
     def expect(self, total: int, files: int | None = None) -> None:
         """Say how many bytes there will be in all, and of how many files; then there is a bar and an estimate."""
@@ -52,11 +53,16 @@ class Wait:
         self._within = size
         self._show()
 
+    def say(self, words: str) -> None:
+        """Show these words instead, for work that is not counted in bytes."""
+        self._said = f"{self._doing}: {words}"
+        self._show()
+
     def _show(self) -> None:
         now = time.monotonic()
         if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and can_redraw(sys.stderr):
             self._shown, self._visible = now, True
-            line = self.words(now - self._begun)
+            line = self._said or self.words(now - self._begun)
             sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
             sys.stderr.flush()
 

@@ -52,6 +52,8 @@ class Look(NamedTuple):
     marks: Marks = Marks()
     height: int | None = None
     """Lines of the terminal; `None` for no bound."""
+    older: int = 0
+    """Sessions that were active lately and are not among the rows."""
 
 
 class _Line(NamedTuple):
@@ -76,6 +78,9 @@ def lines(rows: Sequence[WatchRow], look: Look) -> list[Text]:
     name, bar = _widths(columns, look.width)
     body = list(_body(rows, look, name))
     foot = _legend([line.row for line in body], look)
+    if look.older:
+        older = f"{look.marks.cut} and {look.older:,} that were active before these: --most shows more"
+        foot.insert(0, Text(older, style="dim"))
     left_out = 0
     if look.height is not None and len(body) + 1 + len(foot) > look.height:
         keep = max(1, look.height - 2 - len(foot))

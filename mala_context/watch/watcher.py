@@ -1,12 +1,14 @@
 """The sessions of a machine, kept up to date: call `tick` again and again, and ask for `rows`.
 
 A tick takes no longer than `PATIENCE` where much is new: transcripts are read newest first, and what is left waits for
-the next one, so that a view begins at once. Compactions in the part of a huge transcript that is not read for its rows
-are counted bit by bit in the same time.
+the next one, so that a view begins at once. Only the newest sessions are read, `MOST` by default; of a folder that
+holds very many, none is read in the first seconds as long as not all of their times are known. Compactions in the part
+of a huge transcript that is not read for its rows are counted bit by bit in the same time.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -26,6 +28,10 @@ from mala_context.watch.view import WatchRow, joined, ordered, row_of
 
 PATIENCE: Final = 0.1
 """Seconds of a tick after which what is left waits for the next one."""
+MOST: Final = 200
+"""Sessions that are followed by default: those that were written to last."""
+BEFORE: Final = 2.0
+"""Seconds in which nothing is read as long as not all transcripts are known, so that the newest ones are read."""
 SUBAGENTS: Final = 3_600.0
 """Seconds since its last row for which a subagent is followed."""
 _STRIDE: Final = 64
@@ -95,6 +101,8 @@ class Watcher:
         projects: directories of project folders; each may still be missing.
         only: transcripts to follow instead, whatever their age.
         since: seconds since a session's last row for which it is shown.
+        most: how many sessions, and how many subagents, are followed; of more, those that were written to last. What is
+            not followed is never opened.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW` of the sessions, in tokens, where it is known.
         archives: where archives are looked for; by default the runs directory of the environment.
     """
@@ -105,6 +113,7 @@ class Watcher:
         only: Iterable[str] = (),
         *,
         since: float = 86_400.0,
+        most: int = MOST,
         auto_compact_window: int | None = None,
         archives: Archives | None = None,
     ) -> None:
@@ -116,11 +125,30 @@ class Watcher:
         self._window = auto_compact_window
         self._watched: dict[str, _Watched] = {}
         self._pending: dict[str, float] = {}
+        self._most = most
+        self._older: set[str] = set()
+        self._begun = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether more is to be read already: tick again without waiting."""
-        return bool(self._pending) or any(each.counting for each in self._watched.values())
+        looking = self._places.looking or bool(self._pending)
+        return looking or any(each.counting for each in self._watched.values())
+
+    @property
+    def known(self) -> int:
+        """How many transcripts and folders were found so far."""
+        return self._places.known
+
+    @property
+    def waiting(self) -> int:
+        """How many transcripts are still to be read."""
+        return len(self._pending)
+
+    @property
+    def older(self) -> int:
+        """How many sessions were active lately that are not followed, since so many others were later."""
+        return sum(agent_of(path) is None for path in self._older)
 
     def tick(self) -> bool:
         """Notice what is new, read it, and return whether `rows` may say something new. Raises nothing."""
@@ -129,10 +157,14 @@ class Watcher:
         for path in gone:
             self._watched.pop(path, None)
             self._pending.pop(path, None)
+            self._older.discard(path)
         now = time.time()
         for found in changed:
             if self._is_followed(found, now):
                 self._pending[found.path] = found.modified
+        self._keep_the_newest()
+        if self._places.looking and time.monotonic() < self._begun + BEFORE:
+            return False
         end = time.monotonic() + PATIENCE
         read = bool(self._pending)
         for path in sorted(self._pending, key=self._pending.__getitem__, reverse=True):
@@ -145,6 +177,25 @@ class Watcher:
         if found.path in self._only or found.path in self._watched:
             return True
         return found.modified >= now - (self._since if agent_of(found.path) is None else min(self._since, SUBAGENTS))
+
+    def _keep_the_newest(self) -> None:
+        """Leave out what is older than the `most` newest, sessions and subagents each for themselves."""
+        self._older.difference_update(self._pending)
+        if len(self._pending) + len(self._watched) <= self._most:
+            return
+        times = {path: each.modified for path, each in self._watched.items()} | self._pending
+        for of_agents in (False, True):
+            mine = [path for path in times if path not in self._only and (agent_of(path) is not None) == of_agents]
+            if len(mine) > self._most:
+                newest = set(heapq.nlargest(self._most, mine, key=times.__getitem__))
+                self._leave_out(path for path in mine if path not in newest)
+
+    def _leave_out(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._pending.pop(path, None)
+            self._watched.pop(path, None)
+            self._places.shown.discard(path)
+            self._older.add(path)
 
     def _read(self, path: str, modified: float) -> None:
         watched = self._watched.get(path)
