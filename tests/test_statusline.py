@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 from hypothesis import given
@@ -209,6 +210,11 @@ class TestLine:
             if name != "about":
                 assert line(gauge, "{" + name + "}", color=False)
         assert line(gauge, "{model}: {tokens_exact} {left} {{x}}", color=False) == "m: 1,234 199k {x}"
+
+    def test_the_page_names_each_field(self):
+        page = (pathlib.Path(__file__).parent.parent / "docs/how-to/status-line.md").read_text()
+        rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `{")]
+        assert re.findall(r"\{(\w+)\}", " ".join(rows)) == list(FIELDS)
 
     @pytest.mark.parametrize("template", ["{nope}", "{", "{}", "{0}", "{model.x}"])
     def test_another_template_is_refused_with_the_right_names(self, template):
