@@ -17,7 +17,7 @@ from typing import Any
 from weakref import ref
 
 from mala_context.estimators import ESTIMATORS, Count, Estimator, counted
-from mala_context.measure import REANNOUNCED, Length, Names, field, text_length
+from mala_context.measure import REANNOUNCED, Length, Names, field, kind_of, text_length
 from mala_context.projection import Interval, Ratios, after_compaction
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
@@ -117,7 +117,7 @@ class Opening:
 
     def attachment(self, attachment: object) -> None:
         """Add an attachment before the first response; only its `rendered` form can be counted."""
-        if field(attachment, "type") in REANNOUNCED:
+        if kind_of(attachment) in REANNOUNCED:
             rendered = field(attachment, "rendered")
             if isinstance(rendered, str):
                 self.attachment_chars = (self.attachment_chars or 0) + len(rendered)

@@ -156,7 +156,7 @@ class TranscriptGauge:
     @staticmethod
     def _has_answer(rows: list[dict[str, Any]]) -> bool:
         """Tell whether the last message among rows is an answer of the main agent that calls no tool."""
-        last: dict[str, Any] = next((row for row in reversed(rows) if row.get("type") in {"assistant", "user"}), {})
+        last: dict[str, Any] = next((row for row in reversed(rows) if row.get("type") in ("assistant", "user")), {})
         message = last.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         return last.get("type") == "assistant" and not any(

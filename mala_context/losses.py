@@ -134,7 +134,7 @@ def history_path(archive: TranscriptArchive, session_id: str) -> str:
 
 
 def _written_late(piece: Piece) -> bool:
-    return piece.row is not None and piece.row.get("trigger") in {"boundary", "session_end", "catch_up"}
+    return piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
 
 
 def _objects(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:

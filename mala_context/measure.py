@@ -110,6 +110,12 @@ def field(block: Any, name: str) -> Any:
     return block.get(name) if isinstance(block, Mapping) else getattr(block, name, None)
 
 
+def kind_of(block: Any) -> str | None:
+    """Return a block's or an attachment's type; `None` where it has none that could be one."""
+    kind = field(block, "type")
+    return kind if isinstance(kind, str) else None
+
+
 def is_summary(content: Any) -> bool:
     """Tell whether a message is the summary that a compaction leaves; the stream does not mark it."""
     if isinstance(content, list) and content:
@@ -168,7 +174,8 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
     found: list[Piece] = []
     for block in content if isinstance(content, list | tuple) else ():
         cls = block.__class__
-        reader = _BLOCKS.get(block.get("type") if cls is dict else _CLASSES.get(cls.__name__))
+        kind_here = block.get("type") if cls is dict else _CLASSES.get(cls.__name__)
+        reader = _BLOCKS.get(kind_here) if isinstance(kind_here, str) else None
         if reader is not None:
             reader(block, kind, names, found)
     return found
@@ -203,7 +210,7 @@ def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> Non
     content = field(block, "content")
     found.append(Piece(key, count_text(content) if isinstance(content, str) else NOTHING, "result"))
     for inner in content if isinstance(content, list | tuple) else ():
-        inner_kind = field(inner, "type")
+        inner_kind = kind_of(inner)
         if inner_kind == "text":
             text = field(inner, "text")
             if isinstance(text, str):
@@ -278,15 +285,15 @@ def attachment_text(attachment: Any) -> str:
     rendered = field(attachment, "rendered")
     if rendered:
         return rendered if isinstance(rendered, str) else all_text(rendered)
-    names = _ATTACHMENTS.get(field(attachment, "type"))
+    names = _ATTACHMENTS.get(kind_of(attachment))
     if names is None:
         return all_text(field(attachment, "content"))
     return "\n".join(filter(None, (all_text(field(attachment, name)) for name in names)))
 
 
 def _attachment(attachment: Any) -> list[Piece]:
-    kind = field(attachment, "type")
-    if not isinstance(kind, str):
+    kind = kind_of(attachment)
+    if kind is None:
         return []
     text = attachment_text(attachment)
     if not text and kind in _SILENT:

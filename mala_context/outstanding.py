@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
-_ENDED: Final = frozenset({"completed", "failed", "stopped", "killed"})
+_ENDED: Final = ("completed", "failed", "stopped", "killed")
 _SHELL: Final = "local_bash"
 """Type of a background task that is a shell command: a compaction does not disturb it."""
 _MOST: Final = 1_024

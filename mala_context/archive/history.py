@@ -128,7 +128,7 @@ def _known(manifest: Manifest) -> Known:
     transcript: str | None = None
     cwds: dict[str, None] = {}
     for row in reversed(manifest.rows):
-        if row.get("row") not in {"piece", "session"} or row.get("subagent") is not None:
+        if row.get("row") not in ("piece", "session") or row.get("subagent") is not None:
             continue
         path, cwd = row.get("transcript"), row.get("cwd")
         if transcript is None and isinstance(path, str):

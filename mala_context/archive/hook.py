@@ -62,7 +62,7 @@ def _archive(
     trigger = field(hook_input, "trigger")
     agent = field(hook_input, "agent_id")
     fields: dict[str, Any] = {
-        "trigger": trigger if trigger in {"auto", "manual"} else "auto",
+        "trigger": trigger if trigger in ("auto", "manual") else "auto",
         "agent": agent if isinstance(agent, str) and agent else None,
         "cwd": cwd if isinstance(cwd, str) else None,
         **known,

@@ -51,7 +51,7 @@ class Manifest:
         """
         closed = {row.get("piece") for row in self.of_kind("outcome")}
         for row in reversed(self.of_kind("piece")):
-            if row.get("trigger") not in {"auto", "manual"} or row.get("subagent") is not None:
+            if row.get("trigger") not in ("auto", "manual") or row.get("subagent") is not None:
                 continue
             if agent is not None and row.get("agent") not in {None, agent}:
                 continue

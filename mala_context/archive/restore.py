@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mala_context.archive.reading import Row
     from mala_context.archive.store import TranscriptArchive
 
-_CONVERSATION = frozenset({"user", "assistant", "attachment", "system"})
+_CONVERSATION = ("user", "assistant", "attachment", "system")
 _FORK_MOST = 64 << 20
 """Bytes of a transcript past which the SDK's fork, which takes about ten times that in memory, is not asked."""
 

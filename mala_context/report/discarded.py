@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from mala_context.loss import measure
-from mala_context.measure import all_text, field
+from mala_context.measure import all_text, field, kind_of
 from mala_context.projection import Ratios
 from mala_context.report.contributors import Came
 from mala_context.report.model import Discarded
@@ -37,7 +37,7 @@ class Stretch:
 
     def row(self, row: dict[str, Any]) -> None:
         """Hold a row of the main agent; the CLI's own copy of a tool's result is let go."""
-        if row.get("type") in _KINDS and not row.get("isSidechain") and not row.get("isCompactSummary"):
+        if kind_of(row) in _KINDS and not row.get("isSidechain") and not row.get("isCompactSummary"):
             row.pop("toolUseResult", None)
             self._rows.append(row)
 
@@ -83,5 +83,6 @@ class Stretch:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    parts = [field(block, "text") for block in content if field(block, "type") == "text"] if content else []
+    blocks = content if isinstance(content, list | tuple) else []
+    parts = [field(block, "text") for block in blocks if field(block, "type") == "text"]
     return "\n".join(part for part in parts if isinstance(part, str)) or all_text(content)

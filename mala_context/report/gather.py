@@ -236,7 +236,7 @@ def _archives(recordings: Iterable[Recording]) -> dict[str, TranscriptArchive]:
 def _outcomes(part: Part, archive: TranscriptArchive, session_id: str) -> None:
     """Add what the manifest knows of the compactions."""
     rows = archive.manifest(session_id).of_kind("outcome")
-    rows = [row for row in rows if row.get("outcome") in {"compacted", "hook_skipped"} and _is_main(row)]
+    rows = [row for row in rows if row.get("outcome") in ("compacted", "hook_skipped") and _is_main(row)]
     entries = part.compactions
     for place, row in enumerate(rows):
         if place < len(entries):

@@ -86,7 +86,7 @@ def _after_compaction(path: str, boundary: Mapping[str, Any]) -> tuple[int | Non
 
 def _opening(path: str) -> tuple[int, int, int | None, str | None]:
     """Return what the session's first request held: characters of prompts and attachments, its size, its model."""
-    from mala_context.measure import REANNOUNCED, text_length
+    from mala_context.measure import REANNOUNCED, kind_of, text_length
 
     prompt = attachments = 0
     with open(path, "rb") as file:
@@ -100,7 +100,7 @@ def _opening(path: str) -> tuple[int, int, int | None, str | None]:
                     return prompt, attachments, tokens, model
                 if kind == "user" and row.get("isSidechain") is not True:
                     prompt += text_length(table(row, "message").get("content"))
-                elif kind == "attachment" and table(row, "attachment").get("type") in REANNOUNCED:
+                elif kind == "attachment" and kind_of(table(row, "attachment")) in REANNOUNCED:
                     attachments += _rendered_length(row)
     return prompt, attachments, None, None
 

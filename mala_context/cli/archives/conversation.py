@@ -46,7 +46,7 @@ def _compaction(found: Compaction) -> dict[str, Any]:
 def _said(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     role = value.get("type")
     message = value.get("message")
-    if role not in {"user", "assistant"} or not isinstance(message, dict):
+    if role not in ("user", "assistant") or not isinstance(message, dict):
         return
     kind = "summary" if value.get("isCompactSummary") else "note" if value.get("isMeta") else role
     about = {"time": value.get("timestamp"), "agent": value.get("agentId") if value.get("isSidechain") else None}

@@ -47,7 +47,7 @@ def lost(session: str, repo: str | None, directory: str | None, as_json: bool) -
 
 def _compactions(archive: TranscriptArchive, session_id: str) -> list[Mapping[str, Any]]:
     outcomes = archive.manifest(session_id).of_kind("outcome")
-    return [row for row in outcomes if row.get("outcome") in {"compacted", "hook_skipped"}]
+    return [row for row in outcomes if row.get("outcome") in ("compacted", "hook_skipped")]
 
 
 def _is_main(row: Mapping[str, Any]) -> bool:
