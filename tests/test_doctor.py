@@ -2,14 +2,20 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
+import s3_server
 from archived import SID, dump, message, session
 
+from mala_context.archive.remote.bucket import Bucket
 from mala_context.archive.store import TranscriptArchive
 from mala_context.doctor import examine, gather
+from mala_context.doctor.gather import object_store
+from mala_context.errors import ObjectStoreError
 
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
@@ -260,8 +266,9 @@ class TestPlaces:
 
     def test_no_place_at_all(self, machine):
         machine.env["HOME"] = "/nowhere"
-        (finding,) = machine.findings()
-        assert (finding.check, finding.where) == ("runs", "MALA_RUNS_DIR")
+        claude, runs = machine.findings()
+        assert (claude.check, claude.where) == ("claude", "/nowhere")
+        assert (runs.check, runs.where) == ("runs", "MALA_RUNS_DIR")
 
     def test_a_link_in_place_of_an_archive_is_no_archive(self, machine):
         (machine.runs / "-other").mkdir(mode=0o700)
@@ -279,6 +286,174 @@ class TestPlaces:
         assert facts.space.per_day == machine.pieces[0].stat().st_size
         assert facts.space.stored == sum(each.stat().st_size for each in machine.pieces[0].parent.iterdir())
         assert facts.space.free > 0
+
+
+class TestClaudeDirectory:
+    """Where Claude Code keeps its files, and what keeps it from it: a finding each, and never the end of the doctor."""
+
+    @pytest.mark.parametrize(
+        ("variables", "words"),
+        [
+            ({"HOME": "/nowhere"}, "'/nowhere' is no home directory"),
+            ({"HOME": ""}, "'' is no home directory"),
+            ({"HOME": "rel"}, "'rel' is no home directory"),
+            ({"HOME": "/"}, "'/' is no home directory"),
+            ({"HOME": "FILE"}, "FILE' is no home directory"),
+            ({"CLAUDE_CONFIG_DIR": "FILE"}, "FILE is no directory"),
+            ({"CLAUDE_CONFIG_DIR": "FILE/below"}, "FILE is no directory"),
+            ({"CLAUDE_CONFIG_DIR": "rel"}, "'rel' is a relative path"),
+        ],
+    )
+    def test_no_place_for_it(self, machine, variables, words):
+        file = str(machine.home / "file")
+        (machine.home / "file").write_text("")
+        machine.env |= {"MALA_RUNS_DIR": str(machine.runs)}
+        machine.env |= {name: value.replace("FILE", file) for name, value in variables.items()}
+        (finding,) = [each for each in machine.findings() if each.check != "unarchived"]
+        assert (finding.check, finding.severity) == ("claude", "error")
+        assert words.replace("FILE", file) in finding.found
+
+    def test_no_home_at_all(self, machine, monkeypatch):
+        monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+        del machine.env["HOME"]
+        claude, runs = machine.findings()
+        assert (claude.where, runs.where) == ("HOME", "MALA_RUNS_DIR")
+        assert "it is not set" in claude.found
+
+    def test_one_that_is_not_there_yet_is_made_by_the_cli(self, machine):
+        machine.env["CLAUDE_CONFIG_DIR"] = str(machine.home / "new" / "claude")
+        assert machine.findings() == []
+
+    def test_a_file_in_place_of_the_projects(self, machine):
+        shutil.rmtree(machine.claude / "projects")
+        (machine.claude / "projects").write_text("")
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("claude", str(machine.claude))
+        assert f"{machine.claude}/projects is no directory" in finding.found
+
+    def test_no_projects_yet(self, machine):
+        shutil.rmtree(machine.claude / "projects")
+        assert machine.findings() == []
+
+    @pytest.mark.parametrize("missing", [os.R_OK, os.W_OK | os.X_OK], ids=["to read", "to write"])
+    def test_one_that_we_may_not_use(self, machine, monkeypatch, missing):
+        projects, access = str(machine.claude / "projects"), os.access
+        monkeypatch.setattr(
+            os, "access", lambda path, mode, **more: not (path == projects and mode & missing) and access(path, mode)
+        )
+        (finding,) = machine.findings()
+        assert finding.check == "claude"
+        assert f"{projects} cannot be {'read' if missing == os.R_OK else 'written to'}" in finding.found
+
+    def test_without_a_repository_to_ask_about_it_is_that_of_here(self, machine):
+        machine.env["HOME"] = "/nowhere"
+        done = subprocess.run(
+            [sys.executable, "-m", "mala_context.cli", "doctor", "--no-session", "--json"],
+            env=machine.env,
+            cwd=machine.repo,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        report = json.loads(done.stdout)
+        assert report["repo"] == str(machine.repo)
+        assert [each["check"] for each in report["findings"]] == ["claude", "runs"]
+
+
+class TestConfigurations:
+    @pytest.mark.parametrize("kind", ["directory", "pipe", "dangling link", "bytes"])
+    def test_a_mala_yaml_that_cannot_be_read(self, machine, kind):
+        path = machine.repo / "mala.yaml"
+        makers = {
+            "directory": path.mkdir,
+            "pipe": lambda: os.mkfifo(path),
+            "dangling link": lambda: path.symlink_to("/nowhere"),
+            "bytes": lambda: path.write_bytes(b"\xff"),
+        }
+        makers[kind]()
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("config", str(path))
+        assert "cannot be read" in finding.items[0]
+
+    def test_one_that_we_may_not_read(self, machine, monkeypatch):
+        path = machine.repo / "mala.yaml"
+        path.write_text("")
+        plain = open
+
+        def refuse(file, *args, **more):
+            if os.fspath(file) == str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return plain(file, *args, **more)
+
+        monkeypatch.setattr("builtins.open", refuse)
+        (finding,) = machine.findings()
+        assert finding.items == ("cannot be read: Permission denied",)
+
+
+class TestObjectStore:
+    """The store that `archive.directory` names: reached, written to, and none of it shown."""
+
+    @pytest.fixture
+    def stored(self, machine, monkeypatch):
+        """Return a function from an address to the findings."""
+        for name, value in s3_server.environment(1).items():  # nobody listens there
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("mala_context.archive.remote.bucket.RETRIES", 0)
+
+        def name_it(address):
+            (machine.repo / "mala.yaml").write_text(f"context: {{archive: {{directory: '{address}'}}}}")
+            return machine.findings()
+
+        return name_it
+
+    def test_one_that_takes_what_it_is_sent(self, stored, machine, tmp_path):
+        assert stored(f"file://{tmp_path}/there") == []
+        assert [path for path in (tmp_path / "there").rglob("*") if path.is_file()] == []
+        (there,) = gather(str(machine.repo), env=machine.env).stores
+        assert there.address.startswith(f"file://{tmp_path}/there/")
+
+    def test_none_is_named(self, machine):
+        assert gather(str(machine.repo), env=machine.env).stores == ()
+
+    def test_nobody_answers(self, stored):
+        (finding,) = stored("s3://bucket/prefix")
+        assert (finding.check, finding.severity, finding.where) == ("object-store", "error", "s3://bucket/prefix")
+        assert "it cannot be reached" in finding.found
+        assert s3_server.SECRET not in repr(finding)
+        assert s3_server.KEY_ID not in repr(finding)
+
+    def test_its_library_is_not_there(self, stored, monkeypatch):
+        monkeypatch.setitem(sys.modules, "obstore", None)
+        (finding,) = stored("memory://x")
+        assert "obstore is not installed" in finding.found
+        assert finding.mend.startswith("pip install 'mala-context[objects]'")
+
+    def test_it_never_answers(self, stored, monkeypatch, machine):
+        silent = threading.Event()
+        monkeypatch.setattr(Bucket, "put", lambda *_: silent.wait(60))
+        monkeypatch.setattr(object_store.stores, "__defaults__", (0.05,))
+        (finding,) = stored("memory://x")
+        silent.set()
+        assert "it does not answer within 0.05 s" in finding.found
+
+    def test_what_it_gives_back_is_something_else(self, stored, monkeypatch):
+        monkeypatch.setattr(Bucket, "read", lambda *_: b"else")
+        (finding,) = stored("memory://x")
+        assert "cannot be read back" in finding.found
+
+    def test_whoever_may_remove_nothing_may_archive(self, stored, monkeypatch):
+        def refuse(bucket, name):
+            raise ObjectStoreError(bucket.base, "these credentials may not do that")
+
+        monkeypatch.setattr(Bucket, "remove", refuse)
+        assert stored("memory://x") == []
+
+    def test_no_place_to_upload_from(self, stored, machine):
+        machine.env["HOME"] = "/nowhere"
+        found = {finding.check: finding for finding in stored("memory://x")}
+        assert "no home directory" in found["object-store"].found
 
 
 class TestSettings:

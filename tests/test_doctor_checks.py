@@ -8,10 +8,12 @@ from mala_context.config import ArchiveConfig, ContextConfig, Retention
 from mala_context.doctor import CHECKS, Facts, examine
 from mala_context.doctor.checks.machine import numbers
 from mala_context.doctor.facts import (
+    ClaudeDirectory,
     ConfigFile,
     Damage,
     Entry,
     HookProof,
+    ObjectStore,
     Program,
     Readable,
     Runs,
@@ -28,6 +30,8 @@ HEALTHY = Facts(
     sdk="0.2.189",
     programs=(Program("/bin/claude", "on PATH", "2.1.332"),),
     hooks=HookProof(archived=True, seconds=2.0),
+    claude=ClaudeDirectory("/home/dev/.claude"),
+    stores=(ObjectStore("s3://bucket/host/repo", 0.2),),
     runs=Runs("/runs", us=1000, directories=(Entry("/runs", 0o700, 1000, directory=True),), archives=1),
     space=Space("/runs", free=100 * GB, stored=GB, per_day=10e6),
     settings=(Settings("user", "/home/dev/.claude/settings.json", {"cleanupPeriodDays": 60}),),
@@ -98,6 +102,15 @@ def test_names_are_unique():
         ({**user(cleanupPeriodDays=20), **config(days=21)}, "cleanup", "warning", "archives are kept for 21"),
         ({**user(), **config(days=31)}, "cleanup", "warning", "after 30 days"),
         ({"models": {"glm-5": "/t"}}, "models", "warning", "window of glm-5 is a guess: 200,000"),
+        ({"claude": ClaudeDirectory(None, "it is not set")}, "claude", "error", "keeps no transcripts, or not where"),
+        ({"claude": ClaudeDirectory("rel", "relative", "CLAUDE_CONFIG_DIR")}, "claude", "error", "again: relative"),
+        (
+            {"stores": (ObjectStore("s3://b", 1.0, "it cannot be reached"),)},
+            "object-store",
+            "error",
+            "on this disk: it",
+        ),
+        ({"stores": (ObjectStore("s3://b", 0.0, "none", installed=False),)}, "object-store", "error", "is uploaded"),
         ({"runs": Runs(None, "no home")}, "runs", "error", "nothing can be archived: no home"),
         ({"runs": Runs("/r", "/r cannot be written to")}, "runs", "error", "cannot be written to"),
         ({"runs": Runs("/r", us=1, directories=(Entry("/r", 0o700, 2),))}, "runs", "error", "user 2, not to us (1)"),
@@ -152,6 +165,8 @@ def test_each_fault_is_one_finding(changes, check, severity, words):
         {"models": {"Sonnet": "", "opusplan": "", "<synthetic>": "", "us.anthropic.claude-opus-4-1-20250805-v1:0": ""}},
         {"models": {"gpt-9[1m]": "/t"}},
         {"space": Space("/r", free=GB, per_day=0.0)},
+        {"stores": ()},
+        {"claude": ClaudeDirectory("/c", there=False)},
     ],
 )
 def test_what_is_no_fault(changes):
@@ -191,3 +206,15 @@ def test_words_of_a_part():
     assert checked["unarchived"] == "9 transcripts, the newest 4 of them searched"
     checked = {each.check.name: each.words for each in examine(replace(HEALTHY, verified=Verified(9, 4)))}
     assert checked["verify"].startswith("the newest 4 of 9 sessions verified")
+
+
+def test_where_a_variable_is_wrong_it_is_named():
+    (finding,) = found(claude=ClaudeDirectory("rel", "it is relative", "CLAUDE_CONFIG_DIR"))
+    assert (finding.where, finding.mend[:22]) == ("rel", "set CLAUDE_CONFIG_DIR ")
+    (finding,) = found(claude=ClaudeDirectory(None, "it is not set"))
+    assert finding.where == "HOME"
+
+
+def test_what_mends_an_object_store():
+    (finding,) = found(stores=(ObjectStore("s3://b", error="not installed", installed=False),))
+    assert finding.mend.startswith("pip install 'mala-context[objects]'; then `mala-context archives push`")

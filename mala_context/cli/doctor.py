@@ -12,6 +12,7 @@ import click
 from mala_context.cli.archives.common import repository
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
+from mala_context.errors import ArchiveUnavailableError
 from mala_context.printable import printable
 from mala_context.words import plural
 
@@ -41,7 +42,7 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
     from mala_context.cli.hook_proof import prove
     from mala_context.doctor import examine, gather
 
-    place = os.path.realpath(repo if repo is not None else repository())
+    place = os.path.realpath(repo if repo is not None else _repository())
     with waiting("reading transcripts and archives") as progress:
         checked = examine(gather(place, prove_hooks=None if no_session else prove, progress=progress))
     found = [finding for each in checked for finding in each.findings]
@@ -50,6 +51,14 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
     else:
         _show(place, checked, found)
     return 1 if found else 0
+
+
+def _repository() -> str:
+    """Return the repository around the working directory; that archives have no place is a finding, not the end."""
+    try:
+        return repository()
+    except ArchiveUnavailableError:
+        return os.getcwd()
 
 
 def _as_dict(place: str, checked: Sequence[Checked]) -> dict[str, Any]:

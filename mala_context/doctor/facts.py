@@ -64,6 +64,33 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaudeDirectory:
+    """Where Claude Code keeps its settings and transcripts."""
+
+    path: str | None
+    """The directory, or what a variable says in place of one; `None` where nothing says it."""
+    error: str | None = None
+    """Why nothing can be kept there, or found."""
+    variable: str = "HOME"
+    """What it comes from."""
+    there: bool = True
+    """Whether transcripts have their folder there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """The object store that archives go to, and how it went to write to it."""
+
+    address: str
+    """Its address, which never holds a credential."""
+    seconds: float = 0.0
+    """How long it took to write, read and remove a few bytes."""
+    error: str | None = None
+    installed: bool = True
+    """Whether the library for it is installed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Space:
     """The disk that archives go to."""
 
@@ -161,6 +188,9 @@ class Facts:
     """Version of the installed claude-agent-sdk, as `1.2.3`."""
     programs: tuple[Program, ...] | None = None
     hooks: HookProof | None = None
+    claude: ClaudeDirectory | None = None
+    stores: tuple[ObjectStore, ...] | None = None
+    """Empty where none is named."""
     runs: Runs | None = None
     space: Space | None = None
     settings: tuple[Settings, ...] | None = None

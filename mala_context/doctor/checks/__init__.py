@@ -24,6 +24,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _check("cli", "Claude Code", "programs", machine),
     _check("hooks", "hooks fire", "hooks", machine),
     _check("config", "mala.yaml", "configs", machine),
+    _check("claude", "Claude's files", "claude", machine),
     _check("settings", "settings files", "settings", settings),
     _check("hooks-off", "hooks allowed", "settings", settings),
     _check("compaction", "auto-compaction", "settings", settings),
@@ -33,6 +34,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _check("permissions", "its permissions", "runs", archives),
     _check("readable", "kept private", "readable", archives),
     _check("space", "free space", "space", archives),
+    _check("object-store", "object store", "stores", archives),
     _check("unarchived", "all archived", "transcripts", archives),
     _check("verify", "archives sound", "verified", archives),
 )

@@ -42,6 +42,22 @@ def runs_well(facts: Facts) -> str:
     return f"{place.path} ({state})"
 
 
+def object_store(facts: Facts) -> Iterator[Finding]:
+    """Find that the object store that archives go to takes nothing; what is archived stays on this disk then."""
+    for each in facts.stores or ():
+        if each.error is not None:
+            found = f"nothing is uploaded, archives stay on this disk: {each.error}"
+            mend = "mend that" if each.installed else "pip install 'mala-context[objects]'"
+            mend = f"{mend}; then `mala-context archives push` sends what has waited"
+            yield Finding("object-store", "error", found, each.address, mend)
+
+
+def object_store_well(facts: Facts) -> str:
+    """Say how long writing to it took."""
+    named = [f"{each.address} ({each.seconds:.1f} s to write and read)" for each in facts.stores or ()]
+    return ", ".join(named) or "none is named, archives stay on this disk"
+
+
 def permissions(facts: Facts) -> Iterator[Finding]:
     """Find directories of archives that others can enter."""
     place = facts.runs

@@ -95,6 +95,23 @@ def hooks_well(facts: Facts) -> str:
     return f"PreCompact archived a session on the loopback ({seconds:.1f} s)"
 
 
+def claude(facts: Facts) -> Iterator[Finding]:
+    """Find that Claude Code has no place of its own for transcripts."""
+    place = facts.claude
+    if place is not None and place.error is not None:
+        found = f"Claude Code keeps no transcripts, or not where they are found again: {place.error}"
+        mend = f"set {place.variable} to an absolute path of a directory that is yours"
+        yield Finding("claude", "error", found, place.path or place.variable, mend)
+
+
+def claude_well(facts: Facts) -> str:
+    """Name it."""
+    place = facts.claude
+    if place is None or place.path is None:
+        return ""
+    return place.path if place.there else f"{place.path} (no transcripts yet)"
+
+
 def config(facts: Facts) -> Iterator[Finding]:
     """Find each `mala.yaml` that cannot be used; the agent of that repository does not start."""
     for each in facts.configs or ():

@@ -1,7 +1,7 @@
 """Looking at the machine: each module gathers one kind of facts and reads only.
 
-One thing is not left quite alone: opening an archive's directory sets its mode to 0700, as every reader of an archive
-does. So permissions are looked at first.
+Two things are not left quite alone. Opening an archive's directory sets its mode to 0700, as every reader of an archive
+does; so permissions are looked at first. And whether an object store takes anything only writing to it tells.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from mala_context.config import ContextConfig, load_config
 from mala_context.doctor.checks.settings import LOOKED_AT
 from mala_context.doctor.facts import Facts, HookProof
-from mala_context.doctor.gather import archives, models, places, programs, settings, transcripts
+from mala_context.doctor.gather import archives, models, object_store, places, programs, settings, transcripts
 from mala_context.errors import ConfigError
 
 Progress = Callable[[int], object]
@@ -46,6 +46,7 @@ def gather(
     runs = places.runs(values)
     directories = places.archive_directories(repo, config, values)
     readable = places.readable(values)
+    claude = places.claude(values)
     files = settings.files(repo, values)
     found = dict(transcripts.candidates(values))
     space = places.space(values, directories)
@@ -59,6 +60,8 @@ def gather(
         sdk=programs.sdk_version(),
         programs=programs.programs(values),
         hooks=None if prove_hooks is None else prove_hooks(),
+        claude=claude,
+        stores=object_store.stores(repo, config, values),
         runs=runs,
         space=space,
         settings=files,

@@ -14,7 +14,7 @@ from mala_context.archive import layout
 from mala_context.archive.known import known_archives
 from mala_context.archive.store import TranscriptArchive
 from mala_context.config import ContextConfig, names_object_store
-from mala_context.doctor.facts import Entry, Readable, Runs, Space
+from mala_context.doctor.facts import ClaudeDirectory, Entry, Readable, Runs, Space
 from mala_context.doctor.gather.settings import config_dir
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 
@@ -55,13 +55,32 @@ def runs(env: Mapping[str, str]) -> Runs:
         return Runs(None, error=str(error), us=us)
     if os.path.lexists(path) and not os.path.isdir(path):
         return Runs(path, error="it is no directory", us=us)
+    return Runs(path, _unusable(path), us, tuple(_private_directories(path, env)), len(known(env)))
+
+
+def claude(env: Mapping[str, str]) -> ClaudeDirectory:
+    """Return where Claude Code keeps its files, and why it cannot where it cannot."""
+    named = env.get("CLAUDE_CONFIG_DIR", "")
+    variable = "CLAUDE_CONFIG_DIR" if named else "HOME"
+    if named and not os.path.isabs(named):
+        return ClaudeDirectory(named, f"{named!r} is a relative path, so each directory has its own", variable)
+    path = config_dir(env)
+    if path is None:
+        home = env.get("HOME")
+        return ClaudeDirectory(home, "it is not set" if home is None else f"{home!r} is no home directory")
+    projects = os.path.join(path, "projects")
+    error = next((wrong for each in (path, projects) if (wrong := _unusable(each)) is not None), None)
+    return ClaudeDirectory(path, error, variable, os.path.isdir(projects))
+
+
+def _unusable(path: str) -> str | None:
+    """Return why files cannot be kept in a directory, `None` where they can: it need not be there yet."""
     ground = _nearest(path)
-    wrong = None
     if not os.path.isdir(ground):
-        wrong = f"{ground} is no directory"
-    elif not os.access(ground, os.W_OK | os.X_OK):
-        wrong = f"{ground} cannot be written to"
-    return Runs(path, wrong, us, tuple(_private_directories(path, env)), len(known(env)))
+        return f"{ground} is no directory"
+    if not os.access(ground, os.W_OK | os.X_OK):
+        return f"{ground} cannot be written to"
+    return None if ground != path or os.access(path, os.R_OK) else f"{path} cannot be read"
 
 
 def _nearest(path: str) -> str:

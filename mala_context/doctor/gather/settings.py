@@ -76,14 +76,14 @@ def configs(repositories: Iterable[str]) -> tuple[ConfigFile, ...]:
     for repo in dict.fromkeys(os.path.realpath(each) for each in repositories if os.path.isabs(each)):
         path = os.path.join(repo, FILE_NAME)
         if os.path.lexists(path):
-            found.append(ConfigFile(path, problems_of(path)))
+            found.append(ConfigFile(path, problems_of(repo)))
     return tuple(found)
 
 
-def problems_of(path: str) -> tuple[str, ...]:
-    """Return what is wrong with a `mala.yaml`, a line each; nothing where it can be used."""
+def problems_of(repo: str) -> tuple[str, ...]:
+    """Return what is wrong with a repository's `mala.yaml`, a line each; nothing where it can be used."""
     try:
-        load_config(path)
+        load_config(repo)
     except ConfigError as error:
         return tuple(
             f"line {each.line}: {each.key + ': ' if each.key else ''}{each.message}"
