@@ -154,3 +154,24 @@ def test_closed_streams_are_no_error(closed):
     script = f"exec {sys.executable} -m mala_context.cli demo --help {closed}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_goes_away_in_a_command_ends_it_in_peace(fake):
+    fake(raising(BrokenPipeError()))
+    with pytest.raises(SystemExit) as end:
+        run()
+    assert end.value.code == 0
+
+
+def test_names_and_options_are_completed():
+    context = click.Context(app)
+    assert [each.value for each in app.shell_complete(context, "do")] == ["doctor"]
+    assert "--version" in [each.value for each in app.shell_complete(context, "--")]
+
+
+def test_the_help_is_what_no_command_at_all_gets(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["mala-context"])
+    with pytest.raises(SystemExit) as end:
+        run()
+    assert end.value.code == 2
+    assert "Commands:" in capsys.readouterr().err

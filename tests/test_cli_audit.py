@@ -4,8 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from recordings import plain
+from recordings import dump, plain
 
+from mala_context.cli import parquet
 from mala_context.cli.audit import audit
 
 
@@ -46,3 +47,29 @@ def test_no_worst_cases_where_none_are_wanted(path):
 def test_problems_are_listed_with_file_and_row(tmp_path):
     (tmp_path / "b.jsonl").write_bytes(b"bad\n")
     assert f"{tmp_path / 'b.jsonl'}:1: no whole JSON object" in run(tmp_path)
+
+
+def test_the_table_of_characters_is_fitted_and_held_against_other_sessions(tmp_path):
+    for number in range(8):
+        rows = plain()
+        rows.rows[0]["message"]["content"] = f"prompt {number}"
+        (tmp_path / f"{number}.jsonl").write_bytes(dump([{**row, "sessionId": f"s{number}"} for row in rows.rows]))
+    assert "held_out" in json.loads(run(tmp_path, "--json", "--held-out"))
+    assert "Held out: " in run(tmp_path, "--held-out")
+
+
+def test_the_spread_is_drawn_into_a_file(path, tmp_path):
+    run(path, "--plot", tmp_path / "errors.svg")
+    assert (tmp_path / "errors.svg").read_text().startswith("<svg")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.jsonl", "errors.svg"]
+
+
+def test_every_truth_is_a_row_of_a_parquet_file(path, tmp_path, monkeypatch):
+    written = {}
+    monkeypatch.setattr(parquet, "write", lambda rows, place: written.update({place: rows}))
+    run(path, "--parquet", tmp_path / "a.parquet")
+    (rows,) = written.values()
+    truths = {row["truth"]: row["tokens"] for row in rows}
+    assert truths["pre_tokens"] == 21_290
+    assert {"next_prompt", "after_compaction"} <= truths.keys()
+    assert {"projected", "cli_estimate", "file", "row"} <= rows[0].keys()

@@ -4,9 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
+from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, StreamEvent, TextBlock
+from click.testing import CliRunner
 
+from mala_context.cli import progress
+from mala_context.cli import run as module
+from mala_context.runtime import instrument
 from mala_context.testing import ScriptedMessagesAPI, api_error, text, tool
 
 RUN = (sys.executable, "-m", "mala_context.cli", "run")
@@ -140,3 +146,84 @@ def test_a_directory_that_is_not_there():
     done = subprocess.run([*RUN, "hello", "--cwd", "not/there"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "mala-context: not/there: No such file or directory\n"
+
+
+class Session:
+    """A session that says what the test gives it."""
+
+    context = None
+
+    def __init__(self, messages):
+        self.messages = messages
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def send(self, prompt):
+        for message in self.messages:
+            yield message
+
+
+def result(**fields):
+    known = {"subtype": "success", "duration_ms": 5, "duration_api_ms": 4, "is_error": False, "num_turns": 1}
+    return ResultMessage(**{**known, "session_id": "s1", "result": "Done.", **fields})
+
+
+def said(words, **fields):
+    return AssistantMessage(content=[TextBlock(words)], model="m", **fields)
+
+
+@pytest.fixture
+def play(monkeypatch, tmp_path):
+    """Run the command in this process, with messages in the CLI's place."""
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setattr(progress, "gauge_lines", lambda: nullcontext(lambda snapshot: None))
+
+    def call(messages, *arguments):
+        runtime = instrument(ClaudeAgentOptions(cwd=tmp_path), tmp_path)
+        monkeypatch.setattr(runtime, "session", lambda: Session(messages))
+        monkeypatch.setattr(module, "_runtime", lambda *_: runtime)
+        return CliRunner().invoke(module.run, ["Hello.", *arguments], standalone_mode=False)
+
+    return call
+
+
+def test_what_comes_in_pieces_is_printed_once_and_what_does_not_as_well(play):
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Str"}}
+    events = [
+        {"type": "message_start", "message": {"id": "m1"}},
+        delta,
+        {**delta, "delta": {"text": "eamed."}},
+        {"type": "content_block_stop"},
+    ]
+    streamed = [StreamEvent(uuid="u", session_id="s1", event=event) for event in events]
+    rest = [said("Streamed.", message_id="m1"), said("Of a subagent.", parent_tool_use_id="t"), said("Whole.")]
+    done = play([*streamed, *rest, result()])
+    assert (done.return_value, done.stdout) == (0, "Streamed.\nWhole.\n")
+
+
+def test_for_machines_the_summary_is_all_that_is_printed(play, tmp_path):
+    done = play([said("Whole."), result()], "--json")
+    summary = json.loads(done.stdout)
+    assert (summary["ok"], summary["result"], summary["error"], summary["num_turns"]) == (True, "Done.", None, 1)
+    assert summary["archive"].startswith(str(tmp_path / "runs"))
+
+
+def test_an_error_of_the_run_is_a_line_and_exit_status_1(play):
+    done = play([result(is_error=True, result="API Error: 500\nmore")])
+    assert done.return_value == 1
+    assert done.stderr.startswith("mala-context: the run ended with an error: ")
+
+
+def test_a_cli_that_ends_without_an_answer_is_said(play):
+    done = play([])
+    assert done.return_value == 1
+    assert "the CLI ended before it had answered" in done.stderr
+
+
+def test_without_a_login_it_is_said_how_to_get_one(play):
+    done = play([said("x", error="authentication_failed"), result(is_error=True, result="Invalid API key")])
+    assert "log in, or set ANTHROPIC_API_KEY (it says: " in str(done.exception)

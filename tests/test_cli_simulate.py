@@ -6,6 +6,7 @@ import pathlib
 import pytest
 from click.testing import CliRunner
 
+from mala_context.cli import parquet
 from mala_context.cli.simulate import simulate
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -47,3 +48,15 @@ def test_policies_of_one_name_go_by_their_paths(tmp_path):
 @pytest.mark.parametrize("arguments", [(), ("--policy",)])
 def test_a_policy_is_needed(arguments):
     run(*arguments, status=2)
+
+
+def test_every_outcome_is_a_row_of_plain_values_in_a_parquet_file(tmp_path, monkeypatch):
+    written = {}
+    monkeypatch.setattr(parquet, "write", lambda rows, place: written.update({place: rows}))
+    run("--policy", A, "--parquet", str(tmp_path / "s.parquet"))
+    (rows,) = written.values()
+    outcomes = json.loads(run("--policy", A, "--json"))
+    assert len(rows) == len(outcomes)
+    assert all(isinstance(value, str | int | float | None) for row in rows for value in row.values())
+    assert [len(json.loads(row["capped_json"])) for row in rows] == [row["capped"] for row in rows]
+    assert [row["tokens_saved"] for row in rows] == [each["tokens_saved"] for each in outcomes]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -88,3 +89,49 @@ def test_a_line_is_drawn_over_on_a_real_terminal_only(monkeypatch, is_terminal, 
 def test_what_an_encoding_has(encoding, can):
     assert streams.can_encode(encoding, "━╌") is can
     assert streams.can_encode("ascii", "#.")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "written"),
+    [
+        ("ascii", "\u00e9", "\\u00e9"),
+        ("latin-1", "\N{GRINNING FACE}", "\\ud83d\\ude00"),
+        ("utf-8", "\udce9", "\\udce9"),
+    ],
+)
+def test_what_an_encoding_lacks_is_spelt_as_json_does(encoding, text, written):
+    streams.prepare()
+    assert text.encode(encoding, streams.ESCAPE).decode(encoding) == written
+    assert json.loads(f'"{written}"') == text
+
+
+def test_bytes_that_are_no_text_stay_an_error():
+    streams.prepare()
+    with pytest.raises(UnicodeDecodeError):
+        b"\xff".decode("utf-8", streams.ESCAPE)
+
+
+def test_what_a_full_disk_did_not_take_goes_nowhere(tmp_path, monkeypatch):
+    """In this process: Python would complain at its end of what standard output still holds."""
+
+    class Full(io.TextIOWrapper):
+        def flush(self):
+            if not where:
+                raise OSError(28, "No space left on device")
+            super().flush()
+
+    where = []
+    monkeypatch.setattr(streams.os, "dup2", lambda new, old: where.append(old))
+    with open(tmp_path / "out", "wb") as file:
+        out = Full(file, encoding="utf-8")
+        monkeypatch.setattr(sys, "stdout", out)
+        streams.end_output()
+        assert where == [file.fileno()]
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_a_stream_that_is_closed_is_the_null_device_from_then_on(name, monkeypatch):
+    monkeypatch.setattr(sys, name, None)
+    streams.prepare()
+    with getattr(sys, name) as stream:
+        assert stream.name == os.devnull

@@ -81,3 +81,21 @@ def test_a_long_heading_is_broken_into_words():
     assert (
         shown(Table("T", ("turn", "tracked tokens"), [[1, 22]])) == "\nT\n      tracked\nturn   tokens\n   1       22\n"
     )
+
+
+def test_on_a_terminal_the_words_of_a_check_stay_right_of_its_mark(monkeypatch):
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    show_checks(console(terminal), [Check("one", ok=True, words="word " * 20)])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    first, *rest = [line for line in lines if line.strip()]
+    assert first.startswith("✓ word")
+    assert rest
+    assert all(line.startswith("  word") for line in rest)

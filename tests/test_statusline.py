@@ -112,6 +112,33 @@ class TestTranscript:
         assert gauge.source == tracker.snapshot().accuracy == "estimate"
         assert abs(gauge.tokens - tracker.snapshot().tokens) <= 0.02 * gauge.tokens
 
+    def test_after_a_compaction_that_says_nothing_of_what_is_left_it_is_unknown(self, tmp_path):
+        path = write(tmp_path / "t.jsonl", response(22_000), ROWS["boundary"](None))
+        assert measure({"transcript_path": path}, {}).source == "none"
+        path = write(tmp_path / "t.jsonl", ROWS["boundary"](5_000))
+        assert measure({"transcript_path": path}, {}).tokens is None
+
+    def test_an_attachment_counts_as_the_model_gets_it(self, tmp_path):
+        listing = "skill " * 1_000
+        inside = {"type": "attachment", "attachment": {"type": "skill_listing", "rendered": listing}}
+        beside = {
+            "type": "attachment",
+            "attachment": {"type": "skill_listing"},
+            "rendered": [{"content": listing}, {"content": 1}, "x"],
+        }
+        sizes = []
+        for row in (inside, beside):
+            odd = {"type": "progress", "note": "no user row"}
+            rows = [
+                {"type": "user", "message": {"content": "hello"}},
+                odd,
+                row,
+                response(22_000),
+                ROWS["boundary"](5_000),
+            ]
+            sizes.append(measure({"transcript_path": write(tmp_path / "t.jsonl", *rows)}, {}).tokens)
+        assert sizes[0] == sizes[1]
+
     @pytest.mark.parametrize("content", [b"", b"\n", b"{", b"\xff\xfe", b"[]\n1\nnull\n", b'{"type":"assistant"}\n'])
     def test_nothing_in_it_is_unknown(self, tmp_path, content):
         path = tmp_path / "t.jsonl"
@@ -215,6 +242,16 @@ class TestLine:
         page = (pathlib.Path(__file__).parent.parent / "docs/how-to/status-line.md").read_text()
         rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `{")]
         assert re.findall(r"\{(\w+)\}", " ".join(rows)) == list(FIELDS)
+
+    def test_json_has_every_value_under_its_name(self):
+        values = measure({"session_id": "s1", **usage_of(100_000)}, {}).as_dict()
+        assert (values["session_id"], values["tokens"], values["exact"]) == ("s1", 100_000, True)
+        assert (values["ratio"], values["usable_ratio"]) == (0.5, 0.5)
+        assert json.loads(json.dumps(values)) == values
+
+    def test_a_line_of_another_field_lists_the_right_ones(self):
+        with pytest.raises(ValueError, match=r"no field \{nope\}; the fields are model, percent"):
+            line(measure({}, {}), "{nope}")
 
     @pytest.mark.parametrize("template", ["{nope}", "{", "{}", "{0}", "{model.x}"])
     def test_another_template_is_refused_with_the_right_names(self, template):
