@@ -69,7 +69,7 @@ def test_every_truth_is_a_row_of_a_parquet_file(path, tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "write", lambda rows, place: written.update({place: rows}))
     run(path, "--parquet", tmp_path / "a.parquet")
     (rows,) = written.values()
-    truths = {row["truth"]: row["tokens"] for row in rows}
-    assert truths["pre_tokens"] == 21_290
+    truths = {row["truth"]: (row["true_tokens"], row["tokens"]) for row in rows}
+    assert truths["pre_tokens"] == (21_290, 20_180)  # what the CLI recorded, and what the API had counted
     assert {"next_prompt", "after_compaction"} <= truths.keys()
     assert {"projected", "cli_estimate", "file", "row"} <= rows[0].keys()

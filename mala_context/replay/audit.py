@@ -60,8 +60,9 @@ class Observation(NamedTuple):
     """The same for copies of one truth."""
 
     def as_row(self) -> dict[str, Any]:
-        """Return the observation as plain values, an estimate a column."""
+        """Return the observation as plain values, an estimate a column; the true number is `true_tokens` there."""
         row = self._asdict()
+        row["true_tokens"] = row.pop("tokens")
         del row["estimates"], row["identity"]
         return {**row, **dict(zip(NAMES, self.estimates, strict=True))}
 

@@ -284,7 +284,7 @@ class TestCommands:
         run(simulate, "--policy", policy, "--parquet", tmp_path / "s.parquet")
         sessions, truths, outcomes = (written[place] for place in range(3))
         assert {"session_id", "compactions", "compactions_json"} <= sessions[0].keys()
-        assert {"truth", "tokens", "projected", "cli_estimate", "file", "row"} <= truths[0].keys()
+        assert {"truth", "true_tokens", "tokens", "projected", "cli_estimate", "file", "row"} <= truths[0].keys()
         assert {"policy", "tokens_saved", "compactions_avoided", "capped_json"} <= outcomes[0].keys()
         for rows in written.values():
             assert all(isinstance(value, str | int | float | None) for row in rows for value in row.values())
