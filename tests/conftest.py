@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
@@ -19,5 +19,6 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
-if "mix_stderr" in inspect.signature(CliRunner).parameters:  # click before 8.2 keeps the two apart only when asked
+if "mix_stderr" in inspect.signature(CliRunner).parameters:  # click before 8.2: as later ones, both apart and together
     CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
+    Result.output = property(lambda self: self.stdout + self.stderr)
