@@ -221,3 +221,14 @@ def test_noting_a_session_again_writes_no_second_row(archive, transcript):
     for _ in range(3):
         archive.note_session("s1", str(transcript), cwd="/w", pid=os.getpid())
     assert len(archive.manifest("s1").of_kind("session")) == 1
+
+
+def test_a_row_from_before_the_clock_was_set_back_is_not_waited_for(archive, transcript):
+    grow(transcript, rows(0, 3))
+    archive.archive(transcript, "s1")
+    grow(transcript, b'{"last":1}')
+    ahead = time.time() + 86_400
+    os.utime(transcript, (ahead, ahead))
+    (result,) = archive.catch_up([])
+    assert result.archived
+    assert cat(archive) == transcript.read_bytes()

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from mala_context.archive import directory, layout
+from mala_context.archive.directory import claim_repository, drop_markers
 from mala_context.errors import ArchiveUnavailableError
 
 
@@ -105,3 +106,49 @@ def test_two_repositories_of_one_key_get_two_directories_also_at_the_same_moment
         assert directory.claim_repository(path) == place
         assert layout.read_marker(os.path.dirname(place)) == path
     assert not [name for _, _, names in os.walk(tmp_path) for name in names if name != layout.REPO_MARKER]
+
+
+def test_what_a_killed_claim_left_is_mended(tmp_path, monkeypatch):
+    """A marker half-written under another name, and one that was held but never filled."""
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    place = os.path.dirname(claim_repository(tmp_path))
+    (tmp_path / "runs").chmod(0o700)
+    left = os.path.join(place, f"{layout.REPO_MARKER}.0123456789abcdef")
+    with open(left, "w") as file:
+        file.write("half")
+    drop_markers(place)
+    assert os.listdir(place) == [layout.REPO_MARKER]
+    marker = os.path.join(place, layout.REPO_MARKER)
+    with open(marker, "w"):
+        pass
+    drop_markers(place)  # nothing is dropped where nobody has claimed it
+    claim_repository(tmp_path)
+    assert layout.read_marker(place) is None  # just now: somebody may be about to fill it
+    os.utime(marker, (10**9, 10**9))
+    claim_repository(tmp_path)
+    assert layout.read_marker(place) == str(tmp_path)
+
+
+def test_a_repository_is_claimed_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setattr(os, "link", refuse)
+    place = os.path.dirname(claim_repository(tmp_path))
+    assert os.listdir(place) == [layout.REPO_MARKER]
+    assert layout.read_marker(place) == str(tmp_path)
+
+
+def test_a_claim_that_another_made_meanwhile_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+
+    def lose(source, target, *, dst_dir_fd, **_):
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=dst_dir_fd)
+        os.write(fd, os.fsencode(str(tmp_path)))
+        os.close(fd)
+        raise FileNotFoundError(2, "dropped by another")
+
+    monkeypatch.setattr(os, "link", lose)
+    place = os.path.dirname(claim_repository(tmp_path))
+    assert layout.read_marker(place) == str(tmp_path)

@@ -1,5 +1,7 @@
 """Where the next piece goes."""
 
+import errno
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,3 +143,36 @@ def test_what_another_hook_archived_for_this_compaction_is_not_archived_again(
     assert result.archived is (pieces == 2)
     if pieces == 1:
         assert (result.reason, result.offset, result.chain) == ("another hook archived", 4, 1)
+
+
+def test_a_stale_piece_is_opened_again(tmp_path, monkeypatch):
+    from mala_context.archive import increment
+    from mala_context.archive.store import TranscriptArchive
+
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    transcript.write_bytes(b'{"n":1}\n')
+    archive.archive(transcript, "s1")
+    transcript.write_bytes(b'{"n":1}\n{"n":2}\n')
+    real, answers = increment.open_plain, [OSError(errno.ESTALE, "Stale file handle")]
+
+    def stale(files, piece):
+        if answers:
+            raise answers.pop()
+        return real(files, piece)
+
+    monkeypatch.setattr(increment, "open_plain", stale)
+    result = archive.archive(transcript, "s1")
+    assert (result.chain, result.new_chain, answers) == (1, False, [])
+
+
+def test_a_hook_is_not_held_back_by_a_piece_from_before_the_clock_was_set_back(tmp_path, monkeypatch):
+    from mala_context.archive import store as stores
+
+    archive, transcript = stores.TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    transcript.write_bytes(b'{"n":1}\n')
+    now = 1_800_000_000_000_000
+    monkeypatch.setattr(stores, "_now", lambda: now + 3_600_000_000)
+    archive.archive(transcript, "s1", trigger="auto")
+    transcript.write_bytes(b'{"n":1}\n{"n":2}\n')
+    monkeypatch.setattr(stores, "_now", lambda: now)
+    assert archive.archive(transcript, "s1", trigger="auto", since=now - 10_000_000).archived

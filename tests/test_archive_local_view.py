@@ -1,11 +1,13 @@
 """Local files, for reading."""
 
+import errno
 import os
 
 import pytest
 
 from mala_context.archive import layout
 from mala_context.archive.local_view import LocalView, scan
+from mala_context.archive.writer import LocalStore
 
 NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
 
@@ -68,3 +70,24 @@ def test_a_manifest_that_cannot_be_read_is_an_error(view, monkeypatch):
     with pytest.raises(PermissionError):
         view.manifest()
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("error", "raised"), [(errno.ESTALE, False), (errno.EIO, True)])
+def test_a_manifest_that_another_machine_replaced_is_read_again(tmp_path, monkeypatch, error, raised):
+    store = LocalStore(str(tmp_path / "archives"))
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"one"}\n')
+    real = os.open
+
+    def once(name, *args, **kwargs):
+        if name == "s1.manifest.jsonl":
+            monkeypatch.setattr(os, "open", real)
+            raise OSError(error, os.strerror(error))
+        return real(name, *args, **kwargs)
+
+    with store.view("s1") as files:
+        monkeypatch.setattr(os, "open", once)
+        if raised:
+            with pytest.raises(OSError, match="Input/output"):
+                files.manifest()
+        assert files.manifest() == b'{"row":"one"}\n'

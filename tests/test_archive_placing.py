@@ -89,3 +89,27 @@ def test_what_could_not_be_read_keeps_its_name(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         place(str(tmp_path), ["file"], fill)
     assert caught.value.filename == "piece"
+
+
+def test_what_a_killed_writer_left_goes_and_what_a_living_one_has_stays(tmp_path):
+    import fcntl
+
+    (tmp_path / f"{TEMPORARY}0123456789abcdef").write_bytes(b"half")
+    (tmp_path / ".tmp-0123456789abcdef").write_bytes(b"another program's")
+    living = tmp_path / f"{TEMPORARY}fedcba9876543210"
+    with open(living, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert sorted(os.listdir(tmp_path)) == [living.name, ".tmp-0123456789abcdef", "file"]
+    place(str(tmp_path), ["other"], lambda write: write(b"bytes"))
+    assert not living.exists()
+
+
+def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(tmp_path, monkeypatch):
+    from mala_context.archive import locks
+
+    answers = [False, True]
+    monkeypatch.setattr(locks, "try_flock", lambda _fd: answers.pop(0))
+    place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+    assert os.listdir(tmp_path) == ["file"]
+    assert answers == []

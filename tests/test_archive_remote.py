@@ -500,3 +500,18 @@ class TestRows:
 
     def test_push_is_the_archives_push(self, archive):
         assert push(archive).files == archive.push().files == 0
+
+
+def test_what_a_killed_upload_left_in_a_folder_goes_with_the_next(tmp_path):
+    from mala_context.archive.remote.address import Target
+    from mala_context.archive.store import TranscriptArchive
+
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_bytes(b'{"n":1}\n')
+    archive = TranscriptArchive(tmp_path / "a", target=Target(address=f"file://{tmp_path}/store", prefix=""))
+    name = os.path.basename(archive.archive(transcript, "s1").path)
+    (tmp_path / "store").mkdir()
+    for left in (f"{name}#1", "s1.manifest.jsonl#12", "s2_x#1", "s1_notes#one"):
+        (tmp_path / "store" / left).write_bytes(b"half")
+    assert archive.push().pending == ()
+    assert sorted(os.listdir(tmp_path / "store")) == sorted([name, "s1.manifest.jsonl", "s1_notes#one", "s2_x#1"])

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import retention
+from mala_context.archive.reading import chunks
 from mala_context.archive.records import SessionSummary
 from mala_context.archive.retention import DAY, Limits, choose, limits, past_limits, size
 from mala_context.archive.store import TranscriptArchive
+from mala_context.archive.verify import verify
 
 NOW = 10**9 * 1_800_000_000
 
@@ -177,6 +179,53 @@ def test_an_interrupted_removal_leaves_a_beginning(archive, monkeypatch):
         archive.prune(days=30, dry_run=False, projects_dirs=[])
     monkeypatch.undo()
     assert cat(archive, "old") == rows(0, 1)
+    assert verify(archive).ok, "what was removed on purpose is missed"
+
+
+def test_a_removal_that_was_broken_off_does_not_spoil_what_is_archived_again(archive, tmp_path, monkeypatch):
+    from mala_context.archive.writer import LocalFiles
+
+    real = LocalFiles.remove
+
+    def killed(self, name):
+        real(self, name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalFiles, "remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        archive.prune(session_ids=["old"], dry_run=False, projects_dirs=[])
+    monkeypatch.undo()
+    archive.archive(tmp_path / "old.jsonl", "old")
+    assert verify(archive).ok
+    assert b"".join(reading_of(archive, "old")) == (tmp_path / "old.jsonl").read_bytes()
+
+
+def reading_of(archive, session):
+    with archive.store(create=False).view(session) as files:
+        yield from chunks(files, archive.pieces(session))
+
+
+def test_a_full_disk_can_be_pruned(archive, monkeypatch):
+    from mala_context.archive.writer import LocalFiles
+
+    def full(self, rows):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalFiles, "append", full)
+    assert archive.prune(session_ids=["old"], dry_run=False, projects_dirs=[]).removed == ("old",)
+    assert not [name for name in os.listdir(archive.location) if name.startswith("old")]
+
+
+def test_a_clock_that_was_set_back_makes_no_session_old(archive, tmp_path, monkeypatch):
+    with open(tmp_path / "new.jsonl", "ab") as file:
+        file.write(rows(50, 60))
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "time_ns", lambda: 10**9)  # 1970
+        archive.archive(tmp_path / "new.jsonl", "new")
+    newest = [name for name in names(archive) if name.startswith("new")][-1]
+    assert time.time() - os.stat(os.path.join(archive.location, newest)).st_mtime < 40 * 86_400
+    plan = archive.prune(days=30, projects_dirs=[])
+    assert "new" not in plan.removed
 
 
 def test_find_removes_idle_sessions_whole_and_leaves_those_at_work(archive, tmp_path):

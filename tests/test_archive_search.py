@@ -253,3 +253,25 @@ def test_what_rows_say():
     result = {"type": "tool_result", "content": "out"}
     assert list(texts({"type": "user", "message": {"content": [result, {"type": "tool_result"}]}})) == [("tool", "out")]
     assert list(texts({"type": "attachment", "content": "x"})) == list(texts({"type": "user", "message": 3})) == []
+
+
+def test_an_index_that_cannot_be_read_is_an_error_and_not_an_empty_answer(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    bench.keep(said("apples"))
+
+    class Broken:
+        def __init__(self, error):
+            self.error = error
+
+        def execute(self, *_):
+            raise self.error
+
+        def close(self):
+            pass
+
+    for error in (sqlite3.DatabaseError("malformed"), sqlite3.OperationalError("disk I/O error")):
+        monkeypatch.setattr(search_module, "_up_to_date", lambda *_, error=error: Broken(error))
+        with pytest.raises(OSError, match="cannot be read"):
+            search(bench.archive, "s1", "apples")
+    monkeypatch.setattr(search_module, "_up_to_date", lambda *_: Broken(sqlite3.OperationalError("fts5: syntax error")))
+    assert search(bench.archive, "s1", "apples") == []

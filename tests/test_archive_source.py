@@ -1,5 +1,6 @@
 """Reading a transcript that anybody may be writing to."""
 
+import errno
 import io
 import os
 
@@ -171,3 +172,26 @@ def test_the_projects_are_the_clis(tmp_path, monkeypatch):
     assert find_transcript("s1") == str(folder / "s1.jsonl")
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     assert find_transcript("s1") is None
+
+
+def test_a_transcript_that_another_machine_replaced_is_changing(path, monkeypatch):
+    path.write_bytes(b"one\n")
+    with Source(path) as source:
+
+        def stale(_fd):
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", stale)
+            with pytest.raises(TranscriptError) as caught:
+                source.take_size()
+        assert caught.value.reason == "changing"
+        with open(f"{path}.new", "wb") as file:
+            file.write(b"another\n")
+        os.replace(f"{path}.new", path)
+        source.open_again()
+        source.take_size()
+        assert source.size == len(b"another\n")
+        os.unlink(path)
+        with pytest.raises(TranscriptError, match="missing"):
+            source.open_again()

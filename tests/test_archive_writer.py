@@ -186,3 +186,80 @@ def test_no_lock_of_a_thread_is_kept_for_ever(new_store):
     with store.lock("s1", 1), pytest.raises(ArchiveBusyError):
         store.lock("s1", 0.01)
     assert locks.thread_locks._locks == {}
+
+
+def test_an_error_on_closing_keeps_no_lock(new_store, monkeypatch):
+    """Else nothing of that session would be archived again in this process."""
+    store = new_store()
+    files = store.lock("s1", 1.0)
+    real = os.fstat
+
+    def stale(fd):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "fstat", stale)
+    files.close()
+    monkeypatch.setattr(os, "fstat", real)
+    store.lock("s1", 0.0).close()
+
+
+def test_rows_that_a_full_disk_cut_are_taken_back(new_store, monkeypatch):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"one"}\n')
+        real = os.write
+
+        def cut(fd, data):
+            monkeypatch.setattr(os, "write", full)
+            return real(fd, data[:5])
+
+        def full(fd, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "write", cut)
+        with pytest.raises(OSError, match="No space left"):
+            files.append(b'{"row":"two"}\n')
+        monkeypatch.undo()
+        files.append(b'{"row":"three"}\n')
+        assert files.manifest() == b'{"row":"one"}\n{"row":"three"}\n'
+
+
+def test_a_manifest_that_another_machine_replaced_is_opened_again(new_store, monkeypatch):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"one"}\n')
+    real, answers = writer.try_flock, [OSError(errno.ESTALE, "Stale file handle")]
+
+    def stale(fd):
+        if answers:
+            raise answers.pop()
+        return real(fd)
+
+    monkeypatch.setattr(writer, "try_flock", stale)
+    with store.lock("s1", 1.0) as files:
+        assert files.manifest() == b'{"row":"one"}\n'
+    answers.append(OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output"):
+        store.lock("s1", 1.0)
+
+
+def test_a_file_that_is_gone_was_removed_whatever_was_said(new_store, monkeypatch):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.publish(NAME, lambda write: write(b"bytes"))
+        real = os.unlink
+
+        def gone(name, **where):
+            real(name, **where)
+            raise OSError(errno.EIO, "Input/output error")
+
+        def stays(name, **where):
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "unlink", stays)
+        with pytest.raises(OSError, match="Input/output"):
+            files.remove(NAME)
+        monkeypatch.setattr(os, "unlink", gone)
+        files.remove(NAME)
+        monkeypatch.undo()
+        assert files.list() == []

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 IDLE = 60.0
-"""Seconds without a write after which a transcript's last row, newline or not, is taken for its end."""
+"""Seconds without a write after which a transcript's last row, newline or not, is taken for its end.
+
+A time so far ahead of the clock is one from before the clock was set back, and no write of now either.
+"""
 
 _NEEDLE = b"compact_boundary"
 _MOST = 1 << 20
@@ -43,7 +46,7 @@ def transcript_of(session_id: str, manifest: Manifest, projects_dirs: Sequence[s
     """
     for row in reversed(manifest.rows):
         path = row.get("transcript")
-        if row.get("row") in {"piece", "session"} and row.get("subagent") is None and isinstance(path, str):
+        if row.get("row") in ("piece", "session") and row.get("subagent") is None and isinstance(path, str):
             if _status(path) is not None:
                 return path
             break
@@ -121,7 +124,7 @@ def _catch_up_on(
         if path is None or status is None:
             return
         if not is_current(path, pieces, None):
-            result = archive.archive(path, session_id, trigger="catch_up", final=now - status.st_mtime > IDLE)
+            result = archive.archive(path, session_id, trigger="catch_up", final=abs(now - status.st_mtime) > IDLE)
             if result.archived:
                 close_compactions(archive, session_id, os.path.basename(result.path or ""))
             yield result

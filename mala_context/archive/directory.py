@@ -151,7 +151,8 @@ def _write_marker(directory: str, path: str) -> None:
             if not _is_claimed(marker):  # by another, who may have dropped ours
                 raise
         finally:
-            os.close(fd)
+            with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
+                os.close(fd)
             discard(place, temporary)
     finally:
         os.close(place)

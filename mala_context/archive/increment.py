@@ -9,6 +9,8 @@ incremental, or all full copies.
 
 from __future__ import annotations
 
+import errno
+
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.records import ArchiveResult, record
@@ -75,7 +77,7 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
         log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
     if request.since is not None:
         done = manifest.open_piece(request.fields.get("agent") or "main", since=request.since)
-        if done is not None:
+        if done is not None and str(done.get("time")) <= manifests.new_row("piece", request.now)["time"]:
             return _done(source, request, done)
     pieces = mend(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
@@ -121,7 +123,7 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
     A piece that cannot be read is no reason to archive nothing. Raises `TranscriptError` where the transcript cannot.
     """
     try:
-        return None if all(_same(files, source, piece) for piece in chain) else "rewritten"
+        return None if all(_same_again(files, source, piece) for piece in chain) else "rewritten"
     except Exception as error:
         from mala_context.errors import ArchiveError, TranscriptError  # an import that only a failure pays for
 
@@ -129,6 +131,16 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
             raise
         log.warning("Archive of session %s: %s", files.session_id, error)
         return "unreadable"
+
+
+def _same_again(files: SessionView, source: Source, piece: Piece) -> bool:
+    """Compare one piece; once more where a network file system forgot the file that was open."""
+    try:
+        return _same(files, source, piece)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return _same(files, source, piece)
 
 
 def _same(files: SessionView, source: Source, piece: Piece) -> bool:

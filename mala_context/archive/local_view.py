@@ -79,6 +79,14 @@ class LocalView(SessionView):
     def manifest(self) -> bytes:
         """Return the manifest's bytes."""
         try:
+            return self._read_manifest()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            return self._read_manifest()  # another machine has replaced it
+
+    def _read_manifest(self) -> bytes:
+        try:
             fd = os.open(layout.manifest_name(self.session_id), READ, dir_fd=-1 if self._fd is None else self._fd)
         except OSError as error:
             if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP}:

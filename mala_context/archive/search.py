@@ -81,8 +81,10 @@ def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: in
     with closing(_up_to_date(archive, session_id)) as index:
         try:
             found = index.execute(_FIND, (_SNIPPET_WORDS, expression, max(0, limit))).fetchall()
-        except sqlite3.OperationalError:  # a query of nothing but separators
-            return []
+        except sqlite3.DatabaseError as error:
+            if "fts5: syntax" in str(error):  # a query of nothing but separators
+                return []
+            raise OSError(f"the index of session {session_id} cannot be read: {error}") from error
     return [
         Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=_line(text), score=score)
         for agent, role, time, piece, text, score in found
@@ -144,8 +146,8 @@ def _make(index: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) -> None:
-    index.execute("PRAGMA journal_mode = MEMORY")  # no second file; what a crash leaves is made again
-    index.execute("PRAGMA synchronous = OFF")
+    index.execute("PRAGMA journal_mode = DELETE")  # a kill leaves it beside the index, and the next opening goes back
+    index.execute("PRAGMA synchronous = OFF")  # what a crash of the machine leaves is made again
     index.execute("BEGIN IMMEDIATE")
     there = {piece.plain: piece for piece in pieces if piece.mode != "full"}
     newest = {(piece.subagent, piece.chain): piece for piece in pieces if piece.mode == "full"}
@@ -186,7 +188,7 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = row.get("type")
     message = row.get("message")
     content = message.get("content") if isinstance(message, dict) else row.get("content")
-    if kind not in {"user", "assistant", "system"}:
+    if kind not in ("user", "assistant", "system"):
         return
     role = "summary" if row.get("isCompactSummary") is True else str(kind)
     if isinstance(content, str) and content.strip():

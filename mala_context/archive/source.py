@@ -43,15 +43,7 @@ class Source:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             _refuse(path, "empty path")
         self.path = os.fsdecode(path)
-        try:
-            fd = os.open(self.path, _FLAGS)
-        except (OSError, ValueError) as error:
-            _refuse(self.path, *_reason(error))
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(fd)
-            _refuse(self.path, "not a regular file")
-        self._file = io.FileIO(fd, "rb")
+        self._file = _open(self.path)
         self.take_size()
         self._ours, self._theirs = bytearray(), bytearray()
 
@@ -63,7 +55,10 @@ class Source:
 
     def take_size(self) -> None:
         """Take the size anew: what another writer archived before us may be longer than what we saw on opening."""
-        status = os.fstat(self._file.fileno())
+        try:
+            status = os.fstat(self._file.fileno())
+        except OSError as error:
+            _refuse(self.path, *_reason(error))
         self.size = status.st_size
         self.mtime_ns = status.st_mtime_ns
 
@@ -77,7 +72,13 @@ class Source:
                     _refuse(self.path, "changing", "it lost bytes while it was read")
                 view = view[count:]
         except OSError as error:
-            _refuse(self.path, "unreadable", str(error.strerror))
+            _refuse(self.path, *_reason(error))
+
+    def open_again(self) -> None:
+        """Open the path anew, for the file that it leads to may be another one by now. Raises as the constructor."""
+        file = _open(self.path)
+        self._file.close()
+        self._file = file
 
     def last_newline(self, start: int, end: int) -> int:
         """Return the offset behind the last newline between two offsets, `start` where there is none."""
@@ -126,6 +127,17 @@ class Source:
                 return False
             offset += count
         return offset == end
+
+
+def _open(path: str) -> io.FileIO:
+    try:
+        fd = os.open(path, _FLAGS)
+    except (OSError, ValueError) as error:
+        _refuse(path, *_reason(error))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        _refuse(path, "not a regular file")
+    return io.FileIO(fd, "rb")
 
 
 def fill(reader: Reader, buffer: bytearray) -> int:
@@ -203,6 +215,8 @@ def _reason(error: OSError | ValueError) -> tuple[str, str]:
         return "missing", ""
     if number in {errno.ELOOP, errno.EMLINK}:
         return "not a regular file", "a symbolic link"
+    if number == errno.ESTALE:
+        return "changing", "it was replaced on another machine"
     if number in {errno.EISDIR, errno.ENXIO, errno.ENODEV}:
         return "not a regular file", ""
     return "unreadable", str(getattr(error, "strerror", None) or error)

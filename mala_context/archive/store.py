@@ -55,6 +55,11 @@ class TranscriptArchive:
         timeout: seconds to wait for another writer of the same session.
         target: the object store that `push` sends to what is kept here.
 
+    What many methods take: `session_id`, the session, and `session_ids`, those meant, by default all;
+    `transcript_path`, where the CLI writes it; `trigger`, why (`auto`, `manual`, `boundary`, `session_end`,
+    `subagent_end`); `cwd`, the directory that the session was started in; `projects_dirs`, where CLIs keep their
+    transcripts, by default the user's.
+
     Nothing is created before the first piece is written. Raises `ValueError` for an unknown mode or compression, and
     for an address that is none or that holds a secret.
     """
@@ -169,6 +174,8 @@ class TranscriptArchive:
             fields = {"trigger": trigger, "agent": agent, "tokens": tokens, "model": model, "cwd": cwd}
             asked: dict[str, Any] = {"session_id": sid, "subagent": subagent, "mode": self.mode, "final": final}
             for attempt in (1, 2):
+                if attempt == 2:
+                    source.open_again()
                 source.take_size()
                 request = Request(**asked, now=_now(), fields=fields, since=since)
                 try:
@@ -189,7 +196,8 @@ class TranscriptArchive:
     ) -> list[ArchiveResult]:
         """Archive what lies beside a transcript: subagents' transcripts and the files that rows name.
 
-        Returns a result for each subagent's transcript that was looked at. One that cannot be read is a WARNING.
+        `final` says that nobody writes on, so that a line without an end counts. Returns a result for each subagent's
+        transcript that was looked at. One that cannot be read is a WARNING.
         Raises like `archive` where writing is impossible.
         """
         from mala_context.archive import side_files
@@ -300,6 +308,9 @@ class TranscriptArchive:
     ) -> PruneResult:
         """Remove the sessions past a limit, and those named; in a dry run only say which.
 
+        The limits: an age in `days`, the `bytes` of all together (a number, or a text like `5GB`), how many `sessions`.
+        `dry_run`, the default, removes nothing.
+
         A session whose transcript is gone stays unless it is named. Of one that goes to an object store only what has
         arrived there goes here, and the manifest stays. Full texts and indexes of sessions of which neither
         transcript nor archive is left go too. Raises `ValueError` for what is no limit.
@@ -375,6 +386,9 @@ class TranscriptArchive:
         piece: str | None = None,
     ) -> None:
         """Write down how a compaction ended: `compacted`, `failed`, `blocked` or `hook_skipped`.
+
+        What is known goes with it: sizes in tokens (`tokens_before`, `tokens_after`), `duration_ms`, the `summary`,
+        what it does not mention (`lost`), an `error`.
 
         The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
         `agent` is given). Raises like `archive`, and `ValueError` for another outcome.
@@ -453,7 +467,7 @@ class TranscriptArchive:
             return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
 
     def sessions(self, prefix: str = "", *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
-        """Return the sessions whose ids begin so, the newest first; `progress` is told the bytes of each."""
+        """Return the sessions whose ids begin with `prefix`, the newest first; `progress` is told the bytes of each."""
         return list(self.store(create=False).summaries(prefix, progress))
 
     def listed(self) -> TranscriptArchive:

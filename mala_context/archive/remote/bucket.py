@@ -161,6 +161,17 @@ class Bucket:
                 modified = int(each["last_modified"].timestamp() * 1_000_000) * 1000
                 yield StoredFile(name=each["path"], size=each["size"], mtime_ns=modified, remote=self.base)
 
+    def drop_unfinished(self, prefixes: tuple[str, ...]) -> None:
+        """Remove what a killed process left half-sent of names that begin so; only a folder shows such files."""
+        scheme, _, folder = self.base.partition("://")
+        if scheme != "file":
+            return
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                begun, mark, number = name.rpartition("#")
+                if mark and number.isdigit() and begun.startswith(prefixes):
+                    os.unlink(os.path.join(folder, name))
+
     def walk(self) -> Iterator[tuple[str, int]]:
         """Yield the path and size of every object in this place and below it; raises `ObjectStoreError`."""
         with _talking(self.base):

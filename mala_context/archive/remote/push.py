@@ -119,6 +119,7 @@ class _Sender:
         return not self.done
 
     def run(self) -> None:
+        self._bucket.drop_unfinished((f"{self._session_id}_", f"{self._session_id}."))
         self._pack()
         self._give_rows()
         for _ in range(_ROUNDS):
