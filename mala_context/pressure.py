@@ -180,7 +180,11 @@ class ContextPressureHandler:
         *,
         reason: Literal["threshold", "overflow"] = "threshold",
     ) -> str:
-        """Do the same, whatever the limits say."""
+        """Do the same, whatever the limits say; return the first prompt of the fresh session.
+
+        `session_id` is the session that is left: it is archived and asked for a checkpoint. `last_prompt` is what was
+        asked last, for where there is none. `reason` is what the record of it says.
+        """
         paths = await self._archived(session_id)
         checkpoint = await self.fetch_checkpoint(session_id)
         self.had_checkpoint = checkpoint is not None
@@ -231,7 +235,8 @@ class ContextPressureHandler:
     ) -> str:
         """Return the first prompt of the fresh session, from the template where there is one.
 
-        Without a checkpoint its place is taken by where the archive is and what was asked last.
+        Without a `checkpoint` its place is taken by where the archive of `session_id` is, its `paths`, and by
+        `last_prompt`, what was asked last.
         """
         words = _without_checkpoint(session_id, paths, last_prompt) if checkpoint is None else checkpoint
         if self._template is not None:

@@ -46,7 +46,7 @@ _FIELDS = (
 
 
 def make_precompact_hook(repo_path: str | os.PathLike[str], archive: Any = None) -> HookCallback:
-    """Return a PreCompact callback that archives the transcript under the repository's runs directory.
+    """Return a PreCompact callback that archives the transcript under the runs directory of `repo_path`.
 
     For those who wire their hooks themselves: `HookMatcher(hooks=[make_precompact_hook(repo)], timeout=20)`. It is
     called as `hook(hook_input, *args, **kwargs)` with a dict or an object, answers `{}` within ten seconds whatever

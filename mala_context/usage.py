@@ -114,7 +114,10 @@ class ContextUsage:
     """Tokens read from the prompt cache so far; for telemetry, never part of the pressure."""
 
     def add_turn(self, *, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0) -> None:
-        """Add one turn's counts, each taken as at least 0; nothing happens while disabled."""
+        """Add one turn's counts, each taken as at least 0; nothing happens while disabled.
+
+        `input_tokens` and `output_tokens` make the sum; `cache_read_tokens` are kept for telemetry alone.
+        """
         if not self.is_tracking_enabled():
             return
         self.input_tokens += max(0, input_tokens)

@@ -235,7 +235,7 @@ def read_marker(directory: str) -> str | None:
 
 
 def get_repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Path:
-    """Return the directory of a repository below the runs directory; nothing is created.
+    """Return the directory of the repository `repo_path` below the runs directory that `env` names; nothing is created.
 
     `/home/cyou/mala` gives `{runs}/-home-cyou-mala`. Where another repository has claimed that name (`/a/b-c` and
     `/a-b/c`), or it is too long, a short hash follows the readable part. Raises `ArchiveUnavailableError` where there

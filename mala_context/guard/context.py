@@ -142,7 +142,10 @@ class ContextGuard:
         self._debug(_SCHEMA, finishing=self.finishing_schema)
 
     def estimate_schema(self, definitions: Iterable[Any], finishing: Iterable[Any] | None = None) -> int:
-        """Set the schema's tokens from tool definitions, by characters, and return them."""
+        """Set the schema's tokens from tool definitions, by characters, and return them.
+
+        `finishing` are the definitions that a final turn is left with; by default all of them.
+        """
         tokens = estimate_schema(definitions)
         self._debug(_ESTIMATE, tokens=tokens)
         self.set_schema(tokens, None if finishing is None else estimate_schema(finishing))
@@ -176,7 +179,10 @@ class ContextGuard:
         return Evaluation(projected, outcomes, blocked)
 
     def evaluate_target(self, provider: str, model: str, extra: int = 0) -> Outcome:
-        """Return one target's outcome; raises `LookupError` for one that is not there."""
+        """Return the outcome of the target of this `provider` and `model`, with `extra` tokens on top of those counted.
+
+        Raises `LookupError` for one that is not there.
+        """
         for target, outcome in zip(self.targets, self.evaluate(extra).outcomes, strict=True):
             if target.provider == provider and target.model == model:
                 return outcome
@@ -207,7 +213,7 @@ class ContextGuard:
         return True
 
     def enforce_final_turn(self, blocked: Sequence[BlockedEntry], trigger: Trigger) -> FinalTurnState:
-        """Force the final turn because of `blocked`: say so, shrink the tools, evaluate again.
+        """Force the final turn because of `blocked`, found at `trigger`: say so, shrink the tools, evaluate again.
 
         Called again it changes and says nothing. Offer the model only `FinalTurnState.tools(…)` from now on.
         """

@@ -93,7 +93,7 @@ class AgentRuntimeBuilder:
         return self.with_options(disallowed_tools=[*self._fields.get("disallowed_tools", ()), *tools])
 
     def with_resume(self, session_id: str | None, *, fork: bool = False) -> Self:
-        """Go on from a session, in a copy of it where `fork` is true; `None` for a new one."""
+        """Go on from the session `session_id`, in a copy of it where `fork` is true; `None` for a new one."""
         return self.with_options(resume=session_id, fork_session=fork)
 
     def with_config(self, config: ContextConfig | str | os.PathLike[str]) -> Self:

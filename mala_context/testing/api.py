@@ -79,7 +79,10 @@ class ScriptedMessagesAPI:
     # The with block
 
     def start(self) -> Self:
-        """Listen on a free port; for those who cannot use `with`. Call `close` afterwards."""
+        """Listen on a free port; for those who cannot use `with`. Call `close` afterwards.
+
+        Raises `RuntimeError` the second time.
+        """
         if self._server is not None:
             raise RuntimeError("this API was started already; make a new one")
         self._server = LoopbackServer(self)
@@ -132,8 +135,9 @@ class ScriptedMessagesAPI:
     ) -> ClaudeAgentOptions:
         """Return options with which the SDK's own CLI runs against this API and nothing else.
 
-        `env` is added to the environment, `fields` are any of `ClaudeAgentOptions`; `cwd` defaults to an empty
-        temporary directory. Without other fields every tool may run and no settings of the user are read.
+        `env` is added to the environment, `fields` are any of `ClaudeAgentOptions`; `cwd` and `home`, in which the CLI
+        writes, default to empty temporary directories. Without other fields every tool may run and no settings of the
+        user are read.
         """
         from claude_agent_sdk import ClaudeAgentOptions
 
@@ -207,7 +211,7 @@ class ScriptedMessagesAPI:
     # The service behind the server
 
     def handle(self, exchange: Exchange, path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
-        """Answer one POST; the server calls it."""
+        """Answer one POST of these `headers` and this `body` to `path` through `exchange`; the server calls it."""
         if path not in {"/v1/messages", "/v1/messages/count_tokens"}:
             exchange.send_json(404, error_body(api_error(404, f"nothing at {path}"), f"req_{self._tag}"), {})
             return

@@ -67,8 +67,11 @@ class Failure(Timed):
     """An answer that is no message: an HTTP error with the API's error body."""
 
     status: int = 500
+    """Of HTTP."""
     type: str = "api_error"
+    """Of the error in the body."""
     message: str = "Internal server error"
+    """Its words."""
 
 
 def text(words: str) -> Reply:
@@ -77,12 +80,15 @@ def text(words: str) -> Reply:
 
 
 def thinking(words: str, signature: str = "c2NyaXB0ZWQ=") -> Reply:
-    """Return a thinking block; add a text or a tool call to it with `+`."""
+    """Return a thinking block of these `words`; add a text or a tool call to it with `+`.
+
+    The CLI sends the `signature` back and the scripted API does not look at it.
+    """
     return Reply(content=({"type": "thinking", "thinking": words, "signature": signature},))
 
 
 def tool(name: str, /, **arguments: Any) -> Reply:
-    """Return a call of one tool; join several with `+` to call them in parallel."""
+    """Return a call of the tool `name` with these `arguments`; join several with `+` to call them in parallel."""
     return Reply(content=({"type": "tool_use", "name": name, "input": arguments},))
 
 
@@ -103,7 +109,10 @@ def block(content: Block) -> Reply:
 
 
 def summary(words: str, analysis: str = "The conversation so far.") -> Reply:
-    """Return what the CLI expects of a compaction request; `words` is all that stays of the conversation."""
+    """Return what the CLI expects of a compaction request.
+
+    `words` is all that stays of the conversation; the CLI drops the `analysis`.
+    """
     return text(f"<analysis>{analysis}</analysis>\n\n<summary>{words}</summary>")
 
 
@@ -122,7 +131,9 @@ ERROR_TYPES: Mapping[int, str] = {
 
 
 def api_error(status: int, message: str = "scripted error", *, retry: bool | None = None) -> Failure:
-    """Return an HTTP error; `retry` asks the client to try again or not to (None leaves it to the client).
+    """Return an HTTP error of this `status` with a `message`.
+
+    `retry` asks the client to try again or not to; `None` leaves it to the client.
 
     Clients repeat 429 and 5xx by themselves after a pause, and each try takes one reply from the script.
     """
@@ -133,12 +144,12 @@ def api_error(status: int, message: str = "scripted error", *, retry: bool | Non
 
 
 def refuse(message: str, status: int = 400) -> Failure:
-    """Return a refusal of the request in these words: HTTP 400, `invalid_request_error`."""
+    """Return a refusal of the request in the words of `message`: of `status` 400, `invalid_request_error`."""
     return Failure(status=status, type=ERROR_TYPES.get(status, "invalid_request_error"), message=message)
 
 
 def too_long(tokens: int, maximum: int) -> Failure:
-    """Return the API's refusal of a request of so many tokens, word for word."""
+    """Return the API's refusal of a request of so many `tokens` where `maximum` is the window, word for word."""
     return refuse(f"prompt is too long: {tokens} tokens > {maximum} maximum")
 
 

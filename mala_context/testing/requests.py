@@ -21,7 +21,9 @@ class Request:
     number: int
     """From 1, over all kinds, in order of arrival."""
     kind: Kind
+    """What the CLI asks for with it, by how it looks."""
     path: str
+    """Of the URL."""
     headers: Mapping[str, str] = field(repr=False)
     """Header names are lower case."""
     body: Mapping[str, Any] = field(repr=False)
@@ -41,9 +43,11 @@ class Request:
     status: int | None = None
     """The HTTP status; None until the answer starts."""
     message_id: str | None = None
+    """The response's own id; `None` for a failure."""
     usage: Mapping[str, Any] | None = None
     """The usage at the end of the response; None for a failure."""
     state: State = "received"
+    """How far the answer is."""
 
     @property
     def model(self) -> str:

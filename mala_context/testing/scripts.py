@@ -63,6 +63,7 @@ def fill_until_compaction(
         chars_per_token: the API's rate. Smaller is faster; 3 is near what current models have.
         proactive: let the CLI compact before the API has to refuse; the window must be at least 100,000 then.
 
+    Raises `ValueError` where these do not go together.
     """
     if turns < 2:
         raise ValueError(f"a compaction needs a turn before it and one after: turns must be at least 2, not {turns}")
