@@ -6,6 +6,7 @@ there, `verify` must tell the truth about it, and the next run, with no fault, m
 the output says how many faults there were; a promise that is broken is an AssertionError.
 """
 
+import asyncio
 import errno
 import json
 import os
@@ -17,9 +18,15 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import obstore.store  # noqa: F401  # before the forks; its threads begin with its first request
 from archive_killer import FAILED, Site
+from archive_tools import cat
 
+from mala_context.archive.remote import bucket, push  # noqa: F401  # before the forks
+from mala_context.archive.remote.address import Target
+from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
+from mala_context.archivist import ANSWER_SECONDS, Archivist
 from mala_context.errors import ArchiveError, SessionNotFoundError
 
 READS = {  # a piece that cannot be read cannot be gone on from: then another chain begins, and nothing is lost
@@ -103,7 +110,7 @@ def broken(run, base, call, error, number):
         os._exit(0)
     os.waitpid(child, os.WUNTRACED)
     inject = f"inject={call}:error={errno.errorcode[error]}:when={number}"
-    tracer = subprocess.Popen(["strace", "-qq", "-o", log, "-e", f"trace={call}", "-e", inject, "-p", str(child)])
+    tracer = subprocess.Popen(["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-e", inject, "-p", str(child)])
     held(child)
     os.kill(child, signal.SIGCONT)
     _, status = os.waitpid(child, 0)
@@ -135,7 +142,12 @@ def prepared(base, operation):
     if operation == "restore":
         site.archive.archive(talk, "talk", trigger="auto")
     target = os.path.join(base, "restored")
+    if operation == "upload":
+        folder = os.path.join(base, "bucket")
+        site.archive = TranscriptArchive(site.archive.location, target=Target(address=f"file://{folder}", prefix=""))
     return site, {
+        "upload": lambda: site.archive.push(["s"]),
+        "hook": lambda: ask(site, base),
         "first": lambda: site.archive.archive(site.transcript, "s"),
         "next": lambda: site.archive.archive(site.transcript, "s"),
         "pack": lambda: site.archive.pack(["s"]),
@@ -145,6 +157,53 @@ def prepared(base, operation):
         "rebuild": lambda: site.archive.catch_up([]),
         "restore": lambda: site.archive.restore("talk", projects=target),
     }[operation]
+
+
+def ask(site, base):
+    """Have a hook ask before a compaction; write down the seconds that it waits."""
+    found = {"session_id": "s", "transcript_path": site.transcript, "trigger": "auto", "cwd": base}
+    begun = time.monotonic()
+    asyncio.run(Archivist(site.archive, [base]).before_compaction(found))
+    waited = time.monotonic() - begun
+    assert waited < ANSWER_SECONDS, "the hook waited too long"
+    try:
+        with open(os.path.join(base, "waited"), "w") as file:
+            file.write(str(waited))
+    except OSError:
+        pass  # the fault was for the file
+
+
+def waited(base):
+    """Return the seconds that a hook waited, 0 where none was asked."""
+    try:
+        with open(os.path.join(base, "waited")) as file:
+            return float(file.read() or 0)
+    except FileNotFoundError:
+        return 0.0
+
+
+def apart(work):
+    """Do something in a child, so that threads which a library begins there are never forked."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001  # the child must not run the rest of this program
+            traceback.print_exc()
+        os._exit(FAILED)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "a promise is broken"
+
+
+def arrived(site):
+    """Check that the next upload sends the rest, and that the store has the transcript once and nothing half-sent."""
+    result = site.archive.push()
+    assert result.pending == (), result
+    with open(site.transcript, "rb") as file:
+        assert cat(TranscriptArchive(site.archive.target.address), "s") == file.read(), "the store has something else"
+    left = [name for name in os.listdir(site.archive.target.address.removeprefix("file://")) if "#" in name]
+    assert not left, left
 
 
 def told(site):
@@ -168,8 +227,8 @@ def whole(base):
 
 
 def each_call(base, operation):
-    """Break every call of one operation; return how many faults there were."""
-    faults = 0
+    """Break every call of one operation; return how many faults there were, and a hook's longest wait in seconds."""
+    faults, wait = 0, 0.0
     for call, errors in CALLS.items():
         for error in errors:
             for number in range(1, MOST + 1):
@@ -179,19 +238,23 @@ def each_call(base, operation):
                 if not broken(run, where, call, error, number):
                     break
                 faults += 1
+                wait = max(wait, waited(where))
                 try:
                     told(site)
                     whole(where)
                     site.check(one_chain=call not in READS)
+                    if operation == "upload":
+                        apart(lambda: arrived(site))  # noqa: B023  # called at once
                 except AssertionError:
                     print(f"{operation}: {call} number {number} failed with {errno.errorcode[error]}", file=sys.stderr)
                     raise
-    return faults
+    return faults, wait
 
 
 if __name__ == "__main__":
     directory, *operations = sys.argv[1:]
     for operation in operations:  # each once with no fault, so that no import of a module fails later
         _, work = prepared(os.path.join(directory, f"whole-{operation}"), operation)
-        work()
-    print(f"faults={sum(each_call(directory, each) for each in operations)}")
+        apart(work) if operation == "upload" else work()
+    counts = [each_call(directory, each) for each in operations]
+    print(f"faults={sum(faults for faults, _ in counts)} wait={max(wait for _, wait in counts):.3f}")

@@ -11,6 +11,7 @@ import pytest
 
 BREAKER = os.path.join(os.path.dirname(__file__), "breaker.py")
 LEAST = {"first": 60, "next": 80, "pack": 100, "outcome": 20, "side": 50, "prune": 60, "rebuild": 90, "restore": 30}
+LEAST |= {"upload": 60, "hook": 60}
 """How many faults each operation knows at least; fewer would mean that strace broke nothing."""
 
 
@@ -20,5 +21,6 @@ LEAST = {"first": 60, "next": 80, "pack": 100, "outcome": 20, "side": 50, "prune
 def test_nothing_is_lost_whatever_fails(operation, tmp_path):
     done = subprocess.run([sys.executable, BREAKER, tmp_path, operation], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    (faults,) = re.fullmatch(r"faults=(\d+)", done.stdout.splitlines()[-1]).groups()
+    faults, wait = re.fullmatch(r"faults=(\d+) wait=([\d.]+)", done.stdout.splitlines()[-1]).groups()
     assert int(faults) >= LEAST[operation]
+    assert (float(wait) > 0) == (operation == "hook")
