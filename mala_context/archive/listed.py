@@ -28,7 +28,14 @@ class ListedView(LocalView):
 
     def __init__(self, names: Names, session_id: str, directory: str, fd: int | None) -> None:
         self._names = names
+        self._read: bytes | None = None
         super().__init__(session_id, directory, fd)
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes, read once."""
+        if self._read is None:
+            self._read = super().manifest()
+        return self._read
 
     def _own_names(self, fd: int) -> Iterable[str]:
         return [each for each in self._names.of(fd, self.session_id) if layout.session_of(each) == self.session_id]

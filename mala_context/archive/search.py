@@ -11,6 +11,7 @@ end of a word stands for any ending. Whatever else stands in it is text like any
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -132,11 +133,18 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
 
 
 def _make_private(path: str) -> None:
-    fd = os.open(path, _CREATE, 0o600)
-    try:
-        os.fchmod(fd, 0o600)
-    finally:
-        os.close(fd)
+    """Have a private file there that has no other name, to which a hard link would have us write."""
+    for last in (False, True):
+        fd = os.open(path, _CREATE, 0o600)
+        try:
+            if os.fstat(fd).st_nlink == 1:
+                os.fchmod(fd, 0o600)
+                return
+        finally:
+            os.close(fd)
+        if last:
+            raise OSError(errno.EMLINK, "the index has another name", path)
+        os.unlink(path)
 
 
 def _make(index: sqlite3.Connection) -> sqlite3.Connection:

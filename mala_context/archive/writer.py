@@ -70,6 +70,8 @@ class LocalFiles(LocalView, SessionFiles):
             self._fd = open_archives(directory, create=True)
             self._take_thread_lock(timeout)
             self._take_file_lock(started, timeout)
+            if os.fstat(self._manifest).st_nlink > 1:  # another name leads to it: that file is not ours to change
+                self.replace_manifest(self.manifest())
             self._drop_leftovers()
         except BaseException:
             self.close()
@@ -246,7 +248,7 @@ class LocalFiles(LocalView, SessionFiles):
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             os.close(fd)
             refuse(self._directory, f"its {name} is not a file of ours")
-        if stat.S_IMODE(status.st_mode) != 0o600:
+        if stat.S_IMODE(status.st_mode) != 0o600 and status.st_nlink == 1:
             os.fchmod(fd, 0o600)
         return fd
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shlex
+import stat
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from archived import boundary, dump, message, session, summary
 
 from mala_context.archive.placing import place
 from mala_context.archive.restore import restore
+from mala_context.archive.search import search
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import InvalidSessionIdError, TranscriptError
 from mala_context.search_tool import HistorySearch
@@ -111,6 +113,40 @@ def test_links_in_an_archive(make, archive, tmp_path):
     archive.drop_leftovers()
     archive.pack([SID])
     assert victim.read_bytes() == b"keep me\n"
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_hard_link_in_place_of_a_manifest(listed, archive, tmp_path):
+    """Rows go to a copy; the file that has another name keeps its bytes and its mode."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"keep me\n")
+    victim.chmod(0o644)
+    manifest = os.path.join(archive.location, f"{SID}.manifest.jsonl")
+    os.unlink(manifest)
+    os.link(victim, manifest)
+    transcript = tmp_path / f"{SID}.jsonl"
+    with transcript.open("ab") as file:
+        file.write(dump([message(2, "more")]))
+    assert (archive.listed() if listed else archive).archive(str(transcript), SID).archived
+    assert victim.read_bytes() == b"keep me\n"
+    status = os.stat(manifest)
+    assert (status.st_nlink, stat.S_IMODE(status.st_mode)) == (1, 0o600)
+    with open(manifest, "rb") as file:
+        assert len(file.readlines()) > 1
+
+
+@pytest.mark.parametrize("data", [b"", b"keep me\n"], ids=["an empty file", "a text"])
+def test_a_hard_link_in_place_of_an_index(data, archive, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_bytes(data)
+    victim.chmod(0o644)
+    search(archive, SID, "anything")
+    (index,) = tmp_path.rglob(f"{SID}.sqlite")
+    index.unlink()
+    os.link(victim, index)
+    search(archive, SID, "anything")
+    assert (victim.read_bytes(), stat.S_IMODE(victim.stat().st_mode)) == (data, 0o644)
+    assert (index.stat().st_nlink, stat.S_IMODE(index.stat().st_mode)) == (1, 0o600)
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "/dev/zero"])
