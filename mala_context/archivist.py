@@ -65,7 +65,7 @@ class Archivist:
         at_session_end: whether the rest of a session is archived, now or at the next start here.
 
     Attributes:
-        tell: is given an `Archived` for each archive, and a subagent's `CompactionSeen`, which no message tells.
+        tell: is given each `Archived` and `Uploaded`, and a subagent's `CompactionSeen`, which no message tells.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ class Archivist:
     ) -> None:
         self.archive = archive
         self.tell: Callable[[object], object] = Hub().tell
-        self._upkeep = None if archive is None else Upkeep(archive, projects_dirs)
+        tell: Callable[[object], object] = lambda record: self.tell(record)  # noqa: PLW0108, E731 - it is set later
+        self._upkeep = None if archive is None else Upkeep(archive, projects_dirs, tell)
         self._at_session_end = at_session_end
         self._noted: set[str] = set()
         self._ended: list[str] = []
@@ -87,8 +88,7 @@ class Archivist:
         self._compacting: dict[tuple[str, str | None], dict[str, Any]] = {}
         self._cleared: set[str] = set()
         self._overdue: Future[Any] | None = None
-        self._listening = False
-        self._kept_at = 0
+        self._listening, self._kept_at = False, 0
         self._unavailable = False
 
     @classmethod

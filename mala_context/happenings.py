@@ -30,6 +30,8 @@ __all__ = [
     "SessionEnded",
     "SessionRestarted",
     "ThresholdCrossed",
+    "UploadOutcome",
+    "Uploaded",
 ]
 
 Threshold = Literal["warn_at", "compact_at", "restart_at", "final_at"]
@@ -142,6 +144,27 @@ class Archived:
     """The first of them."""
 
 
+UploadOutcome = Literal["begun", "done", "failed", "put_off"]
+"""How a round of uploads stands: it has begun, all of it arrived, it failed and is tried again (but for a store whose
+library is not installed), or it was put off since another process uploads from the same archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A round of uploads has begun, or has ended; told from the thread that uploads."""
+
+    outcome: UploadOutcome
+    """How it stands."""
+    files: int = 0
+    """Files that arrived, also where the round failed behind them."""
+    bytes: int = 0
+    """Their size together."""
+    seconds: float = 0.0
+    """How long the round took."""
+    pending: int = 0
+    """Sessions of which something had not arrived when a round was done; the next one sends it."""
+
+
 @dataclass(frozen=True, slots=True)
 class GuardActed:
     """The guard did something, or said that something is wrong."""
@@ -211,6 +234,7 @@ Happening = (
     | ThresholdCrossed
     | CompactionSeen
     | Archived
+    | Uploaded
     | GuardActed
     | Restarted
     | FinalTurn

@@ -9,7 +9,7 @@ log; what a process's end cuts off is done at the next start in the same reposit
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
@@ -36,15 +36,21 @@ class Upkeep:
     Args:
         archive: what to look after.
         projects_dirs: where the CLI keeps its transcripts; `None` for the usual places of this process.
+        tell: is given each record of an upload.
     """
 
-    def __init__(self, archive: TranscriptArchive, projects_dirs: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        archive: TranscriptArchive,
+        projects_dirs: Sequence[str] | None = None,
+        tell: Callable[[object], object] = lambda _: None,
+    ) -> None:
         self._archive = archive
         self._projects_dirs = projects_dirs
         self._catching_up: Future[Any] | None = None
         self._tidying = Worker("mala-context tidy")
         self._last: Future[Any] | None = None
-        self._uploads = uploads_of(archive)
+        self._uploads = uploads_of(archive, tell)
 
     def begin(self, own: Collection[str]) -> None:
         """Archive the rest of what earlier sessions left, all but our `own`; only the first call does anything."""

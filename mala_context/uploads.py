@@ -12,11 +12,13 @@ again. Without the library there is one WARNING, and no further try.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from mala_context.errors import ArchiveBusyError, ArchiveError, ArchiveUnavailableError, ObjectStoreError
+from mala_context.happenings import Uploaded, UploadOutcome
 from mala_context.log import get_logger
 from mala_context.offload import wait_for
 
@@ -36,16 +38,19 @@ class Uploads:
 
     Args:
         archive: the archive; its `changed` is taken.
+        tell: is given an `Uploaded` when a round begins and when it ends.
         pause: waits so many seconds, or until the event is set; for tests.
     """
 
     def __init__(
         self,
         archive: TranscriptArchive,
+        tell: Callable[[object], object] = lambda _: None,
         *,
         pause: Callable[[threading.Event, float], object] = threading.Event.wait,
     ) -> None:
         self._archive = archive
+        self._tell = tell
         self._pause = pause
         self._lock = threading.Lock()
         self._hurry = threading.Event()
@@ -110,15 +115,27 @@ class Uploads:
 
     def _round(self, sessions: list[str] | None) -> bool:
         """Send once; false where it has to be tried again."""
+        arrived: list[int] = []
+        begun, pending = time.monotonic(), 0
+
+        def ended(outcome: UploadOutcome) -> None:
+            self._tell(Uploaded(outcome, len(arrived), sum(arrived), time.monotonic() - begun, pending))
+
+        self._tell(Uploaded("begun"))
         try:
-            self._archive.push(sessions)
+            pending = len(self._archive.push(sessions, progress=arrived.append).pending)
         except ArchiveUnavailableError as error:
             log.debug("Archive: no uploads: %s", error)  # the first piece says it, once, so that people see it
+            ended("failed")
         except (ArchiveError, OSError) as error:
+            ended("put_off" if isinstance(error, ArchiveBusyError) else "failed")
             self._failed(error, sessions)
             return self._given_up
         except Exception:
             log.exception("Archive: uploading failed")
+            ended("failed")
+        else:
+            ended("done")
         if self._failing:
             self._failing = False
             log.info("Archive: uploads to %s go on", self._archive.base())
@@ -137,6 +154,6 @@ class Uploads:
             log.warning("Archive: not uploaded: %s; %s", error, tail)
 
 
-def uploads_of(archive: TranscriptArchive) -> Uploads | None:
-    """Return what uploads an archive, `None` where it has no object store."""
-    return None if archive.target is None else Uploads(archive)
+def uploads_of(archive: TranscriptArchive, tell: Callable[[object], object] = lambda _: None) -> Uploads | None:
+    """Return what uploads an archive, `None` where it has no object store; `tell` is given each `Uploaded`."""
+    return None if archive.target is None else Uploads(archive, tell)

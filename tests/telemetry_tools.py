@@ -17,6 +17,7 @@ from mala_context.happenings import (
     GuardActed,
     Restarted,
     ThresholdCrossed,
+    Uploaded,
 )
 from mala_context.telemetry.otel import OpenTelemetryObserver
 
@@ -33,6 +34,8 @@ EACH = (
     ThresholdCrossed("s1", "warn_at", 0.7, 0.8, 800, 1_000, MODEL),
     CompactionSeen("s1", None, "auto", 900, 100, 2.5, MODEL, 1_000),
     Archived("s1", "auto", 1, 4_096, 0.004, "/runs/s1_x_transcript.jsonl"),
+    Uploaded("begun"),
+    Uploaded("done", 2, 5_000, 1.5),
     GuardActed("s1", "denied", "Bash"),
     Restarted("s1", "s2", "overflow", 1, checkpoint=True),
     ContextOverflow("refusal", 1_100, 1_000, "s1"),

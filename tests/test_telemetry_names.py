@@ -34,6 +34,7 @@ def test_the_page_lists_each_metric_as_it_is():
         (names.THRESHOLD, get_args(happenings.Threshold)),
         (names.ACTION, get_args(happenings.GuardAction)),
         (names.TRIGGER, labels.COMPACTION_TRIGGERS | labels.ARCHIVE_TRIGGERS | {labels.OTHER, labels.UNKNOWN}),
+        (names.OUTCOME, get_args(happenings.UploadOutcome)),
         (names.AGENT, (labels.MAIN, labels.SUBAGENT)),
     ],
 )

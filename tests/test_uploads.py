@@ -11,8 +11,10 @@ import pytest
 from archive_tools import names, rows
 
 from mala_context.archive.remote.address import Target
+from mala_context.archive.remote.push import PushResult
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError, ObjectStoreError
+from mala_context.happenings import Uploaded
 from mala_context.uploads import LONGEST_PAUSE, Uploads, uploads_of
 
 
@@ -50,10 +52,12 @@ class Failing:
     def base(self):
         return "s3://b"
 
-    def push(self, sessions):
+    def push(self, sessions, *, progress):
         self.asked.append(sessions)
+        progress(100)
         if self.errors and (error := self.errors.pop(0)) is not None:
             raise error
+        return PushResult(address="s3://b", pending=("s9",))
 
 
 def test_what_is_archived_is_sent(archive, tmp_path):
@@ -165,10 +169,45 @@ def test_a_store_that_is_slow_is_waited_for_so_long_only(caplog):
     caplog.set_level(logging.INFO)
     hold = threading.Event()
     archive = Failing()
-    archive.push = lambda sessions: hold.wait(30)
+    archive.push = lambda *_, **__: hold.wait(30)
     uploads = Uploads(archive, pause=no_pause)
     uploads.wake()
     anyio.run(uploads.finish, 0.05)
     assert "not all is uploaded; the next start goes on" in caplog.text
     hold.set()
     settle(uploads)
+
+
+def test_rounds_are_told_with_what_arrived(archive, tmp_path):
+    told = []
+    uploads = uploads_of(archive, told.append)
+    archive.archive(tmp_path / "s1.jsonl", "s1")
+    anyio.run(uploads.finish, 30.0)
+    settle(uploads)
+    sizes = [each.size for each in archive.bucket().list()]
+    assert told[0] == Uploaded("begun")
+    done = told[1]
+    assert (done.outcome, done.files, done.bytes, done.pending) == ("done", len(sizes), sum(sizes), 0)
+    assert 0 < done.seconds < 60
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "pending"),
+    [
+        (None, "done", 1),
+        (ObjectStoreError("s3://b", "it cannot be reached"), "failed", 0),
+        (ObjectStoreError("s3://b", "not installed", installed=False), "failed", 0),
+        (ArchiveUnavailableError("no place"), "failed", 0),
+        (ArchiveBusyError("busy", 60.0), "put_off", 0),
+        (OSError("no room"), "failed", 0),
+        (RuntimeError("a fault of ours"), "failed", 0),
+    ],
+)
+def test_how_a_round_ended(error, outcome, pending):
+    told = []
+    uploads = Uploads(Failing(error), told.append, pause=no_pause)
+    uploads.wake()
+    settle(uploads)
+    begun, ended = told[:2]
+    assert begun == Uploaded("begun")
+    assert (ended.outcome, ended.files, ended.bytes, ended.pending) == (outcome, 1, 100, pending)

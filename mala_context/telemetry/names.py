@@ -29,6 +29,7 @@ THRESHOLD: Final = "mala_context.threshold"
 ACTION: Final = "mala_context.action"
 REASON: Final = "mala_context.reason"
 CHECKPOINT: Final = "mala_context.checkpoint"
+OUTCOME: Final = "mala_context.outcome"
 SOURCE: Final = "mala_context.source"
 STOPPED: Final = "mala_context.stopped"
 COMPLETE: Final = "mala_context.complete"
@@ -61,6 +62,7 @@ _TOKENS: Final = (
 )
 _COMPACTION: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 _ARCHIVE: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_UPLOAD: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BYTES: Final = (1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 5e6, 1e7, 2.5e7, 1e8)
 
 TOKENS: Final = Metric(
@@ -100,6 +102,15 @@ ARCHIVE_TIME: Final = Metric(
 ARCHIVE_SIZE: Final = Metric(
     *("mala_context.archive.size", "histogram", "By", "Bytes that were archived at once"), (TRIGGER,), _BYTES
 )
+UPLOADS: Final = Metric(
+    "mala_context.uploads", "counter", "{round}", "Rounds of uploads that began or ended", (OUTCOME,)
+)
+UPLOAD_SIZE: Final = Metric(
+    "mala_context.upload.size", "counter", "By", "Bytes that arrived in the object store", (OUTCOME,)
+)
+UPLOAD_TIME: Final = Metric(
+    *("mala_context.upload.duration", "histogram", "s", "Time that a round of uploads took"), (OUTCOME,), _UPLOAD
+)
 THRESHOLDS: Final = Metric(
     "mala_context.thresholds", "counter", "{crossing}", "Thresholds that were reached", (THRESHOLD,)
 )
@@ -117,6 +128,7 @@ FINAL_TURNS: Final = Metric(
 METRICS: Final = (
     *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, TURNS),
     *(COMPACTIONS, TOKENS_BEFORE, TOKENS_AFTER, COMPACTION_TIME),
-    *(ARCHIVE_TIME, ARCHIVE_SIZE, THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS),
+    *(ARCHIVE_TIME, ARCHIVE_SIZE, UPLOADS, UPLOAD_SIZE, UPLOAD_TIME),
+    *(THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS),
 )
 """All of them."""

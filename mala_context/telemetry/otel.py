@@ -30,6 +30,7 @@ from mala_context.happenings import (
     Restarted,
     SessionEnded,
     ThresholdCrossed,
+    Uploaded,
 )
 from mala_context.telemetry import names
 from mala_context.telemetry.labels import ARCHIVE_TRIGGERS, COMPACTION_TRIGGERS, Models, kind_of, one_of
@@ -106,8 +107,8 @@ class OpenTelemetryObserver:
     def _labelled(self, model: str | None, agent: str | None) -> Labels:
         return (self._models.label(model), kind_of(agent))
 
-    def _add(self, metric: names.Metric, attributes: Attributes) -> None:
-        self._instruments[metric.name].add(1, attributes)
+    def _add(self, metric: names.Metric, attributes: Attributes, count: int = 1) -> None:
+        self._instruments[metric.name].add(count, attributes)
 
     def _record(self, metric: names.Metric, value: float | None, attributes: Attributes) -> None:
         if value is not None:
@@ -154,6 +155,13 @@ class OpenTelemetryObserver:
         attributes = {names.TRIGGER: one_of(record.trigger, ARCHIVE_TRIGGERS)}
         self._record(names.ARCHIVE_TIME, record.seconds, attributes)
         self._record(names.ARCHIVE_SIZE, record.bytes, attributes)
+
+    def _uploaded(self, record: Uploaded) -> None:
+        attributes = {names.OUTCOME: record.outcome}
+        self._add(names.UPLOADS, attributes)
+        if record.outcome != "begun":
+            self._add(names.UPLOAD_SIZE, attributes, record.bytes)
+            self._record(names.UPLOAD_TIME, record.seconds, attributes)
 
     def _crossed(self, record: ThresholdCrossed) -> None:
         attributes = {names.THRESHOLD: record.threshold}
@@ -225,6 +233,7 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     SessionEnded: OpenTelemetryObserver._ended,
     CompactionSeen: OpenTelemetryObserver._compacted,
     Archived: OpenTelemetryObserver._archived,
+    Uploaded: OpenTelemetryObserver._uploaded,
     ThresholdCrossed: OpenTelemetryObserver._crossed,
     GuardActed: OpenTelemetryObserver._acted,
     Restarted: OpenTelemetryObserver._restarted,
