@@ -171,7 +171,7 @@ def test_a_hook_is_not_held_back_by_a_piece_from_before_the_clock_was_set_back(t
     archive, transcript = stores.TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
     transcript.write_bytes(b'{"n":1}\n')
     now = 1_800_000_000_000_000
-    monkeypatch.setattr(stores, "_now", lambda: now + 3_600_000_000)
+    monkeypatch.setattr(stores, "_now", lambda: now + 7_200_000_000)
     archive.archive(transcript, "s1", trigger="auto")
     transcript.write_bytes(b'{"n":1}\n{"n":2}\n')
     monkeypatch.setattr(stores, "_now", lambda: now)

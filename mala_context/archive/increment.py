@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual"})
 
 _PLACE = ("offset", "length", "chain")
+_AHEAD = 3_600_000_000
+"""Microseconds by which a piece may be ahead of the clock; one further ahead is from before the clock was set back."""
+
 _BROKEN = {
     "rewritten": "was rewritten: its first %d bytes are not what was archived",
     "shrunk": "shrank: %d bytes of it were archived and it is shorter now",
@@ -77,7 +80,7 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
         log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
     if request.since is not None:
         done = manifest.open_piece(request.fields.get("agent") or "main", since=request.since)
-        if done is not None and str(done.get("time")) <= manifests.new_row("piece", request.now)["time"]:
+        if done is not None and str(done.get("time")) <= manifests.new_row("piece", request.now + _AHEAD)["time"]:
             return _done(source, request, done)
     pieces = mend(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
