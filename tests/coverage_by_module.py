@@ -32,7 +32,7 @@ source = {package}
 parallel = true
 data_file = {data}
 concurrency = thread, multiprocessing
-patch = subprocess
+patch = subprocess, _exit, fork
 sigterm = true
 disable_warnings = no-data-collected, module-not-imported, module-not-measured, couldnt-parse
 [report]

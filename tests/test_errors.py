@@ -30,6 +30,12 @@ EXAMPLES = [
     SessionNotFoundError("s1", "/x"),
     CorruptArchiveError("cut", path="/x"),
     errors.BaselineError("no count"),
+    errors.RecordingNotFoundError("/x/*.jsonl"),
+    errors.ClusterError("no scheduler"),
+    errors.ArchiveBusyError("s1", 1.5),
+    errors.TranscriptError("/x", "unreadable", "it is a secret"),
+    errors.PartNotFoundError("s1", "compaction 9", "it has 2"),
+    errors.ObjectStoreError("s3://b/p", "it does not answer", installed=False),
 ]
 
 
@@ -60,3 +66,24 @@ def test_pressure_carries_the_totals() -> None:
 
 def test_a_hostile_session_id_makes_a_short_message() -> None:
     assert len(str(InvalidSessionIdError("\x00" * 10_000, "it is too long"))) < 300
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (errors.RecordingNotFoundError("/x/*.jsonl"), "no such file, folder or match: /x/*.jsonl"),
+        (errors.ClusterError("no scheduler"), "cluster: no scheduler"),
+        (errors.ArchiveBusyError("s1", 1.52), "the archive of session s1 is held by another process (waited 1.5 s)"),
+        (errors.TranscriptError("/x", "unreadable", "no right"), "transcript '/x': unreadable (no right)"),
+        (errors.TranscriptError(None, "empty path"), "transcript None: empty path"),
+        (errors.PartNotFoundError("s1", "compaction 9", "it has 2"), "session s1 has no compaction 9; it has 2"),
+        (errors.ObjectStoreError("s3://b/p", "it does not answer"), "object store s3://b/p: it does not answer"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_says_what_was_found_and_where(error: Exception, words: str) -> None:
+    assert str(error) == words
+
+
+def test_a_hostile_transcript_path_makes_a_short_message() -> None:
+    assert len(str(errors.TranscriptError("\x1b" * 10_000, "missing"))) < 400

@@ -3,6 +3,7 @@
 import gc
 import gzip
 import os
+import sys
 import threading
 import warnings
 
@@ -11,7 +12,9 @@ from benchmarks import corpus
 from recordings import OTHER, dump, plain
 
 from mala_context.replay import engine, files, replay
+from mala_context.replay.fast_rows import Unusual
 from mala_context.replay.files import find
+from mala_context.replay.scan import Scanner
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +197,21 @@ def test_a_large_total_uses_every_core_by_default(folder, monkeypatch):
     monkeypatch.setattr(engine, "SMALL", 1)
     monkeypatch.setattr(engine, "_cpus", lambda: 2)
     assert records(folder) == records(folder, jobs=1)
+
+
+def test_what_the_fast_way_does_not_follow_is_read_the_careful_way(tmp_path, monkeypatch):
+    plain().write(tmp_path / "a.jsonl")
+    before = records(str(tmp_path), jobs=1)
+
+    def refuse(self, buffer):
+        raise Unusual("never seen")
+
+    monkeypatch.setattr(Scanner, "run", refuse)
+    assert records(str(tmp_path), jobs=1) == before
+
+
+def test_without_the_package_of_the_fast_way_the_careful_one_is_taken(tmp_path, monkeypatch):
+    plain().write(tmp_path / "a.jsonl")
+    before = records(str(tmp_path), jobs=1)
+    monkeypatch.setitem(sys.modules, "mala_context.replay.fast_rows", None)
+    assert records(str(tmp_path), jobs=1) == before

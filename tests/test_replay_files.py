@@ -148,3 +148,82 @@ def test_a_line_beyond_the_bound_is_left_out_told_and_still_counted(tmp_path, mo
     data = read(path, told)
     assert len(told) == 1
     assert data == b'{"a":1}\n\n' + behind[1:]
+
+
+class Bucket:
+    """An object store as far as recordings ask it: the objects below one address."""
+
+    def __init__(self, objects):
+        self.objects = objects
+
+    def walk(self):
+        return [(name, len(data)) for name, data in sorted(self.objects.items())]
+
+    def size(self, name):
+        return len(self.objects[name]) if name in self.objects else None
+
+    def read(self, name):
+        return self.objects.get(name)
+
+    def open(self, name):
+        return io.BytesIO(self.objects[name])
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """Objects by their address below `s3://b`."""
+    objects = {
+        "p/a.jsonl": b'{"a":1}\n',
+        "p/deep/b.jsonl.gz": gzip.compress(b'{"b":1}\n'),
+        "p/deep/c.jsonl.zst": zstandard.compress(b'{"c":1}\n'),
+        "p/notes.txt": b"x",
+    }
+
+    def bucket_at(address):
+        start = f"{address.removeprefix('s3://b').strip('/')}/".lstrip("/")
+        return Bucket({name[len(start) :]: data for name, data in objects.items() if name.startswith(start)})
+
+    monkeypatch.setattr("mala_context.archive.remote.bucket.bucket_at", bucket_at)
+    return objects
+
+
+class TestObjectStores:
+    def test_an_address_gives_what_lies_below_it(self, bucket):
+        found = find(["s3://b/p"])
+        assert [each.path for each in found] == [
+            "s3://b/p/a.jsonl",
+            "s3://b/p/deep/b.jsonl.gz",
+            "s3://b/p/deep/c.jsonl.zst",
+        ]
+        assert [each.size for each in found] == [len(data) for name, data in bucket.items() if name != "p/notes.txt"]
+
+    def test_one_object_is_one_recording(self, bucket):
+        (one,) = find(["s3://b/p/deep/b.jsonl.gz"])
+        assert one.stem == "b"
+
+    @pytest.mark.parametrize("address", ["s3://b/p/gone.jsonl", "s3://b/nothing"])
+    def test_an_address_of_nothing_is_an_error(self, bucket, address):
+        with pytest.raises(RecordingNotFoundError):
+            find([address])
+
+    @pytest.mark.parametrize("name", ["p/a.jsonl", "p/deep/b.jsonl.gz", "p/deep/c.jsonl.zst"])
+    def test_its_bytes_are_plain_however_they_are_packed(self, bucket, name):
+        letter = name.split("/")[-1][0]
+        assert read(f"s3://b/{name}") == f'{{"{letter}":1}}\n'.encode()
+
+
+def test_a_piece_goes_by_its_session_and_a_subagents_by_the_agent():
+    from mala_context.archive.layout import piece_name, stamp
+
+    for agent, stem in ((None, SID), ("a1", "agent-a1")):
+        path = "/x/" + piece_name(SID, agent, 1, stamp(1_700_000_000_000_000), ".jsonl")
+        assert Recording(path, (path,), 0).stem == stem
+
+
+def test_whoever_watches_is_told_the_plain_bytes_that_are_done(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a":1}\n' * 10))
+    told = []
+    recording = Recording(str(path), (str(path),), 0, told.append)
+    assert sum(len(block) for block in blocks(recording, lambda problem: None)) == 80
+    assert told[-1] == 80

@@ -199,3 +199,53 @@ def test_thinned_lines_keep_their_ends_gaps_peaks_and_order(sizes, most):
     assert sum(size is None for size in kept.tokens) == sum(size is None for size in sizes)
     if known:
         assert max(size for size in kept.tokens if size is not None) == max(known)
+
+
+def test_a_compaction_that_only_the_archive_knows_and_that_it_does_not_describe(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000)
+    path = rows.write(tmp_path / f"{SID}.jsonl")
+    archive = TranscriptArchive(tmp_path / "archives")
+    archive.archive(path, SID, trigger="auto", agent="main")
+    archive.record_outcome(SID, "compacted", trigger="auto", lost={"files": {"missing": ["/p/a.py"]}})
+    archive.record_outcome(SID, "compacted", trigger="auto", piece="gone", summary="x")
+    found = report([], archived=[(archive.location, SID)]).sessions[0].compactions
+    assert [each.lost for each in found] == [{"files": {"missing": ["/p/a.py"]}}, None]
+    assert [(each.before, each.after) for each in found] == [(None, None), (None, None)]
+
+
+def test_a_window_that_nothing_tells_is_said_to_be_a_guess(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000, model="model-of-nobody")
+    path = rows.write(tmp_path / "a.jsonl")
+    assert any("The window is a guess" in note for note in one(path).notes)
+    assert not any("guess" in note for note in one(path, window=300_000).notes)
+
+
+def test_of_very_many_big_results_the_rest_is_counted(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    for number in range(130):
+        tool(rows, f"r{number}", 20_000 + number, "Bash", {"command": "x"}, "long words " * 300)
+    session = one(rows.write(tmp_path / "a.jsonl"), big_result=100)
+    (note,) = [note for note in session.notes if "big tool results" in note]
+    assert int(note.split()[0]) + session.count("big_result") == 130
+
+
+def test_attachments_and_results_of_unknown_calls_have_a_name_of_their_own(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000)
+    rows.row("attachment", attachment={"type": "file", "filename": "/p/notes.md", "content": "note " * 200})
+    rows.row("attachment", attachment={"type": "todo", "content": "todo " * 200})
+    rows.row(
+        "user", message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "w " * 99}]}
+    )
+    rows.row("user", message={"role": "user", "content": [{"type": "text", "text": "go on " * 50}]})
+    rows.response("b", 23_000)
+    session = one(rows.write(tmp_path / "a.jsonl"))
+    names = {each.name for each in session.contributors}
+    assert {"attachment: file", "a tool of unknown name"} <= names
+    assert "/p/notes.md" in {each.name for each in session.files}
