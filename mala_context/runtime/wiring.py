@@ -52,15 +52,7 @@ def wire(
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env)
     archivist = Archivist.for_repo(repo, config.archive, _projects_dirs(env))
-    processor = MessageStreamProcessor(
-        tracker,
-        restart_at=config.restart_at,
-        agent_name=agent_id or "main",
-        enabled=config.enabled,
-    )
-    processor.announces = archivist.announces if config.archive.enabled else None
-    if config.archive.enabled:
-        archivist.listen(processor)
+    processor = _processor(config, tracker, archivist, agent_id)
     if hub is None:
         given = list(observers)
         hub = Hub([*own_observers(given), *given])
@@ -68,10 +60,9 @@ def wire(
     processor.observe(reporter.on_event, *reporter.events)
     archivist.tell = hub.tell
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
-    resumes = bool(getattr(options, "resume", None) or getattr(options, "continue_conversation", None))
-    gauge = TranscriptGauge(processor, resumes=resumes, resume_of=getattr(options, "resume", None))
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:
+        gauge = _gauge(processor, options)
         parts = {
             "archivist": archivist if config.archive.enabled else None,
             "gauge": gauge if config.enabled else None,
@@ -90,18 +81,26 @@ def wire(
     def another(options: Any, hub: Hub) -> AgentRuntime:
         return wire(options, repo, config, sdk, copy=copy, agent_id=agent_id, hub=hub)
 
-    return AgentRuntime(
-        copy_wired(options),
-        processor,
-        archivist,
-        config,
-        actions,
-        hub=hub,
-        reporter=reporter,
-        template=template,
-        copy=copy_wired,
-        another=another,
+    made = (copy_wired(options), processor, archivist, config, actions)
+    return AgentRuntime(*made, hub=hub, reporter=reporter, template=template, copy=copy_wired, another=another)
+
+
+def _processor(
+    config: ContextConfig, tracker: ContextTracker, archivist: Archivist, agent_id: str | None
+) -> MessageStreamProcessor:
+    processor = MessageStreamProcessor(
+        tracker, restart_at=config.restart_at, agent_name=agent_id or "main", enabled=config.enabled
     )
+    processor.announces = archivist.announces if config.archive.enabled else None
+    if config.archive.enabled:
+        archivist.listen(processor)
+    return processor
+
+
+def _gauge(processor: MessageStreamProcessor, options: Any) -> TranscriptGauge:
+    resumed = getattr(options, "resume", None)
+    resumes = bool(resumed or getattr(options, "continue_conversation", None))
+    return TranscriptGauge(processor, resumes=resumes, resume_of=resumed)
 
 
 def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str]) -> ContextTracker:
