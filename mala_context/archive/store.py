@@ -12,6 +12,7 @@ import time
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
+from mala_context.archive.opening import absolute, open_store
 from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source, find_transcript
 
@@ -93,7 +94,7 @@ class TranscriptArchive:
         """The object store that pieces are sent to."""
         self.changed: Callable[[str], object] | None = None
         """Called with a session's id when something of it was archived."""
-        self._directory = None if directory is None else _absolute(os.fspath(directory), repo_path)
+        self._directory = None if directory is None else absolute(os.fspath(directory), repo_path)
         if self._directory is not None and "://" in self._directory and repo_path is not None:
             from mala_context.archive.remote.address import Target as AtAddress
 
@@ -117,23 +118,10 @@ class TranscriptArchive:
         """
         if self._store is not None:
             return self._store
-        from mala_context.archive.writer import LocalStore
-
-        if self._directory is not None:
-            if "://" in self._directory:
-                from mala_context.archive.remote.reading import RemoteStore
-
-                self._store = RemoteStore(self._directory)
-                return self._store
-            self._store = LocalStore(self._directory)
-            return self._store
-        assert self.repo_path is not None  # noqa: S101  # the constructor saw to it
-        if create:
-            from mala_context.archive.directory import claim_repository
-
-            self._store = LocalStore(claim_repository(self.repo_path))
-            return self._store
-        return LocalStore(os.path.join(layout.repo_runs_dir(self.repo_path), layout.ARCHIVES))
+        found = open_store(self._directory, self.repo_path, create=create)
+        if create or self._directory is not None:  # a repository's place is another one until it is claimed
+            self._store = found
+        return found
 
     def archive(
         self,
@@ -497,14 +485,6 @@ class TranscriptArchive:
                 log.size_text(used),
                 log.size_text(self.warn_bytes),
             )
-
-
-def _absolute(directory: str, repo_path: str | os.PathLike[str] | None) -> str:
-    """Return a configured directory as an absolute path; an address like `s3://…` stays as it is."""
-    if "://" in directory:
-        return directory
-    expanded = os.path.expanduser(directory)
-    return os.path.abspath(expanded if repo_path is None else os.path.join(os.fspath(repo_path), expanded))
 
 
 def _changing() -> type[Any]:
