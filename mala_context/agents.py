@@ -305,19 +305,18 @@ class AgentState:
             context.parts = []
         self._go_on(context, begun, usage)
 
-    def start(self, identity: str, usage: Usage, content: object) -> Context:
-        """Do at once what `begin`, `count` and `add` do, for a message that is the first of its response."""
+    def start(self, identity: str, usage: Usage, tokens: int, content: object) -> None:
+        """Do at once what `begin`, `count` and `add` do for the first message of a response to so many tokens."""
         context = Context()
         context.owner = self
         context.message_id = self.current = identity
         context.model = self.model
         context.usage = usage
-        context.tokens = usage[0] + usage[1] + usage[2]
+        context.tokens = tokens
         context.parts = [("response", content)]
         self.begun = begun = len(self.context.parts)
         self.responses += 1
         self._go_on(context, begun, usage)
-        return context
 
     def _go_on(self, context: Context, parts: int, usage: Usage | None = None) -> None:
         """Make a context the present one; its request held so many parts of the one before, and had these counts.

@@ -5,27 +5,25 @@ each message of a running agent. When one is full, the older half goes at once; 
 get slower with every entry that was taken before. So at least half of the promised number is always there, and memory
 stays flat.
 
-Their keys are hashes of ids and no ids: half the size, and all that is asked of an id is whether it is the same.
-Python's hash of a text has 64 bits and differs in every process, so that no two ids meet by chance, nor by somebody's
-will.
+Where an id is only compared, its hash is kept in its place, at half the size. Python's hash of a text has 64 bits and
+differs in every process, so that no two ids meet by chance, nor by somebody's will.
 """
 
 from __future__ import annotations
 
 from array import array
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
+K = TypeVar("K")
+V = TypeVar("V")
 C = TypeVar("C")
 
-SEEN: Final = -1
-"""What stands in `Places` for a row that was seen and that no other can go on from."""
 
+class Recent(dict[K, V]):
+    """Remembers a value for each of the newest `most // 2` to `most` keys.
 
-class Recent(dict[int, int]):
-    """Remembers a number for each of the newest `most // 2` to `most` ids.
-
-    Add as to any dict, under `hash(id)`, and call `trim` when there are more than `most`.
+    Add as to any dict, and call `trim` when there are more than `most`.
     """
 
     __slots__ = ("most",)
@@ -41,7 +39,7 @@ class Recent(dict[int, int]):
         self.update(kept)
 
 
-class Places(Recent, Generic[C]):
+class Places(Recent[int, int], Generic[C]):
     """Places of the newest rows: the context that a row belongs to, and how many parts of it were there."""
 
     __slots__ = ("_contexts", "_parts")
@@ -61,19 +59,14 @@ class Places(Recent, Generic[C]):
             self.trim()
 
     def place(self, uuid: str) -> tuple[C, int] | None:
-        """Return a row's place; `None` where it is forgotten, or no other row can go on from it."""
-        slot = self.get(hash(uuid), SEEN)
-        return None if slot == SEEN else (self._contexts[slot], self._parts[slot])
+        """Return a row's place; `None` where it is forgotten."""
+        slot = self.get(hash(uuid))
+        return None if slot is None else (self._contexts[slot], self._parts[slot])
 
     def trim(self) -> None:
         """Forget the older half, and the contexts that were theirs alone."""
         super().trim()
-        if not self._contexts:
-            return
-        contexts, parts = self._contexts, self._parts
-        self._contexts, self._parts = [], array("I")
-        for key, slot in self.items():
-            if slot != SEEN:
-                self[key] = len(self._contexts)
-                self._contexts.append(contexts[slot])
-                self._parts.append(parts[slot])
+        slots = list(self.values())
+        self._contexts = [self._contexts[slot] for slot in slots]
+        self._parts = array("I", [self._parts[slot] for slot in slots])
+        self.update(zip(self, range(len(slots)), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mala_context.agents import AgentState, Context
-from mala_context.recent import SEEN, Places, Recent
+from mala_context.recent import Places, Recent
 
 SIDECHAIN: Final = "sidechain"
 """What a reader calls the agent of sidechain rows that name none (old CLIs)."""
@@ -33,14 +33,16 @@ class Roster:
     An agent's key is the id of the Task call that started it where that is known, else its own id.
     """
 
-    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "main", "responses", "rows", "subagents")
+    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "main", "responses", "rows", "seen", "subagents")
 
     def __init__(self, model: str | None = None, *, counts_text: bool = False, remembers: int = LIVE) -> None:
         self.main = AgentState(model=model)
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
         self.rows: Places[Context] = Places(remembers)
-        self.responses = Recent(remembers)
+        self.seen: Recent[str, None] = Recent(remembers // 2)
+        """Live messages, which no other names as its parent."""
+        self.responses: Recent[int, int | None] = Recent(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
 
@@ -66,10 +68,10 @@ class Roster:
         """Tell whether a response was counted before, as an old row or a copy is; it is from now on."""
         known = self.responses
         key = hash(message_id)
-        request = hash(request_id) if request_id else SEEN
+        request = hash(request_id) if request_id else None
         if key in known:
             before = known[key]
-            return SEEN in (before, request) or before == request
+            return before is None or request is None or before == request
         known[key] = request
         if len(known) > known.most:
             known.trim()
@@ -110,7 +112,13 @@ class Roster:
 
     def knows(self, uuid: str | None) -> bool:
         """Tell whether a row was seen, among the newest."""
-        return hash(uuid) in self.rows
+        return uuid in self.seen or hash(uuid) in self.rows
+
+    def see(self, uuid: str) -> None:
+        """Remember that a live message was seen."""
+        self.seen[uuid] = None
+        if len(self.seen) > self.seen.most:
+            self.seen.trim()
 
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember that a row ends where its agent's context ends now."""
@@ -124,10 +132,7 @@ class Roster:
         if parent is not None:
             self.place(uuid, agent)
         elif uuid is not None:
-            rows = self.rows
-            rows[hash(uuid)] = SEEN
-            if len(rows) > rows.most:
-                rows.trim()
+            self.see(uuid)
 
     def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:
         """Go to the place that a row goes on from; return whether that changed the agent's context.

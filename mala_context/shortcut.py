@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mala_context.events import Event, Response
-from mala_context.readers.parts import known
-from mala_context.recent import SEEN
+from mala_context.readers.parts import COUNTS, new
 from mala_context.tracker import ContextTracker, is_other
+from mala_context.usage import MOST, Usage
 
 Way = Callable[[Any], bool]
 _MOST_CLASSES = 256
@@ -62,12 +62,11 @@ class Shortcut:
             return False
         tracker = self._tracker
         roster = tracker.roster
-        main, rows = roster.main, roster.rows
-        uuid = message.uuid
-        row = hash(uuid)
+        main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
             uuid is None
-            or row in rows
+            or uuid in seen
+            or (roster.rows and hash(uuid) in roster.rows)
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or main.current != identity
@@ -77,20 +76,20 @@ class Shortcut:
             return False
         if message.content:
             main.context.parts.append(("response", message.content))
-        rows[row] = SEEN  # too many of them are seen to with the next response
+        seen[uuid] = None  # too many of them are seen to with the next response
         return True
 
     def first(self, message: Any) -> bool:
         """Take the first block of a new response, of the model that the agent has, by its counts."""
         tracker = self._tracker
         roster = tracker.roster
-        main, rows = roster.main, roster.rows
+        main, seen = roster.main, roster.seen
         identity, uuid = message.message_id, message.uuid
-        row = hash(uuid)
         if (
             not identity
             or uuid is None
-            or row in rows
+            or uuid in seen
+            or (roster.rows and hash(uuid) in roster.rows)
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or (message.model != main.model and is_other(message.model, main.model))
@@ -98,37 +97,42 @@ class Shortcut:
             or not message.content
         ):
             return False
-        usage, counted, key = known(message.usage), roster.responses, hash(identity)
-        if usage is None or key in counted:
+        usage, counted, key = message.usage, roster.responses, hash(identity)
+        try:
+            fresh, written, read, output = counts = COUNTS(usage)
+            tokens = fresh + written + read
+            usual = tokens and 0 <= fresh | written | read | output < MOST and not usage.get("iterations")
+        except (AttributeError, KeyError, TypeError):
             return False
-        counted[key] = SEEN
+        if not usual or key in counted:
+            return False
+        counted[key] = None
         if len(counted) > counted.most:
             counted.trim()
-        context = main.start(identity, usage, message.content)
-        if context.tokens > tracker.windows.smallest:  # type: ignore[operator]  # counted just now
+        main.start(identity, new(Usage, counts), tokens, message.content)
+        if tokens > tracker.windows.smallest:
             tracker.check_window(main)
-        rows[row] = SEEN
-        if len(rows) > rows.most:
-            rows.trim()
+        seen[uuid] = None
+        if len(seen) > seen.most:
+            seen.trim()
         self.counted = message
         return True
 
     def appended(self, message: Any) -> bool:
         """Hold a message of the user, which most often is a tool's result."""
         roster = self._tracker.roster
-        main, rows = roster.main, roster.rows
-        uuid = message.uuid
-        row = hash(uuid)
+        main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
             uuid is None
-            or row in rows
+            or uuid in seen
+            or (roster.rows and hash(uuid) in roster.rows)
             or message.parent_tool_use_id is not None
             or not main.responses
             or main.wait_summary
         ):
             return False
         main.context.parts.append(("user", message.content))
-        rows[row] = SEEN
-        if len(rows) > rows.most:
-            rows.trim()
+        seen[uuid] = None
+        if len(seen) > seen.most:
+            seen.trim()
         return True

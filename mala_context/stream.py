@@ -119,17 +119,17 @@ class MessageStreamProcessor:
             ways = self._ways.get(message.__class__)
             if ways is not None and not self.event_observers and self.overflow is None:
                 hold, count = ways
-                if hold(message) or (count is not None and self._unseen() and count(message)):
+                if hold(message) or (
+                    count is not None
+                    and not (self._debug or self.snapshot_observers or Response in self._observers)
+                    and count(message)
+                ):
                     return
             self._take_all(message)
         except ContextPressureError as pressure:
             self._pressure = pressure
         except Exception:  # a message that we do not understand is the caller's all the same
             log.warning("Context: a %s was not understood and is passed on", type(message).__name__, exc_info=True)
-
-    def _unseen(self) -> bool:
-        """Tell whether nobody sees the snapshot that a response makes."""
-        return not (self._debug or self.snapshot_observers or Response in self._observers)
 
     def _take_all(self, message: Any) -> None:
         """Take a message the long way, event by event."""

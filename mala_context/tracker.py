@@ -41,7 +41,6 @@ from mala_context.events import (
     WindowReport,
 )
 from mala_context.measure import is_result, is_summary, pieces
-from mala_context.recent import SEEN
 from mala_context.roster import LIVE, Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
@@ -284,9 +283,7 @@ class ContextTracker:
             return None
         roster = self.roster
         agent = roster.main if key is None else roster.owner(event)
-        rows = roster.rows
-        row = hash(uuid)
-        again = row in rows
+        again = uuid in roster.seen or hash(uuid) in roster.rows
         identity = message_id or usage or uuid
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
@@ -303,9 +300,7 @@ class ContextTracker:
         if parent is not None:
             roster.place(uuid, agent)
         elif uuid is not None:
-            rows[row] = SEEN
-            if len(rows) > rows.most:
-                rows.trim()
+            roster.see(uuid)
         return agent if changed else None
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
@@ -358,9 +353,7 @@ class ContextTracker:
     def _appended(self, event: Appended) -> AgentState | None:
         key, _, kind, content, uuid, parent = event
         roster = self.roster
-        rows = roster.rows
-        row = hash(uuid)
-        if row in rows:
+        if uuid in roster.seen or hash(uuid) in roster.rows:
             return None
         agent = roster.main if key is None else roster.owner(event)
         moved = False
@@ -377,9 +370,7 @@ class ContextTracker:
         if parent is not None:
             roster.place(uuid, agent)
         elif uuid is not None:
-            rows[row] = SEEN
-            if len(rows) > rows.most:
-                rows.trim()
+            roster.see(uuid)
         return agent if moved else None
 
     def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.agents import AgentState, Context
-from mala_context.recent import SEEN, Places, Recent
+from mala_context.recent import Places, Recent
 
 
 @given(st.lists(st.integers(0, 30)), st.integers(2, 16))
 def test_the_newest_are_there_and_the_number_is_bounded(keys: list[int], most: int) -> None:
-    table = Recent(most)
+    table = Recent[int, int](most)
     for number, key in enumerate(keys):
         table[key] = number
         if len(table) > table.most:
@@ -24,27 +24,20 @@ def test_the_newest_are_there_and_the_number_is_bounded(keys: list[int], most: i
 
 
 def test_an_empty_table() -> None:
-    table = Recent(2)
+    table = Recent[int, int](2)
     assert not table
     table.trim()
     assert not table
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=80), st.integers(2, 16))
-def test_a_row_that_is_remembered_has_its_own_place(rows: list[tuple[int, bool]], most: int) -> None:
+@given(st.lists(st.integers(0, 40), max_size=80), st.integers(2, 16))
+def test_a_row_that_is_remembered_has_its_own_place(rows: list[int], most: int) -> None:
     agent, places = AgentState(), Places[Context](most)
-    expected: dict[str, tuple[Context, int] | None] = {}
-    for number, (row, live) in enumerate(rows):
-        uuid = f"u{row}"
-        if live:
-            places[hash(uuid)] = SEEN
-            expected[uuid] = None
-            if len(places) > places.most:
-                places.trim()
-        else:
-            context = agent.fresh()
-            expected[uuid] = (context, number)
-            places.put(uuid, context, number)
+    expected: dict[str, tuple[Context, int]] = {}
+    for number, row in enumerate(rows):
+        uuid, context = f"u{row}", agent.fresh()
+        expected[uuid] = (context, number)
+        places.put(uuid, context, number)
         assert places.place(uuid) == expected[uuid]
         assert len(places) <= most
     for uuid, place in expected.items():

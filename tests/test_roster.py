@@ -90,8 +90,8 @@ def test_live_messages_and_responses_are_forgotten_in_time(remembers: int) -> No
     for number in range(2 * remembers):
         roster.note(f"u{number}", None, roster.main)
         assert not roster.was_counted(f"m{number}", None)
-    assert len(roster.rows) <= remembers
-    assert all(roster.knows(f"u{number}") for number in range(2 * remembers - remembers // 2, 2 * remembers))
+    assert len(roster.seen) <= remembers // 2
+    assert all(roster.knows(f"u{number}") for number in range(2 * remembers - remembers // 4, 2 * remembers))
     assert not roster.was_counted("m0", None)
 
 

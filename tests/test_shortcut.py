@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mala_context import MessageStreamProcessor
 from mala_context.events import Appended, Response
 from mala_context.roster import LIVE
+from mala_context.usage import Usage
 
 MODELS = ("claude-sonnet-4-5", "claude-sonnet-4-5[1m]", "claude-opus-4-8", "<synthetic>")
 
@@ -68,18 +69,22 @@ def boundary(uuid: str) -> Any:
 FRESH = "fresh"
 UUIDS = st.sampled_from([FRESH, FRESH, FRESH, FRESH, "u1", "u2", None])
 AGENTS = st.sampled_from([None, None, None, "toolu_1"])
+ODD_USAGES: list[Any] = [
+    None,
+    {},
+    {"input_tokens": 0, "output_tokens": 0},
+    {**usage(0), "input_tokens": 0},
+    usage(-5),
+    {**usage(), "input_tokens": 1.5},
+    {**usage(), "output_tokens": True},
+    {**usage(), "output_tokens": -1},
+    "usage",
+    [1, 2],
+    usage(iterations=[{"type": "message", "input_tokens": 50, "output_tokens": 2}]),
+]
 USAGES = st.one_of(
     st.builds(usage, st.sampled_from([0, 40_000, 41_000, 1_200_000]), st.sampled_from([0, 1, 500])),
-    st.sampled_from(
-        [
-            None,
-            {},
-            {"input_tokens": 0, "output_tokens": 0},
-            usage(-5),
-            {**usage(), "input_tokens": 1.5},
-            usage(iterations=[{"type": "message", "input_tokens": 50, "output_tokens": 2}]),
-        ]
-    ),
+    st.sampled_from(ODD_USAGES),
 )
 CONTENTS = st.sampled_from(
     [None, [], "text", "This session is being continued from a previous conversation", [{"type": "text", "text": "hi"}]]
@@ -174,6 +179,19 @@ def test_both_ways_do_the_same(stream: list[list[Any]], asked: set[int], running
     assert known(short) == known(long)
 
 
+@pytest.mark.parametrize("odd", [*DIFFERENCES, *({"usage": each} for each in ODD_USAGES)], ids=repr)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_odd_message_is_taken_as_on_the_long_way(odd: dict[str, Any], place: int) -> None:
+    short, long = running(), running(on_event=[lambda event, snapshot: None])
+    blocks = [assistant(f"row {number}", "m1") for number in range(3)]
+    blocks[place] = changed(blocks[place], **odd)
+    for each in (*blocks, *blocks, user("u1"), user("row 0"), user("u1"), assistant("b1", "m2"), assistant("b2", "m1")):
+        short.process(each)
+        long.process(each)
+        assert len(short.tracker.main.context.parts) == len(long.tracker.main.context.parts)
+    assert known(short) == known(long)
+
+
 def running(**options: Any) -> MessageStreamProcessor:
     processor = MessageStreamProcessor(**options)
     for each in (init(), user("p0"), assistant("a0", "m0"), user("r0")):
@@ -205,7 +223,7 @@ def test_the_usual_messages_go_the_short_way(long_way: list[Any]) -> None:
     assert long_way == []
     snapshot = processor.tracker.snapshot()
     assert (snapshot.tokens, snapshot.responses) == (40_003 + 3 * LIVE, 3 * LIVE + 1)
-    assert len(processor.tracker.roster.rows) <= LIVE + 1
+    assert len(processor.tracker.roster.seen) <= LIVE // 2 + 1
     assert len(processor.tracker.roster.responses) <= LIVE
 
 
@@ -215,6 +233,16 @@ def test_a_request_that_the_window_does_not_allow_refutes_it() -> None:
     snapshot = processor.tracker.snapshot()
     assert snapshot.window == snapshot.tokens == 1_200_003
     assert snapshot.window_doubtful
+
+
+def test_what_was_read_from_the_transcript_is_not_taken_again() -> None:
+    processor = running()
+    processor.take(Response(None, "s1", "m1", MODELS[0], Usage(3, 0, 40_000, 1), [], None, "a1", "r0"))
+    processor.take(Appended(None, "s1", "user", "text", "u1", "a1"))
+    before = processor.tracker.snapshot().projected
+    for each in (assistant("a1", "m1"), user("u1")):
+        processor.process(each)
+    assert processor.tracker.snapshot().projected == before
 
 
 def test_prompts_before_the_first_response_are_its_opening() -> None:

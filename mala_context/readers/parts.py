@@ -23,8 +23,8 @@ _REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
 _CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000}
 _NOTHING: Mapping[str, Any] = {}
-_COUNTS = itemgetter("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-
+COUNTS = itemgetter("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+"""The counts of a usage in the order of `Usage`; KeyError or TypeError where it has not all of them."""
 new = tuple.__new__
 """Makes a named tuple of all its values, at half the price of calling its class: for what comes with every message."""
 
@@ -52,9 +52,9 @@ def known(raw: Any) -> Usage | None:
         return None
     if raw.__class__ is dict and ("iterations" not in raw or not raw["iterations"]):  # nearly every live message
         try:
-            counts = _COUNTS(raw)
-            prompt = counts[0] | counts[1] | counts[2]  # which only integers have
-            if 0 < prompt < MOST and 0 <= counts[3] < MOST and counts[3].__class__ is int:
+            fresh, written, read, output = counts = COUNTS(raw)
+            prompt = fresh | written | read
+            if prompt and 0 <= prompt | output < MOST:  # all are, and of the one kind that has this operator: integers
                 return new(Usage, counts)
         except (KeyError, TypeError):
             pass
