@@ -236,3 +236,25 @@ def test_find_removes_idle_sessions_whole_and_leaves_those_at_work(archive, tmp_
     subprocess.run(["find", archive.location, "-mtime", "+7", "-delete"], check=True)
     assert {each.session_id for each in archive.sessions()} == {"new"}
     assert cat(archive, "new") == rows(0, 4)
+
+
+def test_very_many_sessions_are_chosen_from_in_proportion():
+    """Each is looked at a few times, not once for each other one."""
+    compared = []
+
+    class Counted(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return str.__eq__(self, other)
+
+    count = 2_000
+    many = [
+        SessionSummary(session_id=Counted(f"s{number}"), pieces=1, stored=1, newest_ns=number)
+        for number in range(count)
+    ]
+    names = [each.session_id for each in many]
+    found = choose(many, Limits(days=1), 10 * DAY, named=names[:100], only_copies=names[50:], trust_clock=False)
+    assert len(found.removed) + len(found.only_copies) >= 100
+    assert len(compared) < 20 * count

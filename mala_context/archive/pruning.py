@@ -20,7 +20,7 @@ from mala_context.archive.spills import sweep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mala_context.archive.records import SessionSummary
     from mala_context.archive.retention import Limits
@@ -55,7 +55,7 @@ def prune(
     standing = {each.session_id: _standing(archive, each) for each in everything}
     sessions = [each for each in everything if not standing[each.session_id].empty]
     wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock).removed
-    waiting = [each for each in wanted if standing[each].remote and not standing[each].complete]
+    waiting = dict.fromkeys(each for each in wanted if standing[each].remote and not standing[each].complete)
     spared = [
         each
         for each in wanted
@@ -69,7 +69,7 @@ def prune(
         only_copies=spared,
         trust_clock=trust_clock,
     )
-    uploaded_ones = [each for each in plan.removed if standing[each].remote]
+    uploaded_ones = dict.fromkeys(each for each in plan.removed if standing[each].remote)
     result = _with(plan, plan.removed, 0, waiting, uploaded_ones)
     if not dry_run:
         rest = _with(plan, tuple(each for each in plan.removed if each not in uploaded_ones), 0, (), ())
@@ -82,7 +82,7 @@ def prune(
 
 
 def _with(
-    plan: PruneResult, removed: tuple[str, ...], freed: int, waiting: Sequence[str], remote: Sequence[str]
+    plan: PruneResult, removed: tuple[str, ...], freed: int, waiting: Iterable[str], remote: Iterable[str]
 ) -> PruneResult:
     return PruneResult(
         removed=removed,

@@ -141,12 +141,15 @@ def choose(
     trust_clock: bool = True,
 ) -> PruneResult:
     """Decide which sessions go: those named, and those past a limit that are not the only copy."""
+    named, only_copies = set(named), set(only_copies)
     doubt = not trust_clock and not clock_is_trusted(sessions, limit, now_ns)
     if doubt:
         limit = Limits(bytes=limit.bytes, sessions=limit.sessions)
     # Nobody looks on: a session that is at work is no session to remove, however large it has grown.
-    settled = [each for each in sessions if trust_clock or now_ns - each.newest_ns > WITNESS]
-    spared = [each for each in sessions if each not in settled]
+    settled: list[SessionSummary] = []
+    spared: list[SessionSummary] = []
+    for each in sessions:
+        (settled if trust_clock or now_ns - each.newest_ns > WITNESS else spared).append(each)
     past = past_limits(settled, _less(limit, spared), now_ns)
     past_ids = {each.session_id for each in past}
     chosen = [each for each in sessions if each.session_id in named and each.session_id not in past_ids] + past
