@@ -136,7 +136,7 @@ class ListedStore(LocalStore):
         try:
             for session_id in self._names.sessions(fd):
                 if session_id.startswith(prefix):
-                    here = manifests.summaries(status_of(fd, self._names.of(fd, session_id)))
+                    here = manifests.summaries(status_of(fd, sorted(self._names.of(fd, session_id))))
                     found += here
                     if progress is not None:
                         progress(sum(each.stored for each in here))
