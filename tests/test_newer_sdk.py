@@ -13,7 +13,7 @@ from mala_context import MessageStreamProcessor, command_hooks
 from mala_context.readers import READERS, read_message, read_row, read_stream_json
 from mala_context.sdk_hooks import HOOKS
 from mala_context.session import open_session
-from tests.live import MODEL, SESSION, assistant, boundary, init, result
+from tests.live import MODEL, SESSION, assistant, boundary, feed, init, result
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -85,6 +85,37 @@ def test_a_field_more_changes_nothing(message: Any) -> None:
 )
 def test_a_key_more_changes_nothing(read: Any, raw: dict[str, Any]) -> None:
     assert read({**raw, "fromTheFuture": {"tokens": 10**9}, "v": 9}) == read(raw) != ()
+
+
+def test_usage_of_tomorrow_is_read_as_today_s() -> None:
+    message = assistant("m1", 5000)
+    usage = {
+        **(message.usage or {}),
+        "iterations": [{"input_tokens": 10**9, "output_tokens": 10**9}],
+        "cache_creation": {"ephemeral_5m_input_tokens": 5, "ephemeral_7d_input_tokens": 10**9},
+        "cache_folded_input_tokens": 10**9,
+    }
+    later = AssistantMessage(content=message.content, model=MODEL, message_id="m1", session_id=SESSION, usage=usage)
+    assert read_message(later) == read_message(message) != ()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"type": "attachment", "attachment": {"type": "hologram", "content": {"depth": ["of", 7]}}},
+        {"type": "attachment", "attachment": "hologram"},
+        {"type": "user", "message": {"content": [{"type": "hologram", "source": {"tokens": 10**9}}]}},
+        {"type": "user", "message": {"content": {"type": "hologram", "tokens": 10**9}}},
+    ],
+)
+def test_content_of_tomorrow_is_at_most_projected(row: dict[str, Any]) -> None:
+    tracker = MessageStreamProcessor().tracker
+    feed(tracker, init(), assistant("m1", 5000))
+    before = tracker.snapshot()
+    feed(tracker, *read_row({"uuid": "u", "sessionId": SESSION, **row}))
+    after = tracker.snapshot()
+    assert after.tokens == before.tokens
+    assert (before.projected or 0) <= (after.projected or 0) < (before.projected or 0) + 10_000
 
 
 def test_the_processor_passes_all_of_it_on_in_silence(caplog: pytest.LogCaptureFixture) -> None:
