@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from claude_agent_sdk import TextBlock, UserMessage
-from claude_agent_sdk.types import ConversationResetMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from mala_context.readers import READERS, read_openai, read_row, read_stream_jso
 from mala_context.tracker import ContextTracker
 from mala_context.usage import Usage
 from tests.live import assistant, boundary, feed, init, result, stream, task_started, tool_result, tool_use, usage
+from tests.sdk_messages import ConversationResetMessage
 
 REFUSED = "400 invalid_request_error: prompt is too long: 203114 tokens > 200000 maximum"
 
