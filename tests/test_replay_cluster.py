@@ -1,5 +1,6 @@
 """What is asked of a cluster and what is made of its answers; `tests/fleet/test_dask.py` reads on real ones."""
 
+import functools
 import os
 import socket
 import sys
@@ -11,7 +12,7 @@ from recordings import plain
 
 from mala_context.errors import ClusterError
 from mala_context.replay import cluster
-from mala_context.replay.cluster import DaskEngine, look, shares
+from mala_context.replay.cluster import LARGEST_SHARE, SHARE, SHARES_EACH, DaskEngine, look, share_size, shares
 from mala_context.replay.files import Recording, find
 
 
@@ -51,13 +52,16 @@ class Client:
             raise self.answers
         return self.answers
 
-    def submit(self, function, *arguments, pure):
-        def result():
+    def ncores(self):
+        return {"tcp://w": 1}
+
+    def map(self, function, shares, *, reader, pure):
+        def result(share):
             if self.fails is not None:
                 raise self.fails
-            return function(*arguments)
+            return function(share, reader)
 
-        return Future(result)
+        return [Future(functools.partial(result, share)) for share in shares]
 
     def close(self):
         self.closed = True
@@ -112,6 +116,20 @@ class TestShares:
 
     def test_of_nothing_there_is_none(self):
         assert shares([]) == []
+
+    @pytest.mark.parametrize(
+        ("total", "workers", "full"),
+        [
+            (0, 2, SHARE),
+            (100 << 20, 2, SHARE),
+            (512 << 20, 2, 32 << 20),
+            (512 << 20, 4, 16 << 20),
+            (1 << 40, 2, LARGEST_SHARE),
+            (512 << 20, 0, (512 << 20) // SHARES_EACH),
+        ],
+    )
+    def test_each_worker_has_some(self, total, workers, full):
+        assert share_size(total, workers) == full
 
 
 class TestOnesOwn:

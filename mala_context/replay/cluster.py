@@ -1,8 +1,9 @@
 """Reading recordings on a Dask cluster: one of this machine's own processes, or one that is there already.
 
-Recordings of one session stay together, and sessions are packed into shares, each a task. A share is large, since a
-task costs about a millisecond and its files are opened where it runs; the largest are handed out first, so that the
-last ones are small. Only the addresses of files travel to a worker, and only what the reader made of them travels back.
+Recordings of one session stay together, and sessions are packed into shares, each a task. A task costs the client and
+the scheduler, which are one process here, several milliseconds, in which `replay` reads some megabytes. So a share is
+as large as leaves each worker `SHARES_EACH`, within bounds, and the largest are handed out first: the last are small.
+Only the addresses of files travel to a worker, and only what the reader made of them travels back.
 
 Dask repeats a task whose worker died. A task that took several workers with it is read here, as `LocalEngine` does
 with a process that died: what a recording does to a reader is then seen where somebody looks. A reader's results are
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SHARE: Final = 8 << 20
-"""Bytes of recordings that make a share full."""
+"""Bytes of recordings that make a share full, where there are not many."""
+LARGEST_SHARE: Final = 64 << 20
+"""Bytes that do so at the most: progress is shown, and a dead worker's work repeated, by shares."""
+SHARES_EACH: Final = 8
+"""Shares for each worker, as far as those bounds allow: enough that none waits long for the others at the end."""
 PATIENCE: Final = 15
 """Seconds to wait for a scheduler, and for its first worker."""
 _SCHEMES: Final = frozenset({"tcp", "tls", "ws", "wss"})
@@ -112,7 +117,10 @@ class DaskEngine:
         if self._scheduler is not None:
             self._check(recordings)
         found: list[Any] = []
-        futures = {self._client.submit(read_share, share, reader, pure=False): share for share in shares(recordings)}
+        workers = sum(self._client.ncores().values())
+        packed = shares(recordings, share_size(sum(recording.size for recording in recordings), workers))
+        tasks = self._client.map(read_share, packed, reader=reader, pure=False)  # in one message, not in one each
+        futures = dict(zip(tasks, packed, strict=True))
         for future in api.as_completed(list(futures)):
             share = futures.pop(future)
             found.extend(self._result(future, share, reader))
@@ -181,8 +189,13 @@ def _check_address(address: str) -> None:
     raise ClusterError(f"no scheduler at {address}, tcp://host:8786 say ({words})")
 
 
-def shares(recordings: Iterable[Recording]) -> list[list[Recording]]:
-    """Pack recordings into shares of about `SHARE` bytes, a session's never apart, the largest first."""
+def share_size(total: int, workers: int) -> int:
+    """Return the bytes that make a share full, for so many bytes of recordings in all and so many workers."""
+    return max(SHARE, min(LARGEST_SHARE, total // (max(1, workers) * SHARES_EACH)))
+
+
+def shares(recordings: Iterable[Recording], full: int | None = None) -> list[list[Recording]]:
+    """Pack recordings into shares of about `full` bytes (`SHARE`), a session's never apart, the largest first."""
     sessions: dict[str, list[Recording]] = {}
     for recording in recordings:
         sessions.setdefault(_session(recording), []).append(recording)
@@ -192,7 +205,7 @@ def shares(recordings: Iterable[Recording]) -> list[list[Recording]]:
     for size, group in sized:
         if size > room or not packed:
             packed.append([])
-            room = SHARE
+            room = SHARE if full is None else full
         packed[-1] += group
         room -= size
     return packed
