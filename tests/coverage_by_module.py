@@ -21,8 +21,6 @@ import sys
 import tempfile
 from typing import Any
 
-import coverage
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 PACKAGE = ROOT / "mala_context"
@@ -68,7 +66,7 @@ def own_tests(module: pathlib.Path) -> list[pathlib.Path]:
 
 def _names(parts: tuple[str, ...]) -> list[str]:
     """Return what a module's test file may be called: its whole name, or a short one that no other could have."""
-    return ["_".join(parts), *(name for name in _short(parts) if len(_who_could_be(name)) == 1)]
+    return ["_".join(parts), *(name for name in _short(parts) if len(_by_name()[name]) == 1)]
 
 
 def _short(parts: tuple[str, ...]) -> list[str]:
@@ -76,15 +74,18 @@ def _short(parts: tuple[str, ...]) -> list[str]:
 
 
 @functools.cache
-def _who_could_be(name: str) -> set[tuple[str, ...]]:
-    every = [path.relative_to(PACKAGE).with_suffix("").parts for path in modules([])]
-    return {parts for parts in every if name in {"_".join(parts), *_short(parts)}}
+def _by_name() -> dict[str, set[tuple[str, ...]]]:
+    """Return, by what a test file may be called, the modules that it could be for."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for parts in (path.relative_to(PACKAGE).with_suffix("").parts for path in modules([])):
+        for name in {"_".join(parts), *_short(parts)}:
+            found.setdefault(name, set()).add(parts)
+    return found
 
 
 def _additions(name: str, there: dict[str, pathlib.Path]) -> list[pathlib.Path]:
     """Return test files whose name begins with this one and that are no other module's."""
-    taken = {each for path in modules([]) for each in _names(path.relative_to(PACKAGE).with_suffix("").parts)}
-    return [path for other, path in sorted(there.items()) if other.startswith(f"{name}_") and other not in taken]
+    return [path for other, path in sorted(there.items()) if other.startswith(f"{name}_") and other not in _by_name()]
 
 
 def run(test: pathlib.Path, folder: pathlib.Path) -> str:
@@ -117,6 +118,8 @@ def pytest_configure() -> None:
 
 def measure(module: pathlib.Path, data: list[str], folder: pathlib.Path) -> tuple[float, str]:
     """Return the share of a module's statements that ran, in percent, and the lines that did not."""
+    import coverage  # only what is measured needs it
+
     settings = folder / "all.ini"
     settings.write_text(SETTINGS.format(package=PACKAGE, data=folder / "all.data"), encoding="utf-8")
     measured = coverage.Coverage(data_file=None, config_file=str(settings))
