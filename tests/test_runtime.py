@@ -12,7 +12,9 @@ from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from mala_context import AgentRuntimeBuilder, ConfigError, ContextConfig, instrument
 from mala_context.config import ArchiveConfig
 from mala_context.events import SessionStart
+from mala_context.runtime import wiring
 from mala_context.sdk_hooks import HOOKS, is_ours
+from mala_context.search_tool import FULL_NAME, SERVER
 
 
 @pytest.fixture
@@ -335,3 +337,62 @@ async def test_a_session_that_never_began_is_in_nobodys_way(repo, clients, monke
     runtime.session()  # not entered
     async with runtime.session() as session:
         assert session.tracker is runtime.tracker
+
+
+def test_an_agent_that_may_search_its_history_gets_the_tool_once(repo):
+    options = ClaudeAgentOptions(cwd=repo, allowed_tools=["Read"], mcp_servers={"mine": {"command": "x"}})
+    runtime = instrument(options, config=ContextConfig(search_tool=True))
+    again = instrument(runtime.options, config=ContextConfig(search_tool=True))
+    for made in (runtime, again):
+        assert set(made.options.mcp_servers) == {"mine", SERVER}
+        assert made.options.allowed_tools == ["Read", FULL_NAME]
+    assert options.allowed_tools == ["Read"]
+
+
+@pytest.mark.parametrize(
+    ("archive", "servers", "why"),
+    [(False, {}, "the archive is off"), (True, "servers.json", "the MCP servers are in a file")],
+)
+def test_a_search_that_is_impossible_is_said(repo, caplog, archive, servers, why):
+    config = ContextConfig(search_tool=True, archive=ArchiveConfig(enabled=archive))
+    runtime = instrument(ClaudeAgentOptions(cwd=repo, mcp_servers=servers), config=config)
+    assert runtime.options.mcp_servers == servers
+    assert f"search_tool is without effect, since {why}" in caplog.text
+
+
+def test_what_is_put_back_by_itself_needs_the_archive(repo, caplog):
+    instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(pin="auto", archive=ArchiveConfig(enabled=False)))
+    assert "pin: auto needs the archive, which is off" in caplog.text
+
+
+@pytest.mark.parametrize("words", [b"no place for it", b"\xff\xfe {checkpoint}"], ids=["no place", "no text"])
+def test_a_template_of_no_use_is_an_error_at_once(repo, words):
+    (repo / "next.md").write_bytes(words)
+    with pytest.raises(ConfigError, match=r"continuation_template: .*next\.md"):
+        instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(continuation_template="next.md", restart_at=0.9))
+
+
+def test_transcripts_are_looked_for_where_the_agents_cli_keeps_them(repo, tmp_path, monkeypatch):
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    for env, place in (
+        ({"CLAUDE_CONFIG_DIR": "/c"}, ["/c/projects"]),
+        ({"HOME": "/h"}, ["/h/.claude/projects"]),
+        ({}, None),
+    ):
+        made = []
+        monkeypatch.setattr(wiring.Archivist, "for_repo", spy(wiring.Archivist.for_repo, made))
+        instrument(ClaudeAgentOptions(cwd=repo, env=env))
+        monkeypatch.undo()
+        monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+        monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+        assert made == [place]
+
+
+def spy(function, made):
+    """Return a stand-in that notes the third argument."""
+
+    def called(repo, config, projects_dirs):
+        made.append(projects_dirs)
+        return function(repo, config, projects_dirs)
+
+    return called
