@@ -211,9 +211,13 @@ def test_many_sessions_in_one_folder(tmp_path):
             file.write(mine)
     for command, bound in (
         (["replay", str(place.folder), "--jobs", "1", "--totals"], 1_500),
-        (["archives", "list", "--dir", archived], 1_500),
-        (["watch", "--once"], 2_500),
+        (["archives", "list", "--dir", archived], 300),
+        (["archives", "verify", "--dir", archived], 300),
+        (["archives", "prune", "--days", "1", "--dir", archived], 300),
+        (["archives", "catch-up", "--dir", archived], 300),
+        (["archives", "show", SID, "--dir", archived], 60),
+        (["watch", "--once"], 300),
     ):
         status, size = place.run(*command)
-        assert status == 0, command
+        assert status == int(command[1] == "verify"), command  # pieces without a row are reported
         assert size < bound, command
