@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -28,7 +29,8 @@ from mala_context.archive.remote.uploaded import uploads
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archivist import Archivist
 from mala_context.cli.archives import archives
-from mala_context.config import ArchiveConfig
+from mala_context.config import ArchiveConfig, ContextConfig
+from mala_context.doctor.gather.object_store import stores
 from mala_context.errors import ObjectStoreError
 from mala_context.uploads import LONGEST_PAUSE, Uploads
 
@@ -304,7 +306,8 @@ def test_nobody_waits_at_exit(archivist, bucket, transcript, proxy, tmp_path):
     program = f"""
 import asyncio, sys
 from mala_context.archivist import Archivist
-from mala_context.config import ArchiveConfig
+from mala_context.config import ArchiveConfig, ContextConfig
+from mala_context.doctor.gather.object_store import stores
 archivist = Archivist.for_repo({str(tmp_path)!r}, ArchiveConfig(directory="s3://{bucket}/top"), [])
 asyncio.run(archivist.before_compaction({hook_input(transcript)!r}))
 input()
@@ -421,3 +424,13 @@ def test_memory_stays_flat(tmp_path, s3_server, bucket):
 @pytest.mark.long
 def test_memory_stays_flat_with_half_a_gigabyte(tmp_path, s3_server, bucket):
     assert growth(tmp_path, s3_server, bucket, 500) < 64
+
+
+def test_the_doctor_writes_reads_and_removes(tmp_path, proxy, s3_server, bucket):
+    config = ContextConfig(archive=ArchiveConfig(directory=f"s3://{bucket}/top", prefix="hosts/one"))
+    env = {"MALA_RUNS_DIR": str(tmp_path)}
+    (store,) = stores(str(tmp_path), config, env)
+    assert (store.address, store.error) == (f"s3://{bucket}/top/hosts/one", None)
+    assert stored(s3_server, bucket) == {}
+    (store,) = stores(str(tmp_path), replace(config, archive=ArchiveConfig(directory="s3://nobodys/top")), env)
+    assert store.error == "there is no such bucket"
