@@ -332,7 +332,8 @@ class LocalStore(PieceStore):
         except FileNotFoundError:
             return []
         try:
-            return [each for each in summaries(scan(fd, (prefix,))) if each.session_id.startswith(prefix)]
+            files = sorted(scan(fd, (prefix,)), key=lambda each: each.name)
+            return [each for each in summaries(files) if each.session_id.startswith(prefix)]
         finally:
             os.close(fd)
 
