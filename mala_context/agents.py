@@ -128,6 +128,7 @@ class AgentState:
 
     __slots__ = (
         "_estimators",
+        "_learn_at",
         "_settled",
         "_uncounted",
         "_untold",
@@ -182,6 +183,8 @@ class AgentState:
         """The last context that is over, how many of its parts the next request held, and its context where known."""
         self._settled = True
         self._uncounted = False
+        self._learn_at = 2
+        """Response whose request is learned from though nobody asks: the second, third, fifth, ninth and so on."""
         self.context = self.fresh()
 
     @property
@@ -213,7 +216,11 @@ class AgentState:
         self.opening = Opening()
 
     def settle(self) -> None:
-        """Close what is over, so that its text is learned from and let go."""
+        """Close what is over, so that its text is learned from and let go; what was over before that is gone unlearned.
+
+        Done at every question, and for a few responses of a session in which nobody asks: what its text costs is
+        needed at the latest when it is compacted.
+        """
         if not self._settled and self.left is not None:
             self._settled = True
             self._close(*self.left)
@@ -342,6 +349,9 @@ class AgentState:
             self._tell()
         if self.aftermath:
             self._first_of_its_kind(usage.context_tokens)
+        if self.responses >= self._learn_at:
+            self._learn_at = 2 * self.responses - 1
+            self.settle()
 
     def _first_of_its_kind(self, tokens: int) -> None:
         """Learn what only a session's first request tells, or the first one after a compaction."""

@@ -4,8 +4,8 @@ An `Interval` is what lies between two responses of one agent: the size of the r
 parts that came after. Parts are held as they came and counted only when somebody asks. Then every interval that is
 over is closed first: the difference between its two requests shows what its parts really cost, the `Ratios` of this
 session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. Where nobody asked
-until the next one is over, an interval is let go unlearned. So memory does not grow with the session, and a message
-costs a list entry.
+until the next one is over, all but a few of a session's intervals are let go unlearned. So memory does not grow with
+the session, and a message costs a list entry.
 
 The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
 and constants for what has no text of its own. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens),

@@ -402,6 +402,7 @@ class ContextTracker:
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
         agent.before = self.snapshot_of(agent) if agent.context.tokens is not None else None
         before = pre_tokens if pre_tokens is not None else agent.context.tokens
+        agent.settle()
         agent.forget()
         agent.settle()
         agent.compactions += 1

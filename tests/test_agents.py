@@ -109,6 +109,20 @@ def test_the_last_interval_is_learned_from_when_somebody_asks() -> None:
     assert asked.ratios.get("prompt") > silent.ratios.get("prompt") > 1
 
 
+def test_a_few_intervals_are_learned_from_though_nobody_asks() -> None:
+    agent = AgentState()
+    usual = agent.ratios.chars_per_token(None)
+    learned = []
+    for number in range(40):
+        answered(agent, f"m{number}", 1_000 + 600 * number)
+        agent.add("user", "word " * 200)
+        known = agent.ratios.chars_per_token(None)
+        if known != usual:
+            learned.append(agent.responses)
+            usual = known
+    assert learned == [2, 3, 5, 9, 17, 33]
+
+
 def test_counted_text_is_complete() -> None:
     agent = AgentState()
     agent.counts_text = True
