@@ -18,12 +18,13 @@ from weakref import ref
 
 from mala_context.estimators import ESTIMATORS, Count, Estimator, counted
 from mala_context.measure import REANNOUNCED, Length, Names, field, kind_of, text_length
-from mala_context.projection import Interval, Ratios, after_compaction
+from mala_context.projection import PLACEHOLDER, UNITS, Interval, Ratios, after_compaction
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 
 _KEEP_NAMES = 128
 _UNTOLD = 16
+_ALL_OF = 4
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
@@ -82,22 +83,36 @@ class Context:
             new.parts = new._interval.parts
         return new
 
+    def part_lengths(self) -> list[int]:
+        """Count the characters of every part, and keep the parts."""
+        if self._interval is not None:
+            return self._interval.lengths()
+        return [text_length(content) for _, content in self.parts]
+
     def let_go(self) -> None:
         """Keep of the parts what a row needs that goes back to here, if one may; a snapshot keeps its own.
 
         The response's id goes too: of a response so far back no other message is expected.
         """
-        interval = self._interval
         if self.pinned:
-            lengths = [text_length(content) for _, content in self.parts] if interval is None else interval.lengths()
-            kinds = [kind for kind, _ in self.parts]
-            self.lengths = array("q", [~n if kind == "response" else n for n, kind in zip(lengths, kinds, strict=True)])
-        if interval is not None:
-            held = ref(interval)
-            self._interval = interval = None
+            lengths = self.part_lengths()
+            for place, (kind, _) in enumerate(self.parts):
+                if kind == "response":
+                    lengths[place] = ~lengths[place]
+            self.lengths = array("q", lengths)
+        if self._interval is not None:
+            held = ref(self._interval)
+            self._interval = None
             if (kept := held()) is not None:
                 kept.measure()
         self.parts, self.message_id = [], None
+
+
+def _growth(context: Context, following: Context | None) -> int | None:
+    """Return how many tokens the next request held more; `None` where that tells nothing of the text between."""
+    if following is None or not following.tokens or context.usage is None or context.model != following.model:
+        return None
+    return following.tokens - context.usage.context_tokens
 
 
 class Opening:
@@ -128,11 +143,9 @@ class AgentState:
 
     __slots__ = (
         "_estimators",
-        "_learn_at",
         "_settled",
         "_uncounted",
         "_untold",
-        "aftermath",
         "agent_id",
         "before",
         "begun",
@@ -140,6 +153,7 @@ class AgentState:
         "context",
         "counts_text",
         "current",
+        "due",
         "first_input",
         "helped",
         "left",
@@ -170,8 +184,9 @@ class AgentState:
         self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
         self._untold: list[Count] = []
         self.counts_text = False
-        self.aftermath = True
-        """Whether the next response is the first one, of all or after a compaction."""
+        self.due = 1
+        """The response that is looked at: the first one, and the first after a compaction; the 2nd, 3rd, 4th, 8th
+        and so on besides, since the text before them is learned from though nobody asks."""
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -183,8 +198,6 @@ class AgentState:
         """The last context that is over, how many of its parts the next request held, and its context where known."""
         self._settled = True
         self._uncounted = False
-        self._learn_at = 2
-        """Response whose request is learned from though nobody asks: the second, third, fifth, ninth and so on."""
         self.context = self.fresh()
 
     @property
@@ -218,8 +231,8 @@ class AgentState:
     def settle(self) -> None:
         """Close what is over, so that its text is learned from and let go; what was over before that is gone unlearned.
 
-        Done at every question, and for a few responses of a session in which nobody asks: what its text costs is
-        needed at the latest when it is compacted.
+        Done at every question. Where nobody asks, some are learned from by their length: what a character costs is
+        needed at the latest when the session is compacted.
         """
         if not self._settled and self.left is not None:
             self._settled = True
@@ -229,14 +242,7 @@ class AgentState:
                     del self.names[key]
 
     def _close(self, context: Context, parts: int, following: Context | None) -> None:
-        growth = None
-        if (
-            following is not None
-            and following.tokens
-            and context.usage is not None
-            and context.model == following.model
-        ):
-            growth = following.tokens - context.usage.context_tokens
+        growth = _growth(context, following)
         chars = context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
         self._estimators["characters"].text(chars)
 
@@ -321,22 +327,35 @@ class AgentState:
         context.usage = usage
         context.tokens = tokens
         context.parts = [("response", content)]
-        self.begun = begun = len(self.context.parts)
+        before = self.context
+        self.begun = begun = len(before.parts)
         self.responses += 1
-        self._go_on(context, begun, usage)
+        if self._settled or self.counts_text or self.responses >= self.due or len(self._untold) >= _UNTOLD:
+            self._go_on(context, begun, usage)
+            return
+        self._uncounted = True  # from here on, what `_go_on` does where nothing else is to be done
+        left = self.left[0]  # type: ignore[index]  # what is not settled is there
+        if left.pinned or left._interval is not None:
+            left.let_go()
+        self.left = (before, begun, context)
+        self.context = context
+        self._untold.append(usage)
 
     def _go_on(self, context: Context, parts: int, usage: Usage | None = None) -> None:
         """Make a context the present one; its request held so many parts of the one before, and had these counts.
 
         The one before is over; what was over before that is let go, and was not counted unless it was settled.
         """
-        left = self.left
+        left, due = self.left, self.responses >= self.due
         if self._settled:
             self._settled = False
-        elif self.counts_text and left is not None:
-            self._estimators["characters"].text(left[0].interval.length(left[1]))
-        else:
-            self._uncounted = True
+        elif left is not None:
+            if self.counts_text:
+                self._estimators["characters"].text(left[0].interval.length(left[1]))
+            else:
+                self._uncounted = True
+            if due:
+                self._learn_by_length(*left)
         if left is not None and (left[0].pinned or left[0]._interval is not None):
             left[0].let_go()
         self.left = (self.context, parts, None if usage is None else context)
@@ -347,15 +366,23 @@ class AgentState:
         untold.append(usage)
         if len(untold) > _UNTOLD:
             self._tell()
-        if self.aftermath:
-            self._first_of_its_kind(usage.context_tokens)
-        if self.responses >= self._learn_at:
-            self._learn_at = 2 * self.responses - 1
-            self.settle()
+        if due:
+            self._look_at(usage.context_tokens)
 
-    def _first_of_its_kind(self, tokens: int) -> None:
-        """Learn what only a session's first request tells, or the first one after a compaction."""
-        self.aftermath = False
+    def _learn_by_length(self, context: Context, parts: int, following: Context | None) -> None:
+        """Learn what a character costs from an interval that nobody asked about, at a tenth of a close look's price."""
+        growth = _growth(context, following)
+        if growth is not None:
+            output = context.output or 0
+            placeholder = output <= PLACEHOLDER and not context.cut
+            known = zip(context.parts[:parts], context.part_lengths(), strict=False)
+            chars = sum(length for (kind, _), length in known if placeholder or kind != "response")
+            fixed = UNITS["request"] + (0 if placeholder or context.cut else output)
+            self.ratios.learn_by_length(growth - fixed, chars, context.model)
+
+    def _look_at(self, tokens: int) -> None:
+        """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""
+        self.due = self.responses + (1 if self.responses < _ALL_OF else self.responses)
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
         self.preserved, self.before = _NO_ROWS, None

@@ -4,7 +4,7 @@ An `Interval` is what lies between two responses of one agent: the size of the r
 parts that came after. Parts are held as they came and counted only when somebody asks. Then every interval that is
 over is closed first: the difference between its two requests shows what its parts really cost, the `Ratios` of this
 session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. Where nobody asked
-until the next one is over, all but a few of a session's intervals are let go unlearned. So memory does not grow with
+until the next one is over, an interval is let go; of some only the length is learned from. So memory does not grow with
 the session, and a message costs a list entry.
 
 The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
@@ -27,6 +27,8 @@ CLI_CONSTANT: Final = 50
 CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
 """Characters a token of a family's usual text."""
 _CHARS_PRIOR: Final = 1_000
+_LEAST, _MOST = 0.4, 2.5
+"""What text may cost against what is expected of it; beyond, it says nothing about the text."""
 PRIOR: Final = 10_000
 """Weight of "as the table says" against what a session shows, in tokens."""
 
@@ -143,10 +145,17 @@ class Ratios:
         sums = self._sums.get(key) or self._sums.get("")
         return 1.0 if sums is None else (PRIOR + sums[1]) / (PRIOR + sums[0])
 
+    def learn_by_length(self, actual: float, chars: int, model: str | None) -> None:
+        """Take in an interval of which only the length is known: what it really cost in tokens, and its characters."""
+        expected = chars / CHARS_PER_TOKEN[family(model)]
+        if expected >= 1 and _LEAST <= actual / expected <= _MOST:
+            self._chars += chars
+            self._tokens += actual
+
     def learn(self, expected: Mapping[str, float], actual: float, chars: int) -> None:
         """Take in an interval: tokens expected by key, what all of them really cost, and their characters."""
         total = sum(expected.values())
-        if total < 1 or not 0.4 <= actual / total <= 2.5:
+        if total < 1 or not _LEAST <= actual / total <= _MOST:
             return  # context that no row shows, or less than was appended: nothing about these texts
         share = actual / total
         self._chars += chars
@@ -261,6 +270,8 @@ class Interval:
 
     def lengths(self) -> list[int]:
         """Count the characters of every part without a look at their kinds, and keep the parts."""
+        if not self._measured:
+            return [text_length(content) for _, content in self.parts]
         known = [sum(piece.counts.chars for piece in found) for found in self._measured]
         return known + [text_length(content) for _, content in self.parts[len(known) :]]
 

@@ -5,19 +5,21 @@ each message of a running agent. When one is full, the older half goes at once; 
 get slower with every entry that was taken before. So at least half of the promised number is always there, and memory
 stays flat.
 
-Where an id is only compared, its hash is kept in its place, at half the size. Python's hash of a text has 64 bits and
-differs in every process, so that no two ids meet by chance, nor by somebody's will.
+Where an id is only compared, its hash is kept in its place, at a third of the size. Python's hash of a text differs in
+every process and has 60 bits here, so that no two ids meet by chance, nor by somebody's will.
 """
 
 from __future__ import annotations
 
 from array import array
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 C = TypeVar("C")
+SHIFT: Final = 4
+"""Bits of a hash that are left away: what remains takes two digits of an integer instead of three."""
 
 
 class Recent(dict[K, V]):
@@ -52,15 +54,20 @@ class Places(Recent[int, int], Generic[C]):
     def put(self, uuid: str, context: C, parts: int) -> None:
         """Remember a row's place."""
         contexts = self._contexts
-        self[hash(uuid)] = len(contexts)
+        self[hash(uuid) >> SHIFT] = len(contexts)
         contexts.append(context)
         self._parts.append(parts)
         if len(self) > self.most:
             self.trim()
 
+    def context(self, uuid: str) -> C | None:
+        """Return the context that a row belongs to; `None` where it is forgotten."""
+        slot = self.get(hash(uuid) >> SHIFT)
+        return None if slot is None else self._contexts[slot]
+
     def place(self, uuid: str) -> tuple[C, int] | None:
         """Return a row's place; `None` where it is forgotten."""
-        slot = self.get(hash(uuid))
+        slot = self.get(hash(uuid) >> SHIFT)
         return None if slot is None else (self._contexts[slot], self._parts[slot])
 
     def trim(self) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mala_context.agents import AgentState, Context
-from mala_context.recent import Places, Recent
+from mala_context.recent import SHIFT, Places, Recent
 
 SIDECHAIN: Final = "sidechain"
 """What a reader calls the agent of sidechain rows that name none (old CLIs)."""
-LIVE: Final = 128
+LIVE: Final = 80
 """At most so many rows and responses are remembered, at least half of them, where messages come as they are made."""
 RECORDED: Final = 4_096
-"""Likewise where a transcript is read that may go back far."""
+"""Likewise where a transcript is read that may go back far, or of which nothing is known."""
 AGENTS: Final = 256
 """Subagents that are remembered."""
 
@@ -33,15 +33,29 @@ class Roster:
     An agent's key is the id of the Task call that started it where that is known, else its own id.
     """
 
-    __slots__ = ("_agents_by_call", "_calls", "_counts_text", "main", "responses", "rows", "seen", "subagents")
+    __slots__ = (
+        "_agents_by_call",
+        "_calls",
+        "_counts_text",
+        "main",
+        "most_seen",
+        "placed",
+        "responses",
+        "rows",
+        "seen",
+        "subagents",
+    )
 
-    def __init__(self, model: str | None = None, *, counts_text: bool = False, remembers: int = LIVE) -> None:
+    def __init__(self, model: str | None = None, *, counts_text: bool = False, remembers: int = RECORDED) -> None:
         self.main = AgentState(model=model)
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
         self.rows: Places[Context] = Places(remembers)
-        self.seen: Recent[str, None] = Recent(remembers // 2)
-        """Live messages, which no other names as its parent."""
+        self.placed = False
+        """Whether there were any rows."""
+        self.seen: dict[str, None] = {}
+        """Live messages, which no other names as its parent; `forget_seen` when there are more than `most_seen`."""
+        self.most_seen = remembers // 2
         self.responses: Recent[int, int | None] = Recent(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
@@ -67,8 +81,8 @@ class Roster:
     def was_counted(self, message_id: str, request_id: str | None) -> bool:
         """Tell whether a response was counted before, as an old row or a copy is; it is from now on."""
         known = self.responses
-        key = hash(message_id)
-        request = hash(request_id) if request_id else None
+        key = hash(message_id) >> SHIFT
+        request = hash(request_id) >> SHIFT if request_id else None
         if key in known:
             before = known[key]
             return before is None or request is None or before == request
@@ -112,19 +126,27 @@ class Roster:
 
     def knows(self, uuid: str | None) -> bool:
         """Tell whether a row was seen, among the newest."""
-        return uuid in self.seen or hash(uuid) in self.rows
+        if hash(uuid) >> SHIFT in self.rows:
+            return True
+        seen = self.seen
+        return bool(seen) and uuid is not None and uuid in seen
 
     def see(self, uuid: str) -> None:
         """Remember that a live message was seen."""
         self.seen[uuid] = None
-        if len(self.seen) > self.seen.most:
-            self.seen.trim()
+        if len(self.seen) > self.most_seen:
+            self.forget_seen()
+
+    def forget_seen(self) -> None:
+        """Forget the older half of the live messages."""
+        for uuid in list(self.seen)[: -self.most_seen // 2]:
+            del self.seen[uuid]
 
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember that a row ends where its agent's context ends now."""
         if uuid is not None:
             context = agent.context
-            context.pinned = True
+            context.pinned = self.placed = True
             self.rows.put(uuid, context, len(context.parts))
 
     def note(self, uuid: str | None, parent: str | None, agent: AgentState) -> None:
@@ -173,6 +195,7 @@ class Roster:
         if parent == "" and agent is self.main and agent.responses:
             context = agent.fresh()
             context.root = True
+            self.placed = True
             self.rows.put(uuid, context, 0)
         else:
             self.place(uuid, agent)

@@ -10,10 +10,11 @@ way unusual, or somebody wants to see its event, it goes the long way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mala_context.events import Event, Response
 from mala_context.readers.parts import COUNTS, new
+from mala_context.recent import SHIFT
 from mala_context.tracker import ContextTracker, is_other
 from mala_context.usage import MOST, Usage
 
@@ -21,52 +22,64 @@ Way = Callable[[Any], bool]
 _MOST_CLASSES = 256
 
 
+class _Nothing:
+    message_id = object()
+
+
+NOTHING: Final = _Nothing()
+"""Stands where no message was counted: no message has its id."""
+
+
 class Shortcut:
     """Takes the usual messages of one SDK client.
 
-    `ways` has two ways for a class of messages: one for those that change no number, and one for those that do, which
-    is to be gone where nobody asks for their snapshots. Either takes a message and tells whether that was all. What
-    goes the long way: unset `counted` with each event, and call `after` with each message.
+    `holds` has a way for those that change no number, `counts` one for those that do, which is to be gone where nobody
+    asks for their snapshots; both by class of message. A way takes a message and tells whether that was all. What goes
+    the long way: unset `counted` with each event, and call `after` with each message.
     """
 
-    __slots__ = ("_by_name", "_tracker", "counted", "ways")
+    __slots__ = ("_by_name", "_tracker", "counted", "counts", "holds")
 
     def __init__(self, tracker: ContextTracker) -> None:
         self._tracker = tracker
-        self.counted: Any = None
+        self._by_name: dict[str, Way] = {"AssistantMessage": self.later, "UserMessage": self.appended}
+        self.holds: dict[type, Way] = {}
+        self.counts: dict[type, Way] = {}
+        self.counted: Any = NOTHING
         """The main agent's message whose counts the tracker took last, if it has taken nothing else since."""
-        self._by_name: dict[str, tuple[Way, Way | None]] = {
-            "AssistantMessage": (self.later, self.first),
-            "UserMessage": (self.appended, None),
-        }
-        self.ways: dict[type, tuple[Way, Way | None]] = {}
-        """Short ways by class of message, for the classes that were seen."""
 
     def leave(self, name: str) -> None:
-        """Have all messages of the class of this name go the long way."""
+        """Have all messages of the class of this name go the long way, for good."""
         self._by_name.pop(name, None)
-        self.ways.clear()
+        self.rest()
 
-    def after(self, message: object, event: Event) -> None:
+    def rest(self) -> None:
+        """Have all messages go the long way until `after` is called for one of the class."""
+        self.holds.clear()
+        self.counts.clear()
+
+    def after(self, message: Any, event: Event) -> None:
         """Take notice of a message that went the long way: the next of its class may go a short one."""
         cls = message.__class__
-        if cls not in self.ways and cls.__name__ in self._by_name and len(self.ways) < _MOST_CLASSES:
-            self.ways[cls] = self._by_name[cls.__name__]  # classes may be made by the thousand
+        way = self._by_name.get(cls.__name__)
+        if way is not None and cls not in self.holds and len(self.holds) < _MOST_CLASSES:  # classes may be made at will
+            self.holds[cls] = way
+            if way == self.later:
+                self.counts[cls] = self.first
         if isinstance(event, Response) and event.agent is None and event.usage and event.source == "message":
-            self.counted = message
+            self.counted = message if event.message_id else NOTHING
 
     def later(self, message: Any) -> bool:
         """Hold a later block of the response whose counts were taken last."""
         counted, identity = self.counted, message.message_id
-        if counted is None or identity is None or identity != counted.message_id or message.usage != counted.usage:
+        if identity != counted.message_id or message.usage != counted.usage:
             return False
         tracker = self._tracker
         roster = tracker.roster
         main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
-            uuid is None
-            or uuid in seen
-            or (roster.rows and hash(uuid) in roster.rows)
+            uuid in seen
+            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or main.current != identity
@@ -87,9 +100,8 @@ class Shortcut:
         identity, uuid = message.message_id, message.uuid
         if (
             not identity
-            or uuid is None
             or uuid in seen
-            or (roster.rows and hash(uuid) in roster.rows)
+            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or (message.model != main.model and is_other(message.model, main.model))
@@ -97,14 +109,14 @@ class Shortcut:
             or not message.content
         ):
             return False
-        usage, counted, key = message.usage, roster.responses, hash(identity)
+        usage, counted, key = message.usage, roster.responses, hash(identity) >> SHIFT
         try:
             fresh, written, read, output = counts = COUNTS(usage)
             tokens = fresh + written + read
-            usual = tokens and 0 <= fresh | written | read | output < MOST and not usage.get("iterations")
-        except (AttributeError, KeyError, TypeError):
+            usual = tokens and 0 <= fresh | written | read | output < MOST
+        except (KeyError, TypeError):
             return False
-        if not usual or key in counted:
+        if not usual or key in counted or ("iterations" in usage and usage["iterations"]):  # noqa: RUF019 - no call
             return False
         counted[key] = None
         if len(counted) > counted.most:
@@ -113,8 +125,8 @@ class Shortcut:
         if tokens > tracker.windows.smallest:
             tracker.check_window(main)
         seen[uuid] = None
-        if len(seen) > seen.most:
-            seen.trim()
+        if len(seen) > roster.most_seen:
+            roster.forget_seen()
         self.counted = message
         return True
 
@@ -123,9 +135,8 @@ class Shortcut:
         roster = self._tracker.roster
         main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
-            uuid is None
-            or uuid in seen
-            or (roster.rows and hash(uuid) in roster.rows)
+            uuid in seen
+            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
             or message.parent_tool_use_id is not None
             or not main.responses
             or main.wait_summary
@@ -133,6 +144,6 @@ class Shortcut:
             return False
         main.context.parts.append(("user", message.content))
         seen[uuid] = None
-        if len(seen) > seen.most:
-            seen.trim()
+        if len(seen) > roster.most_seen:
+            roster.forget_seen()
         return True

@@ -22,7 +22,8 @@ from mala_context.lines import compaction_line, context_line
 from mala_context.log import get_logger
 from mala_context.policy import overflow_of, read_overflow
 from mala_context.readers import read_message
-from mala_context.shortcut import Shortcut
+from mala_context.roster import LIVE
+from mala_context.shortcut import NOTHING, Shortcut
 from mala_context.tracker import ContextTracker
 from mala_context.usage import ContextUsage, Usage
 
@@ -67,7 +68,7 @@ class MessageStreamProcessor:
         agent_name: str = "main",
         enabled: bool = True,
     ) -> None:
-        self.tracker = ContextTracker() if tracker is None else tracker
+        self.tracker = ContextTracker(remembers=LIVE) if tracker is None else tracker
         self.restart_at = restart_at
         self.context_usage = ContextUsage()
         self.messages_seen = 0
@@ -77,9 +78,10 @@ class MessageStreamProcessor:
         self._observers: dict[type, list[EventObserver]] = {}
         self.overflow_observers = list(on_overflow)
         self.agent_name = agent_name
-        self.enabled = enabled
+        self._enabled = enabled
         self._shortcut = Shortcut(self.tracker)
-        self._ways = self._shortcut.ways
+        self._holds = self._shortcut.holds
+        self._counts = self._shortcut.counts
         self._debug = False
         """Whether responses are logged, as was seen with the last event that went the long way."""
         self.overflow: ContextOverflow | None = None
@@ -89,6 +91,16 @@ class MessageStreamProcessor:
         self._resume_tracking = False
         self._doubted = False
         self._pressure: ContextPressureError | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether messages are looked at; set it at any time."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._shortcut.rest()
 
     def take_pressure(self) -> ContextPressureError | None:
         """Return the error that `stream` would raise now, once; for those who call `process` themselves."""
@@ -112,18 +124,16 @@ class MessageStreamProcessor:
 
     def process(self, message: object) -> None:
         """Take one message in. Never raises; what a caller of `stream` would get is kept for it."""
-        if not self.enabled:
-            return
-        self.messages_seen += 1
         try:
-            ways = self._ways.get(message.__class__)
-            if ways is not None and not self.event_observers and self.overflow is None:
-                hold, count = ways
-                if hold(message) or (
-                    count is not None
-                    and not (self._debug or self.snapshot_observers or Response in self._observers)
-                    and count(message)
-                ):
+            hold = self._holds.get(message.__class__)
+            if hold is not None and not self.event_observers:
+                if hold(message):
+                    self.messages_seen += 1
+                    return
+                count = self._counts.get(message.__class__)
+                unseen = not (self._debug or self.snapshot_observers or Response in self._observers)
+                if count is not None and unseen and count(message):
+                    self.messages_seen += 1
                     return
             self._take_all(message)
         except ContextPressureError as pressure:
@@ -133,18 +143,21 @@ class MessageStreamProcessor:
 
     def _take_all(self, message: Any) -> None:
         """Take a message the long way, event by event."""
+        if not self._enabled:
+            return
+        self.messages_seen += 1
         for event in read_message(message):
             self.take(event)
             if event.__class__ is TurnEnd:
                 self._process_result_message(message)
-            elif event.__class__ in _FREQUENT:
+            elif event.__class__ in _FREQUENT and self.overflow is None:
                 self._shortcut.after(message, event)
 
     def take(self, event: Event) -> None:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
         kind = event.__class__
         changed = self.tracker.advance(event)
-        self._shortcut.counted = None
+        self._shortcut.counted = NOTHING
         self._debug = debug = _level.isEnabledFor(logging.DEBUG)
         if self.overflow is not None and isinstance(event, Response) and event.agent is None:
             self.overflow = None
@@ -184,6 +197,7 @@ class MessageStreamProcessor:
         if self.overflow is not None:
             return
         self.overflow = overflow
+        self._shortcut.rest()
         log.warning("%s", overflow.line(), **log_values(self.tracker.snapshot()))
         for observer in self.overflow_observers:
             self._notify(observer, overflow)

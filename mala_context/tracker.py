@@ -41,7 +41,7 @@ from mala_context.events import (
     WindowReport,
 )
 from mala_context.measure import is_result, is_summary, pieces
-from mala_context.roster import LIVE, Roster
+from mala_context.roster import RECORDED, Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 from mala_context.windows import FAR_BELOW, Window, Windows, plain_name
@@ -61,7 +61,7 @@ class ContextTracker:
         betas: beta features that the options ask for.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
         remembers: how many rows and responses are remembered at most, to know those that come again, and where a
-            conversation goes back to; `roster.RECORDED` for a transcript that is read as a whole.
+            conversation goes back to. `roster.LIVE` is enough for one client's messages, and keeps a tracker small.
 
     Raises `ValueError` for an unknown estimator, and nothing on any event. Memory stays flat however long it runs. Not
     safe to share between threads.
@@ -75,7 +75,7 @@ class ContextTracker:
         model: str | None = None,
         betas: Sequence[str] = (),
         auto_compact_window: int | None = None,
-        remembers: int = LIVE,
+        remembers: int = RECORDED,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(f"unknown estimator {estimator!r}: one of {', '.join(ESTIMATORS)} would be right")
@@ -271,8 +271,9 @@ class ContextTracker:
 
     def _link(self, event: Link) -> AgentState | None:
         roster = self.roster
-        if event.uuid is not None and not roster.knows(event.uuid):
-            roster.link(roster.owner(event), event.uuid, event.parent)
+        key, _, uuid, parent = event
+        if uuid is not None and not roster.knows(uuid):
+            roster.link(roster.main if key is None else roster.owner(event), uuid, parent)
         return None
 
     # -- responses ---------------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ class ContextTracker:
             return None
         roster = self.roster
         agent = roster.main if key is None else roster.owner(event)
-        again = uuid in roster.seen or hash(uuid) in roster.rows
+        again = roster.knows(uuid)
         identity = message_id or usage or uuid
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
@@ -353,12 +354,13 @@ class ContextTracker:
     def _appended(self, event: Appended) -> AgentState | None:
         key, _, kind, content, uuid, parent = event
         roster = self.roster
-        if uuid in roster.seen or hash(uuid) in roster.rows:
+        if roster.knows(uuid):
             return None
         agent = roster.main if key is None else roster.owner(event)
         moved = False
         if parent is not None:
-            moved = roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
+            stays = roster.rows.context(parent) is agent.context  # as nearly every row does
+            moved = not stays and roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
         elif agent.wait_summary and is_summary(content):
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
             return None
@@ -406,7 +408,7 @@ class ContextTracker:
         agent.forget()
         agent.settle()
         agent.compactions += 1
-        agent.pre, agent.helped, agent.aftermath = before, None, True
+        agent.pre, agent.helped, agent.due = before, None, agent.responses + 1
         context = agent.context
         context.tokens, context.accuracy = agent.after_compaction(post_tokens)
         context.source = "boundary"

@@ -120,7 +120,7 @@ def test_a_few_intervals_are_learned_from_though_nobody_asks() -> None:
         if known != usual:
             learned.append(agent.responses)
             usual = known
-    assert learned == [2, 3, 5, 9, 17, 33]
+    assert learned == [3, 4, 8, 16, 32]
 
 
 def test_counted_text_is_complete() -> None:

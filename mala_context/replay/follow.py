@@ -20,7 +20,6 @@ from mala_context.readers import read_row
 from mala_context.replay.files import Recording
 from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch, identify
 from mala_context.replay.rows import Line, lines
-from mala_context.roster import RECORDED
 from mala_context.tracker import ContextTracker
 from mala_context.usage import Usage
 
@@ -89,7 +88,7 @@ class Follower:
         self.number = 0
         """Line that is being read, from 1."""
         self.problems = Problems(recording.path)
-        self.tracker = ContextTracker(remembers=RECORDED)
+        self.tracker = ContextTracker()
         self.stretches: list[Stretch] = []
         self._begin()
 
@@ -125,7 +124,7 @@ class Follower:
         get = row.get
         if self._session_id is not None and begins_another(row, self._session_id):
             self._close(self.tracker.session_id)
-            self.tracker = ContextTracker(remembers=RECORDED)
+            self.tracker = ContextTracker()
             self._begin()
         for event in read_row(row):
             self._event(event, row)

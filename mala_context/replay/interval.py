@@ -65,10 +65,9 @@ def estimates(
 def _through_a_tracker(lines: list[bytes], tokens: int | None) -> tuple[int | None, int | None]:
     from mala_context.readers import read_row
     from mala_context.replay.rows import decode
-    from mala_context.roster import RECORDED
     from mala_context.tracker import ContextTracker
 
-    tracker = ContextTracker(remembers=RECORDED)
+    tracker = ContextTracker()
     for line in lines:
         for row in decode(line)[0]:
             for event in read_row(row):

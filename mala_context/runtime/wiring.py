@@ -17,6 +17,7 @@ from mala_context.log import get_logger
 from mala_context.pin import AUTO, Pin
 from mala_context.policy import Policy, thresholds_from
 from mala_context.pressure import PLACE
+from mala_context.roster import LIVE
 from mala_context.runtime.agent import AgentRuntime
 from mala_context.runtime.sdk import SDKClientFactory
 from mala_context.sdk_hooks import HOOKS, is_ours
@@ -110,6 +111,7 @@ def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str]) -> Con
         model=getattr(options, "model", None),
         betas=tuple(getattr(options, "betas", None) or ()),
         auto_compact_window=read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW, os.environ.get(AUTO_COMPACT_WINDOW))),
+        remembers=LIVE,
     )
 
 

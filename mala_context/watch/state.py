@@ -15,7 +15,6 @@ from typing import Any
 from mala_context.events import Appended, Compaction, Event, Reset, Response, Summary, TotalTokens
 from mala_context.measure import field
 from mala_context.readers import read_row
-from mala_context.roster import RECORDED
 from mala_context.snapshot import ContextSnapshot
 from mala_context.tracker import ContextTracker
 from mala_context.watch.pace import Pace
@@ -35,7 +34,7 @@ class TranscriptState:
     ) -> None:
         self.agent_id = agent_id
         self.session_id = session_id
-        self.tracker = ContextTracker(auto_compact_window=auto_compact_window, remembers=RECORDED)
+        self.tracker = ContextTracker(auto_compact_window=auto_compact_window)
         self.pace = Pace()
         self.cwd: str | None = None
         self.branch: str | None = None

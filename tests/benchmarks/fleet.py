@@ -25,6 +25,7 @@ from claims import of
 from fleet_simulation import Fleet
 
 from mala_context.readers import read_row
+from mala_context.roster import LIVE
 from mala_context.tracker import ContextTracker
 
 PAGE = resource.getpagesize()
@@ -70,11 +71,11 @@ def event_rates(options):
     flat = [line for own in lines[:30] for line in own]
     applied, plain, whole = [], [], []
     for _ in range(options.rounds):
-        trackers = [ContextTracker() for _ in range(options.sessions)]
+        trackers = [ContextTracker(remembers=LIVE) for _ in range(options.sessions)]
         applied.append(count / cpu(lambda trackers=trackers: in_turn(trackers, events)))
         del trackers
         plain.append(len(flat) / cpu(lambda: [json.loads(line) for line in flat]))
-        tracker = ContextTracker()
+        tracker = ContextTracker(remembers=LIVE)
 
         def follow(tracker=tracker):
             for line in flat:
@@ -108,7 +109,7 @@ def follow_all(sessions):
     found = simulation.recorded()
     trackers = []
     for place in range(sessions):
-        tracker, source = ContextTracker(), found[place % len(found)]
+        tracker, source = ContextTracker(remembers=LIVE), found[place % len(found)]
         for line in source.under(f"{place:08d}-0000-4000-8000-000000000000"):
             for event in read_row(json.loads(line)):
                 tracker.apply(event)

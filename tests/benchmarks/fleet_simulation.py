@@ -29,6 +29,7 @@ import uuid
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.readers import read_row
+from mala_context.roster import LIVE
 from mala_context.tracker import ContextTracker
 
 RECORDED = pathlib.Path(__file__).parent.parent / "data" / "recorded"
@@ -63,7 +64,7 @@ class Session:
     def __init__(self, fleet, source, session_id):
         self.fleet, self.source, self.session_id = fleet, source, session_id
         self.transcript = os.path.join(fleet.directory, "projects", f"{session_id}.jsonl")
-        self.tracker = ContextTracker()
+        self.tracker = ContextTracker(remembers=LIVE)
         self.at = 0
         self.waiting = False
         """Whether it stands still until its archive is written."""
