@@ -96,6 +96,7 @@ def test_the_main_job_for_people(env, temporary):
     assert os.listdir(temporary) == []
 
 
+@pytest.mark.long
 def test_plain_surroundings(env):
     """No home, no PATH, no characters but ASCII, and nobody who reads the gauge."""
     bare = {name: env[name] for name in ("TMPDIR", "MALA_RUNS_DIR")} | {"PYTHONIOENCODING": "ascii"}
@@ -106,6 +107,7 @@ def test_plain_surroundings(env):
     assert b"\nok archive: " in done.stdout
 
 
+@pytest.mark.long
 def test_keep_and_estimators(env, tmp_path):
     kept = tmp_path / "new" / "kept"
     done = play(env, "--keep", os.fspath(kept), "--estimators", "--turns", "2", "--json")
@@ -189,6 +191,7 @@ def test_a_terminal_gets_a_bar(env):
     assert max(len(line) for line in table.splitlines()) <= 80
 
 
+@pytest.mark.long
 def test_a_terminal_without_colour(env):
     status, shown = on_a_terminal({**env, "TERM": "xterm-256color", "NO_COLOR": "1"}, "--turns", "2")
     assert status == 0, shown

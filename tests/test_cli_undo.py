@@ -52,6 +52,7 @@ def test_for_machines(env):
     assert not os.path.exists(env["MALA_RUNS_DIR"])
 
 
+@pytest.mark.long
 def test_for_people(env):
     done = play(env, "--turns", "2")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -261,7 +261,7 @@ class TestNothingDisturbs:
         assert (answer, words) == (b"{}", "no input: Bad file descriptor")
 
     def test_what_nobody_foresaw_is_a_line_and_standard_error_is_given_back(self, place, monkeypatch):
-        def fail(*_):
+        def fail(*_, **__):
             raise LookupError("odd\nlines")
 
         monkeypatch.setattr("mala_context.archive.hook.archive_from_hook", fail)

@@ -112,7 +112,11 @@ def find_in_order(patterns, text):
         assert any(re.search(pattern, line) for line in lines), f"no {pattern!r} at its place in:\n{text}"
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+LONG = ("restart.py", "telemetry.py", "undo_compaction.py", "final_turn.py")
+"""Those that take two seconds and more."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.long] * (each in LONG)) for each in EXAMPLES])
 def test_it_runs(name, tmp_path):
     done = run(name, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -147,6 +147,7 @@ class TurnsThenCheckpoint(Turns):
 PROMPTS = [f"Look at part {number}." for number in range(1, 9)]
 
 
+@pytest.mark.long
 async def test_compact_at_keeps_a_session_of_many_turns_alive(agent, caplog):
     caplog.set_level("INFO")
     runtime, _ = agent(Turns(), config=config(), **SMALL)
@@ -269,7 +270,7 @@ async def test_a_final_turn_with_a_client_of_ones_own(agent):
 POLICIES = [
     {"warn_at": "null", "final_at": 0.5, "finishing_tools": "[]"},
     {"final_at": 0.75, "finishing_tools": "[Write]", "tell_agent": "false"},
-    {"final_at": 0.8, "compact_at": 0.72, "restart_at": 0.78, "max_restarts": 1},
+    pytest.param({"final_at": 0.8, "compact_at": 0.72, "restart_at": 0.78, "max_restarts": 1}, marks=pytest.mark.long),
 ]
 
 
@@ -335,6 +336,7 @@ async def test_restart_at_goes_on_in_a_fresh_session(agent, mala_home, caplog):
     assert runtime.tracker.snapshot().tokens == watch.api.last.tokens
 
 
+@pytest.mark.long
 def test_the_same_on_trio(agent):
     runtime, _ = agent(Worker(11), config=config(restart_at=0.8), **SMALL)
     messages = anyio.run(drive, runtime, "Do the whole work.", backend="trio")
@@ -368,6 +370,7 @@ async def test_after_max_restarts_the_pressure_is_the_callers(agent):
     assert sum(isinstance(record, Restarted) for record in restarts) == 1
 
 
+@pytest.mark.long
 async def test_three_restarts_in_five_minutes_open_the_breaker(agent, caplog):
     runtime, _ = agent(Worker(60), config=config(warn_at="null", restart_at=0.6, max_restarts=9), **SMALL)
     with pytest.raises(ContextPressureError):

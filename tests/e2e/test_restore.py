@@ -65,6 +65,7 @@ async def test_the_next_request_holds_what_the_compaction_dropped(
         assert transcript.read_bytes() == before
 
 
+@pytest.mark.long
 async def test_before_an_automatic_compaction_there_is_no_room(config, mala_api, mala_home, mala_project, tmp_path):
     scenario = fill_until_compaction(mala_project, window=60_000, turns=6)
 
