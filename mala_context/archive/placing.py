@@ -66,9 +66,10 @@ def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
             write_all(fd, data)
 
     _drop_leftovers(directory)
-    with _naming(path):
-        fd, temporary = _own(directory)
-    try:
+    fd, temporary = -1, ""
+    try:  # around all of it, since an interrupt may come between any two calls
+        with _naming(path):
+            fd, temporary = _own(directory)
         fill(write)
         with _naming(path):
             sync(fd)
@@ -76,9 +77,10 @@ def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             sync_directory(directory)
     finally:
-        with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
-            os.close(fd)
-        discard(directory, temporary)
+        if fd >= 0:
+            with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
+                os.close(fd)
+            discard(directory, temporary)
 
 
 def _own(directory: int) -> tuple[int, str]:
