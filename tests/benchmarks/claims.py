@@ -207,6 +207,7 @@ NOT_MEASURED: tuple[Note, ...] = (
     ),
     Note(WATCH, r"every 0\.15 s", EXAMPLE),
     Note(CLUSTER, r"\| 10 MB, audit .*? \(1\.7 at best\)", DASK),
+    Note(CLUSTER, r"two are 1\.2 times as quick as one at 1 GB, and not at 256 MB", DASK),
     Note(CLUSTER, r"from about 100 MB on, and are 1\.8 times as quick at 1 GB", DASK),
     Note(CLUSTER, r"shares of 8 to 64 MB|shares of 8 MB each", EXAMPLE),
     Note(CLUSTER, r"the same 256 MB take.*?0\.6 s of reading in the workers", "processor time, measured once by hand"),
