@@ -65,6 +65,7 @@ def test_there_is_a_word_for_every_happening():
     assert set(get_args(Happening)) == set(_HANDLERS)
 
 
+@pytest.mark.usefixtures("mala_runs")
 async def test_an_agents_life_in_records(tmp_path):
     told = []
     runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=[told.append])
