@@ -110,14 +110,8 @@ class ListedStore(LocalStore):
         finally:
             os.close(fd)
 
-    def view(self, session_id: str) -> LocalView:
-        """Open a session's files for reading."""
-        layout.check_session_id(session_id)
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return LocalView(session_id, self.location, None)
-        return ListedView(self._names, session_id, self.location, fd)
+    def _view(self, session_id: str, directory: int) -> LocalView:
+        return ListedView(self._names, session_id, self.location, directory)
 
     def lock(self, session_id: str, timeout: float) -> LocalFiles:
         """Become the session's only writer."""

@@ -297,7 +297,10 @@ class LocalStore(PieceStore):
             fd = open_archives(self.location, create=False)
         except FileNotFoundError:
             return LocalView(session_id, self.location, None)
-        return LocalView(session_id, self.location, fd)
+        return self._view(session_id, fd)
+
+    def _view(self, session_id: str, directory: int) -> LocalView:
+        return LocalView(session_id, self.location, directory)
 
     def lock(self, session_id: str, timeout: float) -> LocalFiles:
         """Become the session's only writer."""
