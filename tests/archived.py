@@ -50,3 +50,15 @@ def session(compactions=2, each=4):
             n += 1
             rows.append(message(n, kind="user" if n % 2 else "assistant"))
     return rows
+
+
+class Told(list):
+    """A progress that notes what it is told, and how much it was told to expect."""
+
+    expected = 0
+
+    def expect(self, size):
+        self.expected += size
+
+    def __call__(self, size):
+        self.append(size)

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from archived import SID, boundary, dump, message, session, uuid
+from archived import SID, Told, boundary, dump, message, session, uuid
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import CorruptArchiveError, PartNotFoundError, SessionNotFoundError
@@ -283,15 +283,6 @@ def test_uuids_and_leaf(world):
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_no_more_bytes_are_told_than_are_expected(world, deleted):
-    class Told(list):
-        expected = 0
-
-        def expect(self, size):
-            self.expected += size
-
-        def __call__(self, size):
-            self.append(size)
-
     rows = session(2)
     world.write(rows)
     if deleted:

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 
 import pytest
-from archived import SID, boundary, dump, message
+from archived import SID, Told, boundary, dump, message
 
 from mala_context.archive import placing
 from mala_context.archive.store import TranscriptArchive
@@ -239,15 +239,6 @@ def test_the_sdk_reads_them(world):
 
 
 def test_no_more_bytes_are_told_than_are_expected(world):
-    class Told(list):
-        expected = 0
-
-        def expect(self, size):
-            self.expected += size
-
-        def __call__(self, size):
-            self.append(size)
-
     world.keep()
     world.lose()
     told, rows = Told(), Told()
