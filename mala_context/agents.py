@@ -18,7 +18,7 @@ from weakref import ref
 
 from mala_context.estimators import ESTIMATORS, Count, Estimator, counted
 from mala_context.measure import REANNOUNCED, Length, Names, field, kind_of, text_length
-from mala_context.projection import PLACEHOLDER, UNITS, Interval, Ratios, after_compaction
+from mala_context.projection import Interval, Ratios, after_compaction, answer_cost
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 
@@ -373,11 +373,9 @@ class AgentState:
         """Learn what a character costs from an interval that nobody asked about, at a tenth of a close look's price."""
         growth = _growth(context, following)
         if growth is not None:
-            output = context.output or 0
-            placeholder = output <= PLACEHOLDER and not context.cut
+            placeholder, fixed = answer_cost(context.output or 0, cut=context.cut)
             known = zip(context.parts[:parts], context.part_lengths(), strict=False)
             chars = sum(length for (kind, _), length in known if placeholder or kind != "response")
-            fixed = UNITS["request"] + (0 if placeholder or context.cut else output)
             self.ratios.learn_by_length(growth - fixed, chars, context.model)
 
     def _look_at(self, tokens: int) -> None:

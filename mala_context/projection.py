@@ -126,6 +126,12 @@ def after_compaction(
     return max(1, round(first - prompt_chars / per_token + remaining / per_token)), "estimate"
 
 
+def answer_cost(output: int, *, cut: bool) -> tuple[bool, float]:
+    """Tell whether an answer's output is a placeholder, so that its text counts; and the tokens that are no text's."""
+    placeholder = output <= PLACEHOLDER and not cut
+    return placeholder, UNITS["request"] + (0 if placeholder or cut else output)
+
+
 class Ratios:
     """What a session's text really costs against the table, by what made it."""
 
@@ -291,8 +297,7 @@ class Interval:
         parts.
         """
         self._sums(len(self.parts))
-        placeholder = output <= PLACEHOLDER and not cut
-        fixed = UNITS["request"] + (0 if placeholder or cut else output)
+        placeholder, fixed = answer_cost(output, cut=cut)
         chars, counted, thought = 0, 0, False
         table = self._table()
         expected: dict[str, float] = {}

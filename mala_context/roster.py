@@ -38,7 +38,6 @@ class Roster:
         "_calls",
         "_counts_text",
         "main",
-        "most_seen",
         "placed",
         "responses",
         "rows",
@@ -52,10 +51,9 @@ class Roster:
         self.subagents: dict[str, AgentState] = {}
         self.rows: Places[Context] = Places(remembers)
         self.placed = False
-        """Whether there were any rows."""
-        self.seen: dict[str, None] = {}
-        """Live messages, which no other names as its parent; `forget_seen` when there are more than `most_seen`."""
-        self.most_seen = remembers // 2
+        """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
+        self.seen: Recent[str, None] = Recent(remembers // 2)
+        """Live messages, which no other names as its parent."""
         self.responses: Recent[int, int | None] = Recent(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
@@ -134,13 +132,8 @@ class Roster:
     def see(self, uuid: str) -> None:
         """Remember that a live message was seen."""
         self.seen[uuid] = None
-        if len(self.seen) > self.most_seen:
-            self.forget_seen()
-
-    def forget_seen(self) -> None:
-        """Forget the older half of the live messages."""
-        for uuid in list(self.seen)[: -self.most_seen // 2]:
-            del self.seen[uuid]
+        if len(self.seen) > self.seen.most:
+            self.seen.trim()
 
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember that a row ends where its agent's context ends now."""

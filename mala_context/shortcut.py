@@ -125,8 +125,8 @@ class Shortcut:
         if tokens > tracker.windows.smallest:
             tracker.check_window(main)
         seen[uuid] = None
-        if len(seen) > roster.most_seen:
-            roster.forget_seen()
+        if len(seen) > seen.most:
+            seen.trim()
         self.counted = message
         return True
 
@@ -144,6 +144,6 @@ class Shortcut:
             return False
         main.context.parts.append(("user", message.content))
         seen[uuid] = None
-        if len(seen) > roster.most_seen:
-            roster.forget_seen()
+        if len(seen) > seen.most:
+            seen.trim()
         return True

@@ -298,10 +298,7 @@ class ContextTracker:
             agent.add("response", content)
         if stop_reason is not None:
             agent.stop(stop_reason)
-        if parent is not None:
-            roster.place(uuid, agent)
-        elif uuid is not None:
-            roster.see(uuid)
+        roster.note(uuid, parent, agent)
         return agent if changed else None
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
@@ -369,10 +366,7 @@ class ContextTracker:
         context = agent.context
         if kind != "attachment" or context.source != "boundary":
             agent.add(kind, content)
-        if parent is not None:
-            roster.place(uuid, agent)
-        elif uuid is not None:
-            roster.see(uuid)
+        roster.note(uuid, parent, agent)
         return agent if moved else None
 
     def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:
