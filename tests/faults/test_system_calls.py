@@ -11,7 +11,7 @@ import pytest
 
 BREAKER = os.path.join(os.path.dirname(__file__), "breaker.py")
 LEAST = {"first": 60, "next": 80, "pack": 100, "outcome": 20, "side": 50, "prune": 60, "rebuild": 90, "restore": 30}
-LEAST |= {"upload": 60, "hook": 60}
+LEAST |= {"upload": 60, "hook": 40}
 """How many faults each operation knows at least; fewer would mean that strace broke nothing."""
 
 
