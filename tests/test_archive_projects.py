@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mala_context.archive.projects import folder_name, folder_of, projects_dir
+from mala_context.archive.projects import find_transcript, folder_name, folder_of, projects_dir
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,36 @@ def test_the_projects_directory_is_the_transcripts_if_it_is_still_there(tmp_path
     assert projects_dir(transcript) == str(there)
     assert projects_dir(transcript, tmp_path) == os.fspath(tmp_path)
     assert projects_dir(None) == str(tmp_path / "own" / "projects")
+
+
+def test_a_transcript_is_found_by_exactly_its_name(tmp_path):
+    for folder in ("-w", "-other", "-link"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "-w" / "s1.jsonl.bak").write_bytes(b"x")
+    (tmp_path / "-w" / "xs1.jsonl").write_bytes(b"x")
+    (tmp_path / "-w" / "s2.jsonl").mkdir()
+    (tmp_path / "file.jsonl").write_bytes(b"x")
+    dirs = [str(tmp_path), str(tmp_path / "nowhere")]
+    assert find_transcript("s1", projects_dirs=dirs) is None
+    assert find_transcript("s2", projects_dirs=dirs) is None
+    (tmp_path / "-other" / "s1.jsonl").write_bytes(b"x")
+    os.symlink(tmp_path / "file.jsonl", tmp_path / "-link" / "s1.jsonl")
+    assert find_transcript("s1", projects_dirs=dirs) == str(tmp_path / "-other" / "s1.jsonl")
+    (tmp_path / "-w" / "s1.jsonl").write_bytes(b"x")
+    os.utime(tmp_path / "-w" / "s1.jsonl", (1, 1))
+    assert find_transcript("s1", projects_dirs=dirs) == str(tmp_path / "-other" / "s1.jsonl")
+    assert find_transcript("s1", projects_dirs=dirs, cwd="/w") == str(tmp_path / "-w" / "s1.jsonl")
+
+
+def test_the_projects_are_the_clis(tmp_path, monkeypatch):
+    folder = tmp_path / ".claude" / "projects" / "-a-b-c"
+    folder.mkdir(parents=True)
+    (folder / "s1.jsonl").write_bytes(b"x")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_transcript("s1", cwd="/a/b.c") == str(folder / "s1.jsonl")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
+    monkeypatch.setenv("HOME", "/")
+    assert find_transcript("s1") == str(folder / "s1.jsonl")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    assert find_transcript("s1") is None

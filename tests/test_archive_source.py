@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import source as sources
-from mala_context.archive.source import Source, digest_of, fill, find_transcript
+from mala_context.archive.source import Source, digest_of, fill
 from mala_context.errors import TranscriptError
 
 
@@ -139,39 +139,6 @@ def test_a_buffer_is_filled_as_far_as_it_goes():
     buffer = bytearray(10)
     assert fill(Dribble(b"0123456", 3), buffer) == 7
     assert fill(Dribble(b"", 3), buffer) == 0
-
-
-def test_a_transcript_is_found_by_exactly_its_name(tmp_path):
-    for folder in ("-w", "-other", "-link"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "-w" / "s1.jsonl.bak").write_bytes(b"x")
-    (tmp_path / "-w" / "xs1.jsonl").write_bytes(b"x")
-    (tmp_path / "-w" / "s2.jsonl").mkdir()
-    (tmp_path / "file.jsonl").write_bytes(b"x")
-    dirs = [str(tmp_path), str(tmp_path / "nowhere")]
-    assert find_transcript("s1", projects_dirs=dirs) is None
-    assert find_transcript("s2", projects_dirs=dirs) is None
-    (tmp_path / "-other" / "s1.jsonl").write_bytes(b"x")
-    os.symlink(tmp_path / "file.jsonl", tmp_path / "-link" / "s1.jsonl")
-    assert find_transcript("s1", projects_dirs=dirs) == str(tmp_path / "-other" / "s1.jsonl")
-    (tmp_path / "-w" / "s1.jsonl").write_bytes(b"x")
-    os.utime(tmp_path / "-w" / "s1.jsonl", (1, 1))
-    assert find_transcript("s1", projects_dirs=dirs) == str(tmp_path / "-other" / "s1.jsonl")
-    assert find_transcript("s1", projects_dirs=dirs, cwd="/w") == str(tmp_path / "-w" / "s1.jsonl")
-
-
-def test_the_projects_are_the_clis(tmp_path, monkeypatch):
-    folder = tmp_path / ".claude" / "projects" / "-a-b-c"
-    folder.mkdir(parents=True)
-    (folder / "s1.jsonl").write_bytes(b"x")
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_transcript("s1", cwd="/a/b.c") == str(folder / "s1.jsonl")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
-    monkeypatch.setenv("HOME", "/")
-    assert find_transcript("s1") == str(folder / "s1.jsonl")
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
-    assert find_transcript("s1") is None
 
 
 def test_a_transcript_that_another_machine_replaced_is_changing(path, monkeypatch):

@@ -17,7 +17,7 @@ import stat
 
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.source import find_transcript
+from mala_context.archive.projects import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

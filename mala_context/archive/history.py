@@ -11,9 +11,10 @@ import os
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
+from mala_context.archive.projects import find_transcript
 from mala_context.archive.reading import choose_chain, chunks, file_chunks, missing_pieces, open_current, rows
 from mala_context.archive.records import record
-from mala_context.archive.source import Source, find_transcript
+from mala_context.archive.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The CLI's project folders: which folder a working directory has, and where a restored session belongs.
+"""The CLI's project folders: which folder a working directory has, where a session's transcript lies or belongs.
 
 The CLI names a folder after the directory's real path: every UTF-16 unit but ASCII letters and digits becomes `-`, so
 an emoji is two dashes. Of a name over 200 characters the first 200 stay, followed by `-` and a 32-bit hash of the
@@ -9,12 +9,11 @@ characters counts.
 from __future__ import annotations
 
 import os
-
-from mala_context.archive.source import default_projects_dirs
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 LONGEST = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -56,6 +55,50 @@ def folder_of(projects: str, cwd: str) -> str:
     except OSError:
         return path
     return os.path.join(projects, others[0]) if others else path
+
+
+def find_transcript(
+    session_id: str,
+    *,
+    cwd: str | None = None,
+    projects_dirs: Sequence[str] | None = None,
+) -> str | None:
+    """Return the path of `{session_id}.jsonl`, exactly that name, in a folder of the projects directories, or `None`.
+
+    The folder of `cwd` is looked into first; of several others the file that was written last wins. `projects_dirs`
+    are by default those of the CLI: `$CLAUDE_CONFIG_DIR/projects`, else `~/.claude/projects`. Raises
+    `InvalidSessionIdError`.
+    """
+    from mala_context.archive.layout import check_session_id
+
+    name = f"{check_session_id(session_id)}.jsonl"
+    found: list[tuple[bool, int, str]] = []
+    own = None if cwd is None else folder_name(cwd)
+    for projects in default_projects_dirs() if projects_dirs is None else projects_dirs:
+        try:
+            folders = os.listdir(projects)
+        except OSError:
+            continue
+        for folder in folders:
+            path = os.path.join(projects, folder, name)
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found.append((folder == own, status.st_mtime_ns, path))
+    return max(found)[2] if found else None
+
+
+def default_projects_dirs() -> list[str]:
+    """Return the directories in which the CLI keeps its project folders."""
+    from mala_context.archive.layout import home_dir
+
+    configured = os.environ.get("CLAUDE_CONFIG_DIR", "")
+    if os.path.isabs(configured):
+        return [os.path.join(configured, "projects")]
+    home = home_dir(os.environ)
+    return [] if home is None else [os.path.join(home, ".claude", "projects")]
 
 
 def projects_dir(transcript: str | None, given: str | os.PathLike[str] | None = None) -> str:

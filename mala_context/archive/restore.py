@@ -20,7 +20,7 @@ from mala_context.archive.compactions import cut_before, moment_of
 from mala_context.archive.history import History
 from mala_context.archive.named_files import look_after, results_named, subagents_named
 from mala_context.archive.objects import objects
-from mala_context.archive.projects import folder_name, folder_of, projects_dir
+from mala_context.archive.projects import default_projects_dirs, folder_name, folder_of, projects_dir
 from mala_context.archive.records import record
 from mala_context.archive.subagents import bring_subagents
 
@@ -278,8 +278,6 @@ def _fork(history: History, scan: _Scan, directory: str) -> str | None:
 
 def _sdk_finds(transcript: str, session_id: str) -> bool:
     """Say whether the SDK, which looks for the name in the CLI's projects directory, finds just this file."""
-    from mala_context.archive.source import default_projects_dirs
-
     folder, name = os.path.split(transcript)
     root = os.path.dirname(folder)
     if name != f"{session_id}.jsonl" or [root] != default_projects_dirs():

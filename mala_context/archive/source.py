@@ -17,7 +17,6 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import NoReturn, Self
 
     from mala_context.archive.interface import Reader, Write
@@ -161,51 +160,6 @@ def digest_of(reader: Reader) -> tuple[str, int]:
         digest.update(memoryview(buffer)[:count])
         length += count
     return digest.hexdigest(), length
-
-
-def find_transcript(
-    session_id: str,
-    *,
-    cwd: str | None = None,
-    projects_dirs: Sequence[str] | None = None,
-) -> str | None:
-    """Return the path of `{session_id}.jsonl`, exactly that name, in a folder of the projects directories, or `None`.
-
-    The folder of `cwd` is looked into first; of several others the file that was written last wins. `projects_dirs`
-    are by default those of the CLI: `$CLAUDE_CONFIG_DIR/projects`, else `~/.claude/projects`. Raises
-    `InvalidSessionIdError`.
-    """
-    from mala_context.archive.layout import check_session_id
-    from mala_context.archive.projects import folder_name
-
-    name = f"{check_session_id(session_id)}.jsonl"
-    found: list[tuple[bool, int, str]] = []
-    own = None if cwd is None else folder_name(cwd)
-    for projects in default_projects_dirs() if projects_dirs is None else projects_dirs:
-        try:
-            folders = os.listdir(projects)
-        except OSError:
-            continue
-        for folder in folders:
-            path = os.path.join(projects, folder, name)
-            try:
-                status = os.lstat(path)
-            except OSError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                found.append((folder == own, status.st_mtime_ns, path))
-    return max(found)[2] if found else None
-
-
-def default_projects_dirs() -> list[str]:
-    """Return the directories in which the CLI keeps its project folders."""
-    from mala_context.archive.layout import home_dir
-
-    configured = os.environ.get("CLAUDE_CONFIG_DIR", "")
-    if os.path.isabs(configured):
-        return [os.path.join(configured, "projects")]
-    home = home_dir(os.environ)
-    return [] if home is None else [os.path.join(home, ".claude", "projects")]
 
 
 def _reason(error: OSError | ValueError) -> tuple[str, str]:

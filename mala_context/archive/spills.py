@@ -14,7 +14,7 @@ import time
 
 from mala_context.archive import layout, log
 from mala_context.archive.directory import claim_repository, open_archives
-from mala_context.archive.source import find_transcript
+from mala_context.archive.projects import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

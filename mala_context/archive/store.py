@@ -13,8 +13,9 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
 from mala_context.archive.opening import absolute, open_store
+from mala_context.archive.projects import find_transcript
 from mala_context.archive.records import ArchiveResult
-from mala_context.archive.source import Source, find_transcript
+from mala_context.archive.source import Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def _warn_at(given: float | None) -> float | None:
 
 def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the recordings among the arguments, and the archived sessions with their archives' directories."""
-    from mala_context.archive.source import find_transcript
+    from mala_context.archive.projects import find_transcript
 
     recorded: list[str] = []
     archived: list[tuple[str, str]] = []

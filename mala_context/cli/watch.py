@@ -106,7 +106,7 @@ def watch(
 
 
 def _directories(projects: Sequence[str]) -> list[str]:
-    from mala_context.archive.source import default_projects_dirs
+    from mala_context.archive.projects import default_projects_dirs
     from mala_context.errors import RecordingNotFoundError
 
     for each in projects:
