@@ -3,8 +3,9 @@
 from benchmarks import corpus
 from recordings import OTHER, Rows, dump, plain
 
-from mala_context.replay.audit import NAMES, audit, collect
+from mala_context.replay.audit import audit, collect
 from mala_context.replay.figures import summarise
+from mala_context.replay.truths import NAMES
 
 
 def by_truth(findings, truth):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.replay.audit import NAMES, TRUTHS, Findings, Observation
 from mala_context.replay.figures import BEST, errors, percentile, spread, summarise
+from mala_context.replay.truths import NAMES, TRUTHS, Findings, Observation
 
 
 def observation(truth, true, /, *, row=1, model="m", version="2", parent_missing=None, **estimates):

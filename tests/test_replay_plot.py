@@ -9,8 +9,9 @@ import pytest
 from recordings import plain
 
 from mala_context.errors import MalaContextError
-from mala_context.replay.audit import Findings, collect
+from mala_context.replay.audit import collect
 from mala_context.replay.plot import draw, svg
+from mala_context.replay.truths import Findings
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from mala_context.replay.audit import Findings, Observation
+from mala_context.replay.truths import NAMES, TRUTHS, Findings, Observation
 
 BEST: Final[Mapping[str, str]] = {
     "pre_tokens": "cli_estimate",
@@ -42,8 +41,6 @@ def spread(errors: Iterable[float]) -> dict[str, float | int | None]:
 
 def summarise(findings: Findings, *, worst: int = 10) -> dict[str, Any]:
     """Return the tables as JSON has them."""
-    from mala_context.replay.audit import TRUTHS
-
     groups: dict[str, list[Observation]] = {truth: [] for truth in TRUTHS}
     for each in findings.observations:
         groups[each.truth].append(each)
@@ -62,16 +59,12 @@ def summarise(findings: Findings, *, worst: int = 10) -> dict[str, Any]:
 
 def errors(observations: Iterable[Observation], name: str) -> list[float]:
     """Return the signed errors of a formula as fractions of the truth, where it had something to say."""
-    from mala_context.replay.audit import NAMES
-
     place = NAMES.index(name)
     pairs = ((each.estimates[place], each.tokens) for each in observations)
     return [(said - true) / true for said, true in pairs if said is not None]
 
 
 def _table(observations: Sequence[Observation]) -> dict[str, Any]:
-    from mala_context.replay.audit import NAMES
-
     return {"n": len(observations), "estimators": {name: spread(errors(observations, name)) for name in NAMES}}
 
 
@@ -87,8 +80,6 @@ def _by(groups: Mapping[str, list[Observation]], key: Callable[[Observation], st
 
 
 def _worst(truth: str, group: Sequence[Observation], count: int) -> list[dict[str, Any]]:
-    from mala_context.replay.audit import NAMES
-
     place = NAMES.index(BEST[truth])
 
     def error(each: Observation) -> float:

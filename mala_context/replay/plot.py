@@ -10,8 +10,8 @@ from math import log10
 from typing import Final
 
 from mala_context.errors import MalaContextError
-from mala_context.replay.audit import NAMES, TRUTHS, Findings
 from mala_context.replay.figures import errors
+from mala_context.replay.truths import NAMES, TRUTHS, Findings
 
 _WIDTH: Final = 760
 _PANEL: Final = 220
