@@ -25,5 +25,5 @@ def test_every_formula_is_held_against_the_truths_besides_our_three_numbers():
 
 
 def test_findings_travel_between_processes():
-    findings = Findings([SEEN], [Problem("a.jsonl", "s", 3, "no JSON")], 2)
+    findings = Findings([SEEN], [Problem("a.jsonl", 3, 1, "no JSON")], 2)
     assert pickle.loads(pickle.dumps(findings)) == findings
