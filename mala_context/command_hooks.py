@@ -79,9 +79,11 @@ def _warns(env: Mapping[str, str]) -> bool:
     """Tell, from the environment and a look at `mala.yaml`, whether warnings were asked for at all."""
     if env.get("MALA_WARN_AT"):
         return True
+    from mala_context.archive.regular import read_regular
+
     try:
-        with open(os.path.join(env.get("CLAUDE_PROJECT_DIR") or os.getcwd(), "mala.yaml"), "rb") as file:
-            return b"warn_at" in file.read(1 << 20)
+        path = os.path.join(env.get("CLAUDE_PROJECT_DIR") or os.getcwd(), "mala.yaml")
+        return b"warn_at" in read_regular(path, 1 << 20)
     except OSError:
         return False
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import check_agent_id
 from mala_context.archive.reading import chunks, rows
+from mala_context.archive.regular import open_regular
 from mala_context.archive.side_files import side_directory
 from mala_context.loss import Loss, measure
 
@@ -152,7 +153,7 @@ def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
     if transcript is None or offset is None:
         return []
     try:
-        with open(transcript, "rb") as file:
+        with os.fdopen(open_regular(transcript), "rb") as file:
             file.seek(offset)
             return list(_objects(line for line in file if line.endswith(b"\n")))
     except OSError:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context.archive.regular import read_regular
 from mala_context.guard import cap_text
 from mala_context.log import get_logger
 from mala_context.loss.report import PIN_TOKENS, safe_tokens
@@ -28,7 +29,7 @@ SECONDS: Final = 5.0
 """Longest that the agent waits for what was lost."""
 _MOST_BYTES: Final = 64_000
 
-Words = Callable[[str, str], "Future[str]"]
+Words = Callable[[str, str], "Future[str | None]"]
 
 log = get_logger(__name__)
 
@@ -39,7 +40,7 @@ class Pin:
     Args:
         setting: `auto`, or the path of a file.
         repo_path: what a relative path is relative to.
-        lost: gives, for a session and a summary, a future of the words about what that summary lost; empty for none.
+        lost: gives, for a session and a summary, a future of the words about what that summary lost, if any.
     """
 
     def __init__(self, setting: str, repo_path: str, lost: Words | None = None) -> None:
@@ -92,15 +93,14 @@ class Pin:
         if self._lost is None or not isinstance(session_id, str):
             return ""
         try:
-            return await wait_for(self._lost(session_id, summary), seconds=SECONDS)
+            return await wait_for(self._lost(session_id, summary), seconds=SECONDS) or ""
         except TimeoutError:
             log.warning("Pin: what the summary lost was not known within %g s", SECONDS)
             return ""
 
     async def _text(self, path: str) -> str:
         def read() -> str:
-            with open(path, "rb") as file:
-                return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
+            return read_regular(path, _MOST_BYTES).decode("utf-8", "replace").strip()
 
         try:
             text = await wait_for(self._worker.submit(read), seconds=SECONDS)

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from mala_context.archive.regular import read_regular
 from mala_context.errors import ArchiveError
 from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
 from mala_context.log import get_logger
@@ -261,7 +262,6 @@ def _full_text(found: Found) -> str | None:
     try:
         if os.stat(found.persisted).st_size > MOST_BYTES:
             return None
-        with open(found.persisted, encoding="utf-8", errors="replace", newline="") as file:
-            return file.read()
-    except OSError:
+        return read_regular(found.persisted, MOST_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
         return found.text

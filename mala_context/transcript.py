@@ -7,10 +7,10 @@ nor is a line always one JSON object: the CLI has written two on one line (`arch
 from __future__ import annotations
 
 import os
-import stat
 from typing import Any
 
 from mala_context.archive.objects import objects
+from mala_context.archive.regular import open_regular
 
 _BLOCK = 1 << 20
 _MOST_OPENING = 8 << 20
@@ -30,15 +30,6 @@ def read_opening(path: str) -> list[dict[str, Any]]:
             if rows and rows[-1].get("type") == "assistant":
                 break
     return rows
-
-
-def open_regular(path: str) -> int:
-    """Open a regular file without waiting, whatever stands at the path; raises `OSError` for anything else."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"not a regular file: {path}")
-    return descriptor
 
 
 class TranscriptTail:

@@ -467,7 +467,7 @@ def test_no_permission(tmp_path, monkeypatch):
     def refuse(*args):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("mala_context.config.reading.read_regular", refuse)
     with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
         load_config(tmp_path)
 

@@ -380,14 +380,11 @@ class TestConfigurations:
     def test_one_that_we_may_not_read(self, machine, monkeypatch):
         path = machine.repo / "mala.yaml"
         path.write_text("")
-        plain = open
 
-        def refuse(file, *args, **more):
-            if os.fspath(file) == str(path):
-                raise PermissionError(13, "Permission denied", str(path))
-            return plain(file, *args, **more)
+        def refuse(*_):
+            raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr("builtins.open", refuse)
+        monkeypatch.setattr("mala_context.config.reading.read_regular", refuse)
         (finding,) = machine.findings()
         assert finding.items == ("cannot be read: Permission denied",)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mala_context.archive.regular import read_regular
 from mala_context.config.document import MAX_CHARACTERS, MalformedError, Node, Scalar, Table, read_document
 from mala_context.config.kinds import WrongError, found, read, shown
 from mala_context.config.schema import (
@@ -59,8 +60,7 @@ def load_with_lines(path_or_repo: str | os.PathLike[str]) -> Loaded:
             return Loaded(ContextConfig(), None, {})
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise _unreadable(path, "it is no regular file")
-        with open(path, "rb") as file:
-            data = file.read(4 * MAX_CHARACTERS + 1)
+        data = read_regular(path, 4 * MAX_CHARACTERS + 1)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1

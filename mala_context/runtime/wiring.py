@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.actions import Actions
+from mala_context.archive.regular import read_regular
 from mala_context.archive.spills import Spills
 from mala_context.archivist import Archivist
 from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from mala_context.happenings import Observer
 
 log = get_logger(__name__)
+_MOST_TEMPLATE: Final = 1_000_000
+"""Bytes of a continuation template; what is longer is none."""
 
 
 def wire(
@@ -52,20 +56,19 @@ def wire(
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env)
-    archivist = Archivist.for_repo(repo, config.archive, _projects_dirs(env))
-    processor = _processor(config, tracker, archivist, agent_id)
     if hub is None:
         given = list(observers)
         hub = Hub([*own_observers(given), *given])
+    archivist = _archivist(repo, config, env, hub)
+    processor = _processor(config, tracker, archivist, agent_id)
     reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events)
-    archivist.tell = hub.tell
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:
         gauge = _gauge(processor, options)
         parts = {
-            "archivist": archivist if config.archive.enabled else None,
+            "archivist": archivist,
             "gauge": gauge if config.enabled else None,
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
@@ -74,7 +77,8 @@ def wire(
         }
         _add_hooks(hooks, parts, sdk)
     template = _template(repo, config.continuation_template)
-    wired = {"hooks": hooks, **_search_tool(options, config, archivist.archive, tracker)}
+    archive = None if archivist is None else archivist.archive
+    wired = {"hooks": hooks, **_search_tool(options, config, archive, tracker)}
 
     def copy_wired(given: Any, **changes: Any) -> Any:
         return copy(given, **{**wired, **changes})
@@ -86,14 +90,19 @@ def wire(
     return AgentRuntime(*made, hub=hub, reporter=reporter, template=template, copy=copy_wired, another=another)
 
 
+def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hub) -> Archivist | None:
+    if not config.archive.enabled:
+        return None
+    return Archivist.for_repo(repo, config.archive, _projects_dirs(env), tell=hub.tell)
+
+
 def _processor(
-    config: ContextConfig, tracker: ContextTracker, archivist: Archivist, agent_id: str | None
+    config: ContextConfig, tracker: ContextTracker, archivist: Archivist | None, agent_id: str | None
 ) -> MessageStreamProcessor:
     processor = MessageStreamProcessor(
         tracker, restart_at=config.restart_at, agent_name=agent_id or "main", enabled=config.enabled
     )
-    processor.announces = archivist.announces if config.archive.enabled else None
-    if config.archive.enabled:
+    if archivist is not None:
         archivist.listen(processor)
     return processor
 
@@ -145,9 +154,11 @@ def _template(repo: str, name: str | None) -> str | None:
         return None
     path = os.path.join(repo, os.path.expanduser(name))
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
+        data = read_regular(path, _MOST_TEMPLATE + 1)
+        if len(data) > _MOST_TEMPLATE:
+            raise OSError(errno.EFBIG, f"it has more than {_MOST_TEMPLATE:,} bytes")  # noqa: TRY301  # as unreadable
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:  # a name may hold a NUL
         raise ConfigError(f"context.continuation_template: {path} cannot be read: {error}") from error
     if PLACE not in text:
         raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
@@ -160,13 +171,13 @@ def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions
     return ToolCap(config.guard, Spills(repo), tracker, actions.acted)
 
 
-def _pin(repo: str, config: ContextConfig, archivist: Archivist) -> Pin | None:
+def _pin(repo: str, config: ContextConfig, archivist: Archivist | None) -> Pin | None:
     if config.pin is None:
         return None
-    if config.pin == AUTO and archivist.archive is None:
+    if config.pin == AUTO and archivist is None:
         log.warning("mala.yaml: pin: auto needs the archive, which is off; nothing is put back after a compaction")
         return None
-    return Pin(config.pin, repo, archivist.words_lost)
+    return Pin(config.pin, repo, None if archivist is None else archivist.words_lost)
 
 
 def _without_ours(hooks: Mapping[str, Sequence[Any] | None]) -> dict[str, list[Any]]:

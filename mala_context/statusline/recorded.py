@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from mala_context.archive.regular import open_regular
 from mala_context.statusline.values import count, rows, table, text, tokens_of
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ _MOST_HEAD = 8 << 20
 
 def _lines_from_end(path: str) -> Iterator[bytes]:
     """Yield a file's lines from the last to the first, of `_MOST_TAIL` bytes at most; a cut first line is left out."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = open_regular(path)
     try:
         end = os.fstat(descriptor).st_size
         least, parts, size = max(0, end - _MOST_TAIL), [], _BLOCK
@@ -89,7 +90,7 @@ def _opening(path: str) -> tuple[int, int, int | None, str | None]:
     from mala_context.measure import REANNOUNCED, kind_of, text_length
 
     prompt = attachments = 0
-    with open(path, "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         while file.tell() < _MOST_HEAD and (data := file.readline()):
             if not any(kind in data for kind in (b'"user"', b'"attachment"', b'"assistant"')):
                 continue

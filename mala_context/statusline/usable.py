@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from mala_context.archive.regular import read_regular
 from mala_context.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_threshold, read_auto_compact_window
 from mala_context.statusline.values import rows, table, text
 
@@ -11,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+_MOST_SETTINGS = 4 << 20
 
 
 def threshold_of(window: int, given: Mapping[str, Any], env: Mapping[str, str]) -> int | None:
@@ -40,8 +43,7 @@ def _settings(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any
     found: dict[str, Any] = {}
     for place in places:
         try:
-            with open(place, "rb") as file:
-                data = file.read(4 << 20)
+            data = read_regular(place, _MOST_SETTINGS)
         except (OSError, ValueError):
             continue
         if b"autoCompact" in data:

@@ -16,7 +16,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from mala_context.transcript import TranscriptTail, open_regular, read_opening
+from mala_context.archive.regular import open_regular
+from mala_context.transcript import TranscriptTail, read_opening
 
 WHOLE: Final = 2 << 20
 """Bytes up to which a transcript is read from its top."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mala_context.archive.layout import home_dir
+from mala_context.archive.regular import read_regular
 from mala_context.config import load_config
 from mala_context.config.reading import FILE_NAME
 from mala_context.doctor.facts import ConfigFile, Settings
@@ -56,8 +57,7 @@ def _read(source: str, path: str) -> Settings:
     try:
         if not os.path.isfile(path):
             return Settings(source, path, error="it is no file")
-        with open(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = read_regular(path, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             return Settings(source, path, error=f"it has more than {_MOST_BYTES:,} bytes")
         values = json.loads(data.decode("utf-8-sig")) if data.strip() else {}

@@ -1,0 +1,46 @@
+"""Opening a file at a path that others may have filled: a FIFO, a device or a link to one holds nobody up.
+
+What stands at the path is looked at before it is opened, since to open some devices is to act on them, and once more
+through the descriptor, since it may have been swapped in between. A hook and the status line live for milliseconds, so
+that this module imports nothing that they do not have.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+_BLOCK = 1 << 20
+
+
+def open_regular(path: str) -> int:
+    """Open a regular file, through links too, without waiting; raises `OSError` for anything else.
+
+    Close the descriptor.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise _irregular(path)
+    descriptor = os.open(path, _FLAGS)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _irregular(path)
+    return descriptor
+
+
+def read_regular(path: str, most: int) -> bytes:
+    """Return at most so many bytes from the beginning of a regular file; raises `OSError` like `open_regular`."""
+    descriptor = open_regular(path)
+    try:
+        parts = []
+        while most > 0 and (data := os.read(descriptor, min(_BLOCK, most))):
+            parts.append(data)
+            most -= len(data)
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+def _irregular(path: str) -> OSError:
+    return OSError(errno.EINVAL, "not a regular file", path)
