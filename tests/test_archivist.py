@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from mala_context import MessageStreamProcessor, TranscriptArchive
-from mala_context import archivist as archivist_module
 from mala_context.archive.catch_up import is_looked_after
-from mala_context.archivist import Archivist
+from mala_context.archivist import Archivist, compactions, sessions
 from mala_context.config import ArchiveConfig
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
+from mala_context.offload import wait_for
 
 
 class Bench:
@@ -36,7 +36,7 @@ class Bench:
     async def settle(self):
         """Wait until the archivist's thread has done all that was asked of it."""
         with anyio.fail_after(30):
-            await archivist_module.wait_for(self.archivist._worker.submit(lambda: None), seconds=30)
+            await self.archivist._work.finish(30)
 
     def pieces(self):
         return self.archive.pieces("s1")
@@ -47,7 +47,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    monkeypatch.setattr(archivist_module, "SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(compactions, "SETTLE_SECONDS", 0.02)
     return Bench(tmp_path)
 
 
@@ -169,8 +169,8 @@ async def test_a_cleared_session_is_archived_when_the_next_starts(bench):
 
 async def test_a_hook_answers_while_the_disk_hangs(bench, monkeypatch, caplog):
     gate = threading.Event()
-    monkeypatch.setattr(archivist_module, "ANSWER_SECONDS", 0.05)
-    monkeypatch.setattr(archivist_module, "archive_from_hook", lambda *_, **__: gate.wait(30))
+    monkeypatch.setattr(sessions, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(sessions, "archive_from_hook", lambda *_, **__: gate.wait(30))
     with anyio.fail_after(5):
         await bench.archivist.before_compaction(bench.hook())
         await bench.archivist.before_compaction(bench.hook())
@@ -179,12 +179,23 @@ async def test_a_hook_answers_while_the_disk_hangs(bench, monkeypatch, caplog):
     await bench.settle()
 
 
+async def test_a_disk_that_refuses_is_said_at_each_compaction_and_the_hook_answers(bench, monkeypatch, caplog):
+    def refuse(**_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(bench.archive, "store", refuse)
+    for _ in range(2):
+        await bench.archivist.before_compaction(bench.hook())
+    said = [record.levelname for record in caplog.records if "could not be written" in record.getMessage()]
+    assert said == ["ERROR", "ERROR"]
+
+
 async def test_many_sessions_are_not_all_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(archivist_module, "_MOST_SESSIONS", 3)
+    monkeypatch.setattr(sessions, "_MOST_SESSIONS", 3)
     bench = Bench(tmp_path)
     for number in range(10):
         await bench.archivist.saw_session({"session_id": f"s{number}", "transcript_path": str(bench.transcript)})
-    assert len(bench.archivist._transcripts) == 3
+    assert len(bench.archivist._sessions) == 3
 
 
 async def test_no_place_for_archives_is_said_once(tmp_path, caplog):
@@ -195,21 +206,8 @@ async def test_no_place_for_archives_is_said_once(tmp_path, caplog):
     for number in range(3):
         hook = {"session_id": f"s{number}", "transcript_path": str(transcript), "source": "clear"}
         await archivist.session_started(hook)
-    await archivist_module.wait_for(archivist._worker.submit(lambda: None), seconds=30)
+    await archivist._work.finish(30)
     assert len(caplog.records) == 1
-
-
-def test_switched_off_there_is_no_archive(tmp_path):
-    assert Archivist.for_repo(tmp_path, ArchiveConfig(enabled=False)).archive is None
-
-
-async def test_without_an_archive_nothing_is_done(bench):
-    archivist = Archivist(None)
-    bench.write()
-    await archivist.before_compaction(bench.hook())
-    archivist.on_event(boundary(), None)
-    await archivist.close()
-    assert not (bench.transcript.parent / "archives").exists()
 
 
 async def test_a_session_without_hooks_is_found_where_its_cli_keeps_it(tmp_path):
@@ -305,7 +303,7 @@ async def test_an_archive_that_cannot_be_read_leaves_the_line(bench, caplog, mon
     bench.write()
     await bench.archivist.before_compaction(bench.hook())
     await bench.archivist.after_compaction(bench.hook(compact_summary="words"))
-    monkeypatch.setattr(archivist_module, "read_loss", broken)
+    monkeypatch.setattr(compactions, "read_loss", broken)
     bench.archivist.on_event(boundary(), None)
     await bench.settle()
     assert lines(caplog) == ["Compaction: 180,000 → unknown tokens (trigger=auto, 3.2 s)"]
@@ -316,7 +314,6 @@ async def test_an_archive_that_cannot_be_read_leaves_the_line(bench, caplog, mon
 def test_whose_line_it_is(bench):
     assert not bench.archivist.announces(boundary()._replace(agent="a1"), None)
     assert not bench.archivist.announces(boundary()._replace(session_id=None), None)
-    assert not Archivist(None).announces(boundary(), None)
 
 
 async def test_a_compaction_without_a_boundary_has_its_loss_too(bench):
@@ -331,11 +328,10 @@ async def test_a_compaction_without_a_boundary_has_its_loss_too(bench):
 async def test_the_note_to_the_agent(bench):
     bench.transcript.write_text(said("never touch the lexer"))
     await bench.archivist.before_compaction(bench.hook())
-    note = await archivist_module.wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
+    note = await wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
     assert "- never touch the lexer" in note
     assert f"{bench.archive.location}/s1_*" in note
-    assert await archivist_module.wait_for(bench.archivist.words_lost("s1", "never touch the lexer"), seconds=30) == ""
-    assert await archivist_module.wait_for(Archivist(None).words_lost("s1", "x"), seconds=30) == ""
+    assert await wait_for(bench.archivist.words_lost("s1", "never touch the lexer"), seconds=30) == ""
 
 
 def rows(archive, kind, session_id="s1"):
@@ -368,7 +364,7 @@ async def test_a_session_without_hooks_is_written_down_once_its_transcript_is_th
         if there:
             (folder / "s1.jsonl").write_text('{"type":"user"}\n')
         archivist.on_event(TurnEnd("s1", None), None)
-        await archivist_module.wait_for(archivist._worker.submit(lambda: None), seconds=30)
+        await archivist._work.finish(30)
     assert [row["transcript"] for row in rows(archivist.archive, "session")] == [str(folder / "s1.jsonl")]
 
 
@@ -456,7 +452,7 @@ async def test_where_a_sessions_end_is_not_archived_nothing_is_caught_up(bench, 
 
 
 async def test_sessions_let_go_are_packed_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(archivist_module, "_MOST_SESSIONS", 1)
+    monkeypatch.setattr(sessions, "_MOST_SESSIONS", 1)
     bench = Bench(tmp_path)
     bench.archive.compress = "zstd"
     bench.write()
@@ -488,8 +484,8 @@ async def test_a_summary_that_the_cli_writes_a_moment_later(bench, caplog, monke
             file.write(json.dumps({**json.loads(said("words")), "isCompactSummary": True}) + "\n")
 
     caplog.set_level(logging.INFO, "mala_context")
-    monkeypatch.setattr(archivist_module, "SETTLE_SECONDS", 30.0)
-    monkeypatch.setattr(archivist_module.time, "sleep", then_write)
+    monkeypatch.setattr(compactions, "SETTLE_SECONDS", 30.0)
+    monkeypatch.setattr(compactions.time, "sleep", then_write)
     bench.transcript.write_text(said("never touch the lexer") + '{"type":"system","subtype":"compact_boundary"}\n')
     await bench.archivist.saw_session(bench.hook())
     bench.archivist.on_event(boundary(), None)
@@ -507,26 +503,8 @@ async def test_a_session_without_hooks_has_its_newest_rows_found_by_name(tmp_pat
     bench.archive.archive(str(bench.transcript), "s1", trigger="auto", agent="main")
     with bench.transcript.open("a") as file:
         file.write(said("always test the parser"))
-    note = await archivist_module.wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
+    note = await wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
     assert "- never touch the lexer\n- always test the parser" in note
-
-
-@pytest.mark.parametrize(
-    ("directory", "place"),
-    [(None, "runs/*/archives"), ("kept", "repo/kept"), ("s3://bucket/x", "runs/*/archives"), ("~/kept", "home/kept")],
-)
-async def test_where_the_configuration_keeps_archives(tmp_path, monkeypatch, directory, place):
-    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("repo", "home", "elsewhere"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    transcript = tmp_path / "s1.jsonl"
-    transcript.write_text("{}\n")
-    archivist = Archivist.for_repo(tmp_path / "repo", ArchiveConfig(directory=directory))
-    await archivist.before_compaction({"session_id": "s1", "transcript_path": str(transcript)})
-    assert len(list(tmp_path.glob(f"{place}/s1_*"))) == 1
-    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 # -- beside the hook of another process -----------------------------------------------------------------------------

@@ -391,8 +391,8 @@ def test_transcripts_are_looked_for_where_the_agents_cli_keeps_them(repo, tmp_pa
 def spy(function, made):
     """Return a stand-in that notes the third argument."""
 
-    def called(repo, config, projects_dirs):
+    def called(repo, config, projects_dirs, **named):
         made.append(projects_dirs)
-        return function(repo, config, projects_dirs)
+        return function(repo, config, projects_dirs, **named)
 
     return called

@@ -7,8 +7,9 @@ reader and the reference page follow.
 
 from __future__ import annotations
 
+from mala_context.config.archives import archive_of, names_object_store, target_of
 from mala_context.config.reading import Loaded, load_config, load_with_lines, parse
-from mala_context.config.schema import SCHEMA, Key, names_object_store, setting, target_of
+from mala_context.config.schema import SCHEMA, Key, setting
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Key",
     "Loaded",
     "Retention",
+    "archive_of",
     "load_config",
     "load_with_lines",
     "names_object_store",

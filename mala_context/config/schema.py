@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
-from mala_context.archive.remote.address import ENCRYPTIONS, Target, is_address
+from mala_context.archive.remote.address import ENCRYPTIONS
 from mala_context.config.kinds import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
 
@@ -173,18 +173,6 @@ def setting(config: ContextConfig, path: str) -> Any:
     for name in path.split(".")[1:]:
         value = getattr(value, name, None)
     return value
-
-
-def names_object_store(directory: str | None) -> bool:
-    """Tell whether an archive's directory is an address such as `s3://bucket/prefix`, behind a folder on the disk."""
-    return is_address(directory)
-
-
-def target_of(config: ArchiveConfig) -> Target | None:
-    """Return the object store that archives are sent to, `None` where they go to a folder."""
-    if config.directory is None or not is_address(config.directory):
-        return None
-    return Target(address=config.directory, prefix=config.prefix, encryption=config.encryption, kms_key=config.kms_key)
 
 
 def encryption_problem(config: ArchiveConfig) -> tuple[str, str] | None:

@@ -47,7 +47,7 @@ class AgentRuntime:
         self,
         options: Any,
         processor: MessageStreamProcessor,
-        archivist: Archivist,
+        archivist: Archivist | None,
         config: ContextConfig,
         actions: Actions,
         *,
@@ -77,7 +77,7 @@ class AgentRuntime:
     @property
     def archive(self) -> TranscriptArchive | None:
         """The archive of this repository."""
-        return self._archivist.archive
+        return None if self._archivist is None else self._archivist.archive
 
     @property
     def observers(self) -> list[Observer]:
@@ -130,13 +130,13 @@ class AgentRuntime:
 
     async def _keep(self, session_id: str) -> Sequence[str]:
         """Archive a session that is left; return its archive's paths, or the transcript's where nothing is archived."""
-        paths = await self._archivist.keep(session_id)
+        paths = [] if self._archivist is None else await self._archivist.keep(session_id)
         transcript = self.actions.transcript
         return paths or ([transcript] if transcript and session_id in transcript else [])
 
     async def aclose(self) -> None:
         """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
-        if self.config.archive.at_session_end:
+        if self._archivist is not None and self.config.archive.at_session_end:
             await self._archivist.close()
         if self._reporter is not None:
             self._reporter.ended()

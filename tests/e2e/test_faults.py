@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
-from mala_context import archivist as archivist_module
 from mala_context import instrument
 from mala_context.archive import writer
+from mala_context.archivist import sessions
 
 from .driving import Watch, check_private, check_whole, outcomes, prose, triggers, turn
 
@@ -136,7 +136,7 @@ async def test_a_disk_that_hangs_for_a_while(mala_api, mala_options, mala_home, 
         sync(descriptor)
 
     monkeypatch.setattr(writer.os, "fsync", hang)
-    monkeypatch.setattr(archivist_module, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(sessions, "ANSWER_SECONDS", 0.1)
     async with runtime.session() as session:
         for prompt in ("one", "/compact", "two", "/compact"):
             await turn(session, prompt)
@@ -185,10 +185,11 @@ async def test_a_hook_that_the_cli_gives_up_on_goes_on_writing(
 
 HANGING = """
 import asyncio, os, sys, threading
-from mala_context import archivist, instrument
+from mala_context import instrument
+from mala_context.archivist import sessions
 from mala_context.testing import ScriptedMessagesAPI
 
-archivist.ANSWER_SECONDS = archivist._CLOSE_SECONDS = 0.1
+sessions.ANSWER_SECONDS = sessions._CLOSE_SECONDS = 0.1
 
 def hang(descriptor):
     print("hanging", flush=True)

@@ -81,14 +81,13 @@ def open_archive(repo: str | None, directory: str | None, *, there: bool = False
 
 def configured(repo: str | None) -> TranscriptArchive:
     """Return the archive of a repository as its `mala.yaml` has it; raises `ConfigError`."""
-    from mala_context.archivist import Archivist
-    from mala_context.config import load_config
+    from mala_context.config import archive_of, load_config
 
     path = repo if repo is not None else repository()
-    archive = Archivist.for_repo(path, load_config(path).archive).archive
-    if archive is None:
+    config = load_config(path).archive
+    if not config.enabled:
         raise ArchiveUnavailableError(f"mala.yaml of {path} switches the archive off")
-    return archive
+    return archive_of(path, config)
 
 
 def know_object_store(archive: TranscriptArchive) -> None:
