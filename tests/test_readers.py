@@ -159,6 +159,10 @@ class TestRows:
         progress = {"type": "progress", "sessionId": "s", "parentToolUseID": "toolu_4", "data": {"agentId": "a4"}}
         assert read_row(progress)[0] == SubagentStart("s", "a4", "toolu_4")
 
+    def test_progress_is_a_place_in_the_file_and_no_more(self) -> None:
+        row = {"type": "progress", "uuid": "u", "parentUuid": "p", "sessionId": "s", "data": {"hookName": "Stop"}}
+        assert read_row(row) == (Link(None, "s", "u", "p"),)
+
     def test_clear_inside_a_file(self) -> None:
         row = {"type": "progress", "uuid": "u", "parentUuid": None, "data": {"hookName": "SessionStart:clear"}}
         assert read_row(row) == (Reset(None, "clear", "u"),)
@@ -183,6 +187,7 @@ class TestRows:
         ("62.5k/1m", (62_500, 1_000_000)),
         ("1,234/200,000", (1_234, 200_000)),
         ("**Tokens:** 62.5k / 1M (6%)", (62_500, 1_000_000)),
+        ("1.2.3/200k", None),
         ("nothing", None),
         (None, None),
     ],
@@ -227,6 +232,40 @@ class TestOpenAI:
         (event,) = read_openai({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
         assert isinstance(event, TotalTokens)
         assert event.total_tokens == 12
+
+    @pytest.mark.parametrize("choices", [None, 7, "text", {"message": {"content": "hi"}}])
+    def test_choices_of_an_unknown_shape_have_no_text(self, choices: Any) -> None:
+        assert read_openai({"choices": choices, "usage": {"total_tokens": 12}}) == (TotalTokens(12, content=""),)
+
+    def test_an_answer_that_cannot_be_looked_into_moves_nothing(self) -> None:
+        class Lazy:
+            @property
+            def usage(self) -> Any:
+                raise ValueError("the connection is closed")
+
+        assert read_openai(Lazy()) == ()
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ({"input_tokens": 5}, Usage(5)),
+        ({"input_tokens": 5, "output_tokens": 2.0, "cache_read_input_tokens": None}, Usage(5, output_tokens=2)),
+        ({**usage(100), "cache_read_input_tokens": -1}, Usage(3, 97, 0, 1)),
+        ({"output_tokens": 7}, None),
+        ({**usage(0), "iterations": [dict(usage(100), type="message")]}, None),
+        ({}, None),
+        ([1, 2], None),
+    ],
+)
+def test_a_size_is_what_was_counted_or_unknown(counts: Any, wanted: Usage | None) -> None:
+    for event in (
+        *read_message(AssistantMessage(content=[], model="m", usage=counts)),
+        *read_stream_json({"type": "assistant", "message": {"usage": counts}}),
+        *read_row({"type": "assistant", "message": {"usage": counts}}),
+    ):
+        assert isinstance(event, Response)
+        assert event.usage == wanted
 
 
 class TestAttachments:
