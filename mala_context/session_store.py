@@ -126,7 +126,7 @@ class ArchiveSessionStore:
         return store
 
     def _local(self, folder: str, *, create: bool) -> PieceStore:
-        from mala_context.archive.writer import LocalStore
+        from mala_context.archive.local_store import LocalStore
 
         root = self._directory
         if root is None:

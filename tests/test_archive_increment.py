@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import Request, add_piece, make_plan
+from mala_context.archive.local_store import LocalStore
 from mala_context.archive.source import Source
-from mala_context.archive.writer import LocalStore
 
 WRITES = st.lists(
     st.one_of(

@@ -7,7 +7,7 @@ import pytest
 
 from mala_context.archive import layout
 from mala_context.archive import names as names_module
-from mala_context.archive.listed import ListedStore
+from mala_context.archive.local_store import ListedStore
 from mala_context.archive.names import SETTLED
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify

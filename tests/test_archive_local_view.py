@@ -6,8 +6,8 @@ import os
 import pytest
 
 from mala_context.archive import layout
+from mala_context.archive.local_store import LocalStore
 from mala_context.archive.local_view import LocalView, scan
-from mala_context.archive.writer import LocalStore
 
 NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
 

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from mala_context.archive import layout, locks, naming, writer
-from mala_context.archive.writer import LocalStore
+from mala_context.archive.local_store import LocalStore
 from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError
 from mala_context.testing.battery import STORE_CHECKS, check_store
 

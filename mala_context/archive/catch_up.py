@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from mala_context.archive.interface import SessionView
+    from mala_context.archive.interface import Archiver, SessionView
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.records import ArchiveResult, Piece
-    from mala_context.archive.store import TranscriptArchive
 
 IDLE = 60.0
 """Seconds without a write after which a transcript's last row, newline or not, is taken for its end.
@@ -86,7 +85,7 @@ def is_looked_after(manifest: Manifest) -> bool:
 
 
 def catch_up(
-    archive: TranscriptArchive,
+    archive: Archiver,
     session_ids: Iterable[str],
     projects_dirs: Sequence[str] | None,
     now: float,
@@ -109,7 +108,7 @@ def catch_up(
 
 
 def _catch_up_on(
-    archive: TranscriptArchive, session_id: str, projects_dirs: Sequence[str] | None, now: float
+    archive: Archiver, session_id: str, projects_dirs: Sequence[str] | None, now: float
 ) -> Iterator[ArchiveResult]:
     from mala_context.errors import ArchiveBusyError, ArchiveError
 
@@ -135,7 +134,7 @@ def _catch_up_on(
         log.warning("Catching up on session %s failed: %s", session_id, error)
 
 
-def close_compactions(archive: TranscriptArchive, session_id: str, piece: str) -> int:
+def close_compactions(archive: Archiver, session_id: str, piece: str) -> int:
     """Give each compaction that a new piece shows its outcome; returns how many there are."""
     with archive.store(create=False).view(session_id) as files:
         found = [meta for row in rows_with(files, piece, _NEEDLE) if (meta := boundary(row)) is not None]

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mala_context.archive.interface import SessionView
+    from mala_context.archive.kept import Kept
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.reading import Row
     from mala_context.archive.records import Piece
-    from mala_context.archive.store import TranscriptArchive
 
 
 @record
@@ -53,7 +53,7 @@ class History:
 
     def __init__(
         self,
-        archive: TranscriptArchive,
+        archive: Kept,
         session_id: str,
         *,
         chain: int | None = None,

@@ -1,4 +1,4 @@
-"""What a store of pieces must do. Local files are the first implementation (`writer.LocalStore`).
+"""What a store of pieces must do. Local files are the first implementation (`local_store.LocalStore`).
 
 A store keeps files by name for one repository, a handful for each session. `view` reads without a lock; `lock` gives
 the same and lets one holder at a time write. The promises that every store keeps, and that
@@ -10,6 +10,9 @@ the same and lets one holder at a time write. The promises that every store keep
 - what a killed writer left half-written is never listed, and the next holder of the lock drops it;
 - `append` adds one whole row to the manifest after whatever is there, cut or not;
 - two holders of one session's lock never overlap, and waiting for it ends after the timeout (`ArchiveBusyError`).
+
+`Archiver` is the other side: what the archive's own parts ask of the archive that they work for, so that they need not
+know it.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
-    from typing import Protocol, Self
+    from typing import Any, Protocol, Self
 
-    from mala_context.archive.records import SessionSummary, StoredFile
+    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.records import ArchiveResult, SessionSummary, StoredFile
 
     class Reader(Protocol):
         """An open file: `readinto` fills a buffer as far as it can and returns the bytes read, 0 at the end."""
@@ -37,6 +41,35 @@ if TYPE_CHECKING:
             """Close the file."""
 
     Write = Callable[[memoryview | bytes], object]
+
+    class Archiver(Protocol):
+        """An archive to archive with. `store.TranscriptArchive` is one, and says there what each of these does."""
+
+        def store(self, *, create: bool) -> PieceStore:
+            """Return the store of its pieces."""
+
+        def manifest(self, session_id: str) -> Manifest:
+            """Return a session's manifest."""
+
+        def sessions(self) -> list[SessionSummary]:
+            """Return all sessions."""
+
+        def archive(
+            self,
+            transcript_path: object,
+            session_id: object,
+            *,
+            trigger: str,
+            agent: str | None = None,
+            final: bool = False,
+        ) -> ArchiveResult:
+            """Archive what a transcript gained."""
+
+        def archive_side_files(self, transcript_path: str, session_id: object, *, trigger: str) -> list[ArchiveResult]:
+            """Archive what lies beside a transcript."""
+
+        def record_outcome(self, session_id: object, outcome: str, *args: Any, **fields: Any) -> None:
+            """Write down how a compaction ended."""
 
 
 class SessionView(ABC):

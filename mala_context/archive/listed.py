@@ -1,4 +1,4 @@
-"""Local files for work on all sessions of an archive: its directory is listed once, and not for each session.
+"""A session's local files by names that were listed before, for work on all sessions of an archive.
 
 What `names` says of freshness holds: a reader may miss names of the last moments, the holder of a session's lock does
 not.
@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 
 from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
-from mala_context.archive.directory import open_archives
 from mala_context.archive.local_view import LocalView, status_of
 from mala_context.archive.names import Names
-from mala_context.archive.writer import LocalFiles, LocalStore
+from mala_context.archive.writer import LocalFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mala_context.archive.interface import Write
-    from mala_context.archive.records import SessionSummary
 
 
 class ListedView(LocalView):
@@ -90,50 +87,3 @@ class ListedFiles(LocalFiles):
     def _note(self) -> None:
         self._names.add(self.session_id, layout.manifest_name(self.session_id))
         self._names.wrote(self.session_id, os.fstat(self._manifest).st_mtime_ns)
-
-
-class ListedStore(LocalStore):
-    """Archives as files of one directory, for work on all of them."""
-
-    def __init__(self, directory: str) -> None:
-        super().__init__(directory)
-        self._names = Names()
-
-    def listed(self) -> LocalStore:
-        """Return one that knows the names of now: this one where no name has come or gone."""
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return self
-        try:
-            return self if self._names.is_current(fd) else super().listed()
-        finally:
-            os.close(fd)
-
-    def _view(self, session_id: str, directory: int) -> LocalView:
-        return ListedView(self._names, session_id, self.location, directory)
-
-    def lock(self, session_id: str, timeout: float) -> LocalFiles:
-        """Become the session's only writer."""
-        return ListedFiles(self._names, layout.check_session_id(session_id), self.location, timeout)
-
-    def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
-        """Return the sessions whose ids begin with a prefix, the one that was archived last first.
-
-        Nothing is kept of a file but its name.
-        """
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
-        found: list[SessionSummary] = []
-        try:
-            for session_id in self._names.sessions(fd):
-                if session_id.startswith(prefix):
-                    here = manifests.summaries(status_of(fd, sorted(self._names.of(fd, session_id))))
-                    found += here
-                    if progress is not None:
-                        progress(sum(each.stored for each in here))
-        finally:
-            os.close(fd)
-        return sorted(found, key=lambda each: (-each.newest_ns, each.session_id))

@@ -24,7 +24,7 @@ def open_store(directory: str | None, repo_path: str | os.PathLike[str] | None, 
 
     Raises `ArchiveUnavailableError` where there is no place for archives.
     """
-    from mala_context.archive.writer import LocalStore
+    from mala_context.archive.local_store import LocalStore
 
     if directory is not None:
         if "://" in directory:

@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from mala_context.archive.interface import Archiver
+    from mala_context.archive.kept import Kept
     from mala_context.archive.records import ArchiveResult
-    from mala_context.archive.store import TranscriptArchive
 
 
-def note(
-    archive: TranscriptArchive, session_id: str, outcome: str, piece: str | None, fields: Mapping[str, Any], now: int
-) -> None:
+def note(archive: Kept, session_id: str, outcome: str, piece: str | None, fields: Mapping[str, Any], now: int) -> None:
     """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
 
     Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.
@@ -33,7 +32,7 @@ def note(
 
 
 def seen(
-    archive: TranscriptArchive,
+    archive: Archiver,
     transcript_path: object,
     session_id: str,
     outcome: Mapping[str, Any],

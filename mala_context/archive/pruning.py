@@ -22,9 +22,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mala_context.archive.kept import Kept
     from mala_context.archive.records import SessionSummary
     from mala_context.archive.retention import Limits
-    from mala_context.archive.store import TranscriptArchive
 
 
 @record
@@ -40,7 +40,7 @@ class _Standing:
 
 
 def prune(
-    archive: TranscriptArchive,
+    archive: Kept,
     limit: Limits,
     named: Sequence[str],
     projects_dirs: Sequence[str] | None,
@@ -96,7 +96,7 @@ def _with(
     )
 
 
-def _standing(archive: TranscriptArchive, session: SessionSummary) -> _Standing:
+def _standing(archive: Kept, session: SessionSummary) -> _Standing:
     """Tell that from the manifest and the names that were listed: reading the directory for each session is slow."""
     with archive.store(create=False).view(session.session_id) as files:
         manifest = manifests.parse(files.manifest())
@@ -110,7 +110,7 @@ def _standing(archive: TranscriptArchive, session: SessionSummary) -> _Standing:
     return _Standing(remote=bool(bases) or current is not None, complete=complete, empty=bool(bases) and only_manifest)
 
 
-def _drop(archive: TranscriptArchive, session_id: str) -> int:
+def _drop(archive: Kept, session_id: str) -> int:
     """Remove what is uploaded of a session here; returns the bytes freed, 0 where somebody writes to it."""
     from mala_context.errors import ArchiveBusyError
 

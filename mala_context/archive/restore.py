@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from mala_context.archive.compactions import Compaction, Cut
     from mala_context.archive.interface import Write
+    from mala_context.archive.kept import Kept
     from mala_context.archive.reading import Row
-    from mala_context.archive.store import TranscriptArchive
 
 _CONVERSATION = ("user", "assistant", "attachment", "system")
 _FORK_MOST = 64 << 20
@@ -96,7 +96,7 @@ class _Scan:
 
 
 def restore(
-    archive: TranscriptArchive,
+    archive: Kept,
     session_id: str,
     *,
     at: int | None = None,
@@ -171,7 +171,7 @@ def _make(
     )
 
 
-def restore_options(archive: TranscriptArchive, session_id: str, **where: Any) -> dict[str, Any]:
+def restore_options(archive: Kept, session_id: str, **where: Any) -> dict[str, Any]:
     """Restore, and return the fields of `ClaudeAgentOptions` that open the new session: `resume`, `cwd` if known.
 
     Takes the arguments of `restore` and raises what it raises.

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mala_context.archive.store import TranscriptArchive
+    from mala_context.archive.kept import Kept
 
 SPILLS = "spills"
 SEARCH = "search"
@@ -113,7 +113,7 @@ def _publish(directory: int, name: str, data: bytes) -> None:
         os.close(fd)
 
 
-def derived_dir(archive: TranscriptArchive, kind: str) -> str | None:
+def derived_dir(archive: Kept, kind: str) -> str | None:
     """Return where an archive keeps what is made from its sessions; `None` where there is no place on this machine."""
     from mala_context.errors import ArchiveUnavailableError
 
@@ -133,9 +133,7 @@ def derived_dir(archive: TranscriptArchive, kind: str) -> str | None:
     return os.path.join(base if claimed else location, kind)
 
 
-def sweep(
-    archive: TranscriptArchive, projects_dirs: Sequence[str] | None = None, *, dry_run: bool = False
-) -> list[str]:
+def sweep(archive: Kept, projects_dirs: Sequence[str] | None = None, *, dry_run: bool = False) -> list[str]:
     """Remove what belongs to sessions that are gone, transcript and archive, and return their ids.
 
     In a dry run they are only named. What was written to within the last hour stays. Raises `OSError` where a file
@@ -169,7 +167,7 @@ def _is_recent(path: str) -> bool:
     return time.time() - newest < RECENT
 
 
-def _is_gone(archive: TranscriptArchive, session_id: str, path: str, projects_dirs: Sequence[str] | None) -> bool:
+def _is_gone(archive: Kept, session_id: str, path: str, projects_dirs: Sequence[str] | None) -> bool:
     from mala_context.errors import InvalidSessionIdError
 
     try:

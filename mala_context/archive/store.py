@@ -1,7 +1,7 @@
 """`TranscriptArchive`: the archive of one repository, in one place.
 
-It knows the rules of an archive and nothing of files: those are a `PieceStore`'s. Every method that writes holds the
-session's lock, so that hooks, agents and processes never write the same bytes twice.
+It knows the rules of an archive and nothing of files: those are a `PieceStore`'s. What only looks is `kept.Kept`. Every
+method that writes holds the session's lock, so that hooks, agents and processes never write the same bytes twice.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import time
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
-from mala_context.archive.opening import absolute, open_store
-from mala_context.archive.projects import find_transcript
+from mala_context.archive.kept import TIMEOUT, Kept
 from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source
 
@@ -23,25 +22,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import PieceStore
-    from mala_context.archive.manifest import Manifest
-    from mala_context.archive.records import Piece, SessionSummary
     from mala_context.archive.remote.address import Target
-    from mala_context.archive.remote.bucket import Bucket
     from mala_context.archive.remote.push import PushResult
     from mala_context.archive.restore import RestoreResult
     from mala_context.archive.retention import PruneResult
 
 MODES = ("incremental", "full")
 COMPRESSIONS = ("none", "zstd")
-TIMEOUT = 10.0
-"""Seconds that a writer waits for a session's lock."""
 
 
 def _now() -> int:
     return time.time_ns() // 1000
 
 
-class TranscriptArchive:
+class TranscriptArchive(Kept):
     """Keeps what compaction throws away.
 
     Args:
@@ -83,46 +77,15 @@ class TranscriptArchive:
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
         if compress not in COMPRESSIONS:
             raise ValueError(f"compress is {compress!r}; it must be one of {', '.join(COMPRESSIONS)}")
-        if directory is None and repo_path is None and store is None:
-            raise ValueError("an archive needs a directory, a repo_path or a store")
+        super().__init__(directory, repo_path=repo_path, store=store, timeout=timeout, target=target)
         self.mode = mode
         self.compress = compress
         self.keep = keep
         self.warn_bytes = warn_bytes
-        self.timeout = timeout
-        self.repo_path = repo_path
-        self.target = target
-        """The object store that pieces are sent to."""
         self.changed: Callable[[str], object] | None = None
         """Called with a session's id when something of it was archived."""
-        self._directory = None if directory is None else absolute(os.fspath(directory), repo_path)
-        if self._directory is not None and "://" in self._directory and repo_path is not None:
-            from mala_context.archive.remote.address import Target as AtAddress
-
-            self.target, self._directory = target or AtAddress(address=self._directory), None
-        if self.target is not None:
-            self.target.check()
-        self._bucket: Bucket | None = None
-        self._store = store
         self._warned = False
         self._attempts: set[str] = set()
-
-    @property
-    def location(self) -> str:
-        """Where the pieces are kept, in words for people; raises `ArchiveUnavailableError` where there is no place."""
-        return self.store(create=False).location
-
-    def store(self, *, create: bool) -> PieceStore:
-        """Return the store; with `create` the repository's place is claimed first.
-
-        Raises `ArchiveUnavailableError` where there is no place for archives.
-        """
-        if self._store is not None:
-            return self._store
-        found = open_store(self._directory, self.repo_path, create=create)
-        if create or self._directory is not None:  # a repository's place is another one until it is claimed
-            self._store = found
-        return found
 
     def archive(
         self,
@@ -317,23 +280,6 @@ class TranscriptArchive:
 
         return prune(self, limits(self.keep), (), projects_dirs, trust_clock=False, dry_run=False)
 
-    def base(self) -> str:
-        """Return the address of its place in the object store; `ArchiveUnavailableError` where it has none."""
-        if self.target is None:
-            from mala_context.errors import ArchiveUnavailableError
-
-            raise ArchiveUnavailableError(f"{self.location} goes to no object store: archive.directory names one")
-        return self.target.base(self._directory or layout.repo_runs_dir(self.repo_path or os.curdir))
-
-    def bucket(self) -> Bucket:
-        """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError` and as `base`."""
-        from mala_context.archive.remote.bucket import Bucket as Place
-
-        if self._bucket is None:
-            base = self.base()
-            self._bucket = Place(base, getattr(self.target, "encryption", None), getattr(self.target, "kms_key", None))
-        return self._bucket
-
     def push(self, session_ids: Sequence[str] | None = None, **how: Any) -> PushResult:
         """Send what the object store does not have yet; takes and raises what `remote.push.push` does.
 
@@ -341,7 +287,7 @@ class TranscriptArchive:
         """
         from mala_context.archive.remote.push import push
 
-        return push(self, session_ids, **how)
+        return push(self, session_ids, pack=self.compress == "zstd", **how)
 
     def note_session(
         self, session_id: object, transcript_path: str, *, cwd: str | None = None, pid: int | None = None
@@ -438,37 +384,6 @@ class TranscriptArchive:
         from mala_context.archive.restore import restore_options
 
         return restore_options(self, session_id, **where)
-
-    def find_transcript(
-        self, session_id: str, *, cwd: str | None = None, projects_dirs: Sequence[str] | None = None
-    ) -> str | None:
-        """Return where the session's transcript is: `{session_id}.jsonl`, exactly that name, below the projects."""
-        return find_transcript(session_id, cwd=cwd, projects_dirs=projects_dirs)
-
-    def manifest(self, session_id: str) -> Manifest:
-        """Return the session's manifest, empty where there is none. Raises `ArchiveUnavailableError`."""
-        with self.store(create=False).view(session_id) as files:
-            return manifests.parse(files.manifest())
-
-    def pieces(self, session_id: str) -> list[Piece]:
-        """Return the session's pieces, subagents' included, by transcript, chain and time; none where it is unknown."""
-        with self.store(create=False).view(session_id) as files:
-            return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-
-    def sessions(self, prefix: str = "", *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
-        """Return the sessions whose ids begin with `prefix`, the newest first; `progress` is told the bytes of each."""
-        return list(self.store(create=False).summaries(prefix, progress))
-
-    def listed(self) -> TranscriptArchive:
-        """Return this archive for work on many of its sessions: its directory is then not listed for each of them."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other._store = self.store(create=False).listed()
-        return other
-
-    def usage_bytes(self) -> int:
-        """Return the bytes that this archive takes."""
-        return sum(file.size for file in self.store(create=False).list())
 
     def _say_changed(self, session_id: str) -> None:
         if self.changed is not None:

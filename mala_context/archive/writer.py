@@ -1,4 +1,4 @@
-"""Local files: the first store of pieces, and the only module that opens an archive for writing.
+"""A session's local files for its only writer: the one module that opens an archive for writing.
 
 A file appears in one step. Its bytes go into a temporary file that was private from the moment it existed
 (`O_CREAT | O_EXCL | O_NOFOLLOW`, 0600), are made durable, and then get their name as `naming` says, in place of
@@ -22,10 +22,9 @@ import time
 
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives, refuse
-from mala_context.archive.interface import PieceStore, SessionFiles
-from mala_context.archive.local_view import READ, LocalView, names_in, scan
+from mala_context.archive.interface import SessionFiles
+from mala_context.archive.local_view import READ, LocalView, names_in
 from mala_context.archive.locks import thread_locks, try_flock
-from mala_context.archive.manifest import summaries
 from mala_context.archive.naming import create, discard, give_name, rename_to, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mala_context.archive.interface import Write
-    from mala_context.archive.records import SessionSummary, StoredFile
 
 _MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (READ & ~os.O_RDONLY)
 
@@ -278,75 +276,3 @@ class LocalFiles(LocalView, SessionFiles):
                     status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_size == 0:
                         discard(self._dir, name)
-
-
-class LocalStore(PieceStore):
-    """Archives as files of one directory.
-
-    Args:
-        directory: its absolute path; created 0700 by the first writer.
-    """
-
-    def __init__(self, directory: str) -> None:
-        self.location = directory
-
-    def view(self, session_id: str) -> LocalView:
-        """Open a session's files for reading."""
-        layout.check_session_id(session_id)
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return LocalView(session_id, self.location, None)
-        return self._view(session_id, fd)
-
-    def _view(self, session_id: str, directory: int) -> LocalView:
-        return LocalView(session_id, self.location, directory)
-
-    def lock(self, session_id: str, timeout: float) -> LocalFiles:
-        """Become the session's only writer."""
-        return LocalFiles(layout.check_session_id(session_id), self.location, timeout)
-
-    def list(self) -> Sequence[StoredFile]:
-        """Return every published file of the directory."""
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
-        try:
-            return sorted(
-                (each for each in scan(fd, ("",)) if layout.session_of(each.name) is not None),
-                key=lambda each: each.name,
-            )
-        finally:
-            os.close(fd)
-
-    def listed(self) -> LocalStore:
-        """Return a store of the same directory that lists it once."""
-        from mala_context.archive.listed import ListedStore
-
-        return ListedStore(self.location)
-
-    def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
-        """Return the sessions whose ids begin with a prefix, the one that was archived last first."""
-        if not prefix:
-            return self.listed().summaries(prefix, progress)
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
-        try:
-            files = sorted(scan(fd, (prefix,)), key=lambda each: each.name)
-            return [each for each in summaries(files) if each.session_id.startswith(prefix)]
-        finally:
-            os.close(fd)
-
-    def unfinished(self) -> Sequence[str]:
-        """Return the sessions that have temporary files, of a killed writer or one at work; lock each to drop them."""
-        try:
-            names = os.listdir(self.location)
-        except FileNotFoundError:
-            return []
-        heads = {
-            name[len(layout.TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(layout.TEMPORARY)
-        }
-        return sorted(each for each in heads if layout.session_of(layout.manifest_name(each)) == each)

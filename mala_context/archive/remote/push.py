@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import SessionView
+    from mala_context.archive.kept import Kept
     from mala_context.archive.records import StoredFile
     from mala_context.archive.remote.bucket import Bucket
-    from mala_context.archive.store import TranscriptArchive
 
     Progress = Callable[[int], object]
 
@@ -62,11 +62,16 @@ class PushResult:
 
 
 def push(
-    archive: TranscriptArchive, session_ids: Sequence[str] | None = None, *, progress: Progress | None = None
+    archive: Kept,
+    session_ids: Sequence[str] | None = None,
+    *,
+    pack: bool = False,
+    progress: Progress | None = None,
 ) -> PushResult:
     """Upload what the store does not have of all sessions, or of those named; call it again for what is `pending`.
 
-    `progress` is called with the bytes of each file that arrived. Raises `ObjectStoreError` where the store cannot be
+    With `pack`, pieces are packed first where that can be done, so that the smaller file is sent. `progress` is called
+    with the bytes of each file that arrived. Raises `ObjectStoreError` where the store cannot be
     used (what arrived before is written down), `ArchiveBusyError` where another process uploads for longer than a
     minute, `OSError`, and `ArchiveUnavailableError` where this archive has no store.
     """
@@ -78,7 +83,7 @@ def push(
     files = size = complete = 0
     left = []
     for session_id, names in known.items():
-        sender = _Sender(archive, bucket, session_id, progress)
+        sender = _Sender(archive, bucket, session_id, pack=pack, progress=progress)
         try:
             if sender.has_work(names):
                 with _turn(archive.location, PATIENCE):
@@ -97,10 +102,13 @@ def push(
 class _Sender:
     """Sends what is new of one session."""
 
-    def __init__(self, archive: TranscriptArchive, bucket: Bucket, session_id: str, progress: Progress | None) -> None:
+    def __init__(
+        self, archive: Kept, bucket: Bucket, session_id: str, *, pack: bool, progress: Progress | None
+    ) -> None:
         self._archive = archive
         self._bucket = bucket
         self._session_id = session_id
+        self._wants_packed = pack
         self._progress = progress
         self.files = self.bytes = 0
         self.done = False
@@ -132,12 +140,13 @@ class _Sender:
                 return
 
     def _pack(self) -> None:
-        """Pack first where the configuration says so, so that the smaller file is sent; else what is there is."""
+        """Pack first where that is wanted; what cannot be packed is sent as it is."""
+        from mala_context.archive.packing import pack_sessions
         from mala_context.errors import ArchiveError
 
-        if self._archive.compress == "zstd":
+        if self._wants_packed:
             with contextlib.suppress(ArchiveError, OSError):  # `tidy` says why it cannot be packed
-                self._archive.pack([self._session_id])
+                pack_sessions(self._archive, [self._session_id])
 
     def _give_rows(self) -> None:
         """Give a row to each piece whose writer was killed before it had one: the store's manifest names all."""

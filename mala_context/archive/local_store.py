@@ -1,0 +1,146 @@
+"""Local files: the first store of pieces, and the same for work on all sessions of an archive.
+
+`ListedStore` lists its directory once, and not for each session. What `names` says of freshness holds: a reader may
+miss names of the last moments, the holder of a session's lock does not. A command hook needs none of it, so what it
+is made of is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive import layout
+from mala_context.archive.directory import open_archives
+from mala_context.archive.interface import PieceStore
+from mala_context.archive.local_view import LocalView, scan, status_of
+from mala_context.archive.manifest import summaries
+from mala_context.archive.writer import LocalFiles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mala_context.archive.records import SessionSummary, StoredFile
+
+
+class LocalStore(PieceStore):
+    """Archives as files of one directory.
+
+    Args:
+        directory: its absolute path; created 0700 by the first writer.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.location = directory
+
+    def view(self, session_id: str) -> LocalView:
+        """Open a session's files for reading."""
+        layout.check_session_id(session_id)
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return LocalView(session_id, self.location, None)
+        return self._view(session_id, fd)
+
+    def _view(self, session_id: str, directory: int) -> LocalView:
+        return LocalView(session_id, self.location, directory)
+
+    def lock(self, session_id: str, timeout: float) -> LocalFiles:
+        """Become the session's only writer."""
+        return LocalFiles(layout.check_session_id(session_id), self.location, timeout)
+
+    def list(self) -> Sequence[StoredFile]:
+        """Return every published file of the directory."""
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return []
+        try:
+            return sorted(
+                (each for each in scan(fd, ("",)) if layout.session_of(each.name) is not None),
+                key=lambda each: each.name,
+            )
+        finally:
+            os.close(fd)
+
+    def listed(self) -> LocalStore:
+        """Return a store of the same directory that lists it once."""
+        return ListedStore(self.location)
+
+    def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
+        """Return the sessions whose ids begin with a prefix, the one that was archived last first."""
+        if not prefix:
+            return self.listed().summaries(prefix, progress)
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return []
+        try:
+            files = sorted(scan(fd, (prefix,)), key=lambda each: each.name)
+            return [each for each in summaries(files) if each.session_id.startswith(prefix)]
+        finally:
+            os.close(fd)
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the sessions that have temporary files, of a killed writer or one at work; lock each to drop them."""
+        try:
+            names = os.listdir(self.location)
+        except FileNotFoundError:
+            return []
+        heads = {
+            name[len(layout.TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(layout.TEMPORARY)
+        }
+        return sorted(each for each in heads if layout.session_of(layout.manifest_name(each)) == each)
+
+
+class ListedStore(LocalStore):
+    """Archives as files of one directory, for work on all of them."""
+
+    def __init__(self, directory: str) -> None:
+        from mala_context.archive.names import Names
+
+        super().__init__(directory)
+        self._names = Names()
+
+    def listed(self) -> LocalStore:
+        """Return one that knows the names of now: this one where no name has come or gone."""
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return self
+        try:
+            return self if self._names.is_current(fd) else super().listed()
+        finally:
+            os.close(fd)
+
+    def _view(self, session_id: str, directory: int) -> LocalView:
+        from mala_context.archive.listed import ListedView
+
+        return ListedView(self._names, session_id, self.location, directory)
+
+    def lock(self, session_id: str, timeout: float) -> LocalFiles:
+        """Become the session's only writer."""
+        from mala_context.archive.listed import ListedFiles
+
+        return ListedFiles(self._names, layout.check_session_id(session_id), self.location, timeout)
+
+    def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
+        """Return the sessions whose ids begin with a prefix, the one that was archived last first.
+
+        Nothing is kept of a file but its name.
+        """
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return []
+        found: list[SessionSummary] = []
+        try:
+            for session_id in self._names.sessions(fd):
+                if session_id.startswith(prefix):
+                    here = summaries(status_of(fd, sorted(self._names.of(fd, session_id))))
+                    found += here
+                    if progress is not None:
+                        progress(sum(each.stored for each in here))
+        finally:
+            os.close(fd)
+        return sorted(found, key=lambda each: (-each.newest_ns, each.session_id))
