@@ -5,6 +5,8 @@ from __future__ import annotations
 from weakref import ref
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mala_context.agents import AgentState
 from mala_context.usage import Usage
@@ -168,3 +170,108 @@ def test_beginning_again_forgets_what_a_fresh_context_holds() -> None:
     answered(agent, "m1", 1_000)
     agent.begin_again()
     assert (agent.context.tokens, agent.first_input, agent.resets, agent.responses) == (None, None, 1, 1)
+
+
+RESPONSES = st.lists(st.tuples(st.integers(1, 200_000), st.integers(0, 900), st.booleans()), min_size=1, max_size=20)
+"""Size of each request, output of its answer, and whether somebody asks then."""
+
+
+@settings(max_examples=30)
+@given(counts_text=st.booleans(), responses=RESPONSES)
+def test_a_response_at_once_is_one_step_by_step(*, counts_text: bool, responses: list[tuple[int, int, bool]]) -> None:
+    """`start` is the short way of live messages: nothing that can be asked tells it from the long one."""
+    short, long = AgentState(), AgentState()
+    short.counts_text = long.counts_text = counts_text
+    for number, (prompt, output, asked) in enumerate(responses):
+        usage = Usage(prompt, 0, 0, output)
+        short.start(f"m{number}", usage, prompt, "word " * 20)
+        long.begin(f"m{number}")
+        long.count(usage, "message")
+        long.add("response", "word " * 20)
+        for agent in (short, long):
+            agent.add("user", "more " * 20)
+            if asked:
+                agent.settle()
+        known = [(each.context.tokens, each.context.parts, each.first_input, each.responses) for each in (short, long)]
+        assert known[0] == known[1]
+    for name, estimator in short.estimators.items():
+        said = [each.estimate(short.context.tokens, lambda: 0) for each in (estimator, long.estimators[name])]
+        assert said[0] == said[1], name
+    assert short.ratios.chars_per_token(None) == long.ratios.chars_per_token(None)
+
+
+class TestTheOpening:
+    """What a session's first request held besides the system prompt and the tools."""
+
+    def test_its_prompt_and_its_announcements_are_taken_out_again(self) -> None:
+        agent = AgentState()
+        agent.opening.prompt(300)
+        agent.opening.attachment({"type": "skill_listing", "rendered": "x" * 4_000})
+        agent.opening.attachment({"type": "environment", "rendered": "x" * 2_000})
+        answered(agent, "m1", 20_000)
+        assert agent.after_compaction(9_000) == (20_000 - 100 + (36_000 - 6_000) // 3, "estimate")
+
+    @pytest.mark.parametrize(
+        "attachment",
+        [
+            {"type": "skill_listing", "content": "x" * 4_000},
+            {"type": "skill_listing", "rendered": None},
+            {"type": "todo_reminder", "rendered": "x" * 4_000},
+            {"type": 3, "rendered": "x"},
+            None,
+        ],
+    )
+    def test_what_is_not_announced_again_or_has_no_text_makes_it_rough(self, attachment: object) -> None:
+        agent = AgentState()
+        agent.opening.prompt(300)
+        agent.opening.attachment(attachment)
+        answered(agent, "m1", 20_000)
+        assert agent.after_compaction(9_000) == (29_000, "rough")
+
+
+def test_later_counts_of_a_response_stand_in_the_place_of_the_first() -> None:
+    agent = AgentState()
+    agent.begin("m1")
+    agent.count(Usage(10, 0, 5_000, 40), "message")
+    assert agent.count(Usage(10, 0, 9_000, 1), "delta")
+    context = agent.context
+    assert (context.tokens, context.output, context.source) == (9_010, 40, "delta")
+    (cumulative, cached) = (agent.estimators[name] for name in ("cumulative", "max_cache_read"))
+    assert cumulative.estimate(None, lambda: 0).tokens == 50
+    assert cached.estimate(None, lambda: 0).tokens == 9_050
+
+
+@pytest.mark.parametrize(("after", "helped"), [(89_999, True), (90_000, False), (120_000, False)])
+def test_a_compaction_helped_where_a_tenth_is_gone(after: int, *, helped: bool) -> None:
+    agent = AgentState()
+    answered(agent, "m1", 100_000)
+    agent.pre, agent.due = 100_000, agent.responses + 1
+    said: list[bool | None] = [agent.helped]
+    for number, prompt in enumerate((after, 100_000)):
+        answered(agent, f"n{number}", prompt)
+        said.append(agent.helped)
+    assert said == [None, helped, helped]
+
+
+def test_what_a_compaction_kept_is_known_again() -> None:
+    agent = AgentState()
+    answered(agent, "m1", 1_000)
+    agent.preserved = frozenset({"u1"})
+    assert agent.kept("u1")
+    assert not agent.kept("u2")
+    assert not agent.kept(None)
+    agent.context.source = "boundary"
+    assert agent.kept("u2")
+    answered(agent, "m2", 1_000)
+    assert not agent.kept("u2")
+
+
+def test_names_of_tools_are_bounded() -> None:
+    agent = AgentState()
+    for number in range(1_000):
+        agent.begin(f"m{number}")
+        agent.count(Usage(1_000 + number), "message")
+        agent.add("response", [{"type": "tool_use", "id": f"toolu_{number}", "name": "Read", "input": {}}])
+        agent.settle()
+        assert len(agent.names) <= 130
+    assert "toolu_998" in agent.names

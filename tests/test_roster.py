@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mala_context.events import Appended
 from mala_context.roster import AGENTS, LIVE, RECORDED, Roster
@@ -98,3 +100,96 @@ def test_live_messages_and_responses_are_forgotten_in_time(remembers: int) -> No
 def test_a_response_is_counted_once_unless_another_request_has_its_id() -> None:
     roster = Roster()
     assert [roster.was_counted("m1", request) for request in ("r1", "r1", "r2", None)] == [False, True, False, True]
+
+
+class TestRowsThatNoRequestHolds:
+    """What a progress row, a hook's row or `/clear` leaves in a transcript."""
+
+    def test_a_row_behind_it_goes_on_from_where_it_lies(self) -> None:
+        roster = Roster()
+        main = roster.main
+        main.add("user", "one")
+        roster.place("r1", main)
+        main.add("user", "two")
+        roster.link(main, "p1", "r1")
+        roster.link(main, "p2", "p1")
+        assert roster.rows.place("p2") == roster.rows.place("r1") == (main.context, 1)
+
+    def test_one_that_goes_on_from_nothing_known_lies_at_the_end(self) -> None:
+        roster = Roster()
+        main = roster.main
+        main.add("user", "one")
+        roster.link(main, "p1", None)
+        assert (roster.rows.place("p1"), main.rooted) == ((main.context, 1), None)
+        roster.link(main, "p2", "forgotten")
+        assert (roster.rows.place("p2"), main.rooted) == ((main.context, 1), False)
+
+    def test_a_root_before_the_first_response_begins_nothing(self) -> None:
+        roster = Roster()
+        main = roster.main
+        roster.link(main, "root", "")
+        assert (roster.rows.place("root"), main.rooted) == ((main.context, 0), True)
+        assert not roster.follow(main, "root", begins=True)
+
+    def test_a_prompt_behind_a_root_begins_a_new_conversation(self) -> None:
+        roster = Roster()
+        main = roster.main
+        main.responses, main.first_input = 1, 15_000
+        old = main.context
+        roster.link(main, "root", "")
+        roster.link(main, "p1", "root")
+        assert main.context is old  # what only lies there may be followed by a row of the old conversation
+        assert not roster.follow(main, "p1", begins=False)
+        assert roster.follow(main, "p1", begins=True)
+        assert (main.resets, {main.context.tokens, main.first_input}) == (1, {None})
+        assert roster.rows.place("p1") == (main.context, 0)
+        assert not roster.follow(main, "p1", begins=True)
+        assert main.resets == 1
+
+    def test_a_subagents_root_is_no_new_conversation(self) -> None:
+        roster = Roster()
+        agent = roster.agent("a1")
+        agent.responses = 1
+        roster.link(agent, "root", "")
+        assert roster.rows.place("root") == (agent.context, 0)
+        assert not roster.follow(agent, "", begins=True)
+
+
+def test_a_row_of_another_agent_is_not_gone_back_to() -> None:
+    roster = Roster()
+    roster.place("r1", roster.main)
+    assert not roster.follow(roster.agent("a1"), "r1", begins=True)
+
+
+def test_the_main_agent_has_no_key() -> None:
+    roster = Roster()
+    assert roster.agent(None) is roster.find(None) is roster.owner(said(None, "u", None)) is roster.main
+    assert roster.find("unknown") is None
+
+
+def test_text_is_counted_of_those_that_are_there_and_of_those_that_come() -> None:
+    roster = Roster()
+    there = roster.agent("a1")
+    assert not there.counts_text
+    roster.count_text()
+    assert [each.counts_text for each in (roster.main, there, roster.agent("a2"))] == [True] * 3
+    assert Roster(counts_text=True).agent("a1").counts_text
+
+
+IDS = st.sampled_from(["a1", "a2", "toolu_1", "toolu_2"])
+
+
+@given(st.lists(st.one_of(IDS, st.tuples(st.sampled_from(["a1", "a2"]), st.sampled_from(["toolu_1", "toolu_2"])))))
+def test_an_agent_is_one_by_either_id_whenever_they_are_joined(steps: list[str | tuple[str, str]]) -> None:
+    roster = Roster()
+    joined: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step, str):
+            assert roster.agent(step) is roster.find(step)
+        elif step[1] not in joined and step[0] not in joined.values():
+            roster.join(*step)
+            joined[step[1]] = step[0]
+        for call, agent_id in joined.items():
+            assert roster.find(call) is roster.find(agent_id)
+            if (agent := roster.find(call)) is not None:
+                assert (agent.tool_use_id, agent.agent_id, roster.key(agent)) == (call, agent_id, call)
