@@ -18,6 +18,7 @@ from mala_context.events import Compaction, CompactionStatus, Reset, Response, T
 from mala_context.gated_turn import GatedTurn
 from mala_context.guard import FinalGate
 from mala_context.happenings import FinalTurn, GuardActed, GuardAction, Observer, Threshold, ThresholdCrossed
+from mala_context.hook_answers import denied, stopped, told
 from mala_context.lines import context_line
 from mala_context.log import get_logger
 from mala_context.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
@@ -282,7 +283,7 @@ class Actions:
         if self.may_stop is not None and self.policy.restart_due and self.may_stop():
             self.stopping = True
             self.acted("turn_cut")
-            return {"continue_": False, "stopReason": STOP_FOR_RESTART}
+            return stopped(STOP_FOR_RESTART)
         return self._note("PostToolBatch")
 
     async def before_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -296,15 +297,8 @@ class Actions:
         if verdict.action == "allow":
             return None
         self.acted("stopped" if verdict.action == "stop" else "denied", str(hook_input.get("tool_name")))
-        denied = {
-            "hookSpecificOutput": {
-                "hookEventName": "PreToolUse",
-                "permissionDecision": "deny",
-                "permissionDecisionReason": verdict.reason,
-            }
-        }
-        # `continue_` alone would let this very tool run before the session stops
-        return {**denied, "continue_": False, "stopReason": verdict.reason} if verdict.action == "stop" else denied
+        answer = denied(verdict.reason)
+        return {**answer, **stopped(verdict.reason)} if verdict.action == "stop" else answer
 
     async def _look(self, hook_input: Mapping[str, Any]) -> bool:
         """Ask the policy about what came since the last response; `False` in a subagent, which is its own affair."""
@@ -325,7 +319,7 @@ class Actions:
         text = "\n".join(self._notes)
         self._notes.clear()
         self.acted("told")
-        return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+        return told(event, text)
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {

@@ -298,6 +298,7 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
     path = found.get("transcript_path")
     if settings.warn_at is None or not isinstance(path, str) or not os.path.exists(path) or found.get("agent_id"):
         return None
+    from mala_context.hook_answers import told
     from mala_context.statusline.measuring import measure
     from mala_context.statusline.recorded import said_since_compaction
 
@@ -311,7 +312,7 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
         f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {window:,} tokens). "
         "Save what must not be lost, and keep further reads small."
     )
-    return json.dumps({"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}).encode()
+    return json.dumps(told("UserPromptSubmit", text)).encode()
 
 
 _EVENTS: dict[object, Callable[[Mapping[str, Any], Mapping[str, str]], bytes | None]] = {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive.regular import read_regular
 from mala_context.guard import cap_text
+from mala_context.hook_answers import told
 from mala_context.log import get_logger
 from mala_context.loss.report import PIN_TOKENS, safe_tokens
 from mala_context.offload import Worker, wait_for
@@ -111,6 +112,4 @@ class Pin:
 
 
 def _answer(event: str, words: str) -> Mapping[str, Any] | None:
-    if not words:
-        return None
-    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": words}}
+    return told(event, words) if words else None

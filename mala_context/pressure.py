@@ -33,6 +33,7 @@ from uuid import uuid4
 import anyio
 
 from mala_context.happenings import Restarted
+from mala_context.hook_answers import denied
 from mala_context.log import get_logger
 
 if TYPE_CHECKING:
@@ -317,8 +318,7 @@ async def _interrupt(client: Any) -> None:
 
 async def _deny(hook_input: Any, *_: object) -> dict[str, Any]:
     del hook_input
-    decision = {"permissionDecision": "deny", "permissionDecisionReason": _DENIED}
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
+    return denied(_DENIED)
 
 
 def _matcher(hook: Any) -> Any:

@@ -1,27 +1,29 @@
 """Callbacks for the SDK's hooks: one thin function an event.
 
-A callback asks its actions in turn; most have nothing to say, and then the answer is `{}`. What several of them say is
-put together by `merged`. A hook never blocks a compaction (a blocked automatic one leaves the agent stuck), never
-raises into the SDK, and has answered within `ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` stands above
-that, so that the SDK never cancels a callback that is about to answer.
+A callback asks its actions in turn; most have nothing to say, and then the answer is `{}`. A hook never blocks a
+compaction (a blocked automatic one leaves the agent stuck), never raises into the SDK, and has answered within the
+archivist's `ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` stands above that, so that the SDK never
+cancels a callback that is about to answer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archivist import Archivist
+from mala_context.hook_answers import merged
 from mala_context.log import get_logger
+
+if TYPE_CHECKING:
+    from mala_context.hook_answers import Answer
 
 HOOK_SECONDS: Final = 20.0
 """`HookMatcher.timeout`, above the time in which a callback answers by itself."""
 
 HookCallback = Callable[..., Awaitable[dict[str, Any]]]
-Answer = Mapping[str, Any] | None
-"""What an action has to say to the CLI, as the SDK's hooks answer; `None` or empty for nothing."""
-Action = Callable[[Mapping[str, Any]], Awaitable[Answer]]
+Action = Callable[[Mapping[str, Any]], Awaitable["Answer"]]
 
 log = get_logger(__name__)
 
@@ -66,20 +68,6 @@ def as_mapping(hook_input: object) -> Mapping[str, Any]:
     if isinstance(hook_input, Mapping):
         return hook_input
     return {name: getattr(hook_input, name) for name in _FIELDS if hasattr(hook_input, name)}
-
-
-def merged(answers: Iterable[Answer]) -> dict[str, Any]:
-    """Return several actions' answers as one: texts of `additionalContext` one below the other, else the last wins."""
-    whole: dict[str, Any] = {}
-    for answer in answers:
-        output = dict((answer or {}).get("hookSpecificOutput") or {})
-        before = whole.get("hookSpecificOutput", {})
-        if "additionalContext" in output and "additionalContext" in before:
-            output["additionalContext"] = f"{before['additionalContext']}\n\n{output['additionalContext']}"
-        whole.update(answer or {})
-        if before or output:
-            whole["hookSpecificOutput"] = {**before, **output}
-    return whole
 
 
 def _callback(event: str, *actions: Action) -> HookCallback:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from mala_context.archive.regular import read_regular
 from mala_context.errors import ArchiveError
 from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
+from mala_context.hook_answers import replaced
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
 from mala_context.tool_budget import ToolBudget
@@ -115,8 +116,7 @@ class ToolCap:
         seen = await self._fit(found, tool, session_id, hook_input)
         if seen is None or (seen == found.text and found.persisted is None):
             return None
-        output = found.shape.write(response, seen)
-        return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": output}}
+        return replaced(found.shape.write(response, seen))
 
     async def after_batch(self, hook_input: Mapping[str, Any]) -> None:
         """Close the batch: the next result is counted against what is left then."""

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from mala_context import make_precompact_hook
-from mala_context.sdk_hooks import HOOKS, as_mapping, is_ours, merged
+from mala_context.sdk_hooks import HOOKS, as_mapping, is_ours
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -164,12 +164,3 @@ async def test_a_part_that_raises_is_one_warning(caplog):
     hook = HOOKS["UserPromptSubmit"]({"notes": Speaker(RuntimeError("broken"))})
     assert await hook({}, None, None) == {}
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-def test_answers_are_put_together():
-    assert merged([None, {}, None]) == {}
-    assert merged([note("one"), None, note("two")]) == note("one\n\ntwo")
-    replaced = {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": [1]}}
-    both = merged([note("one", "PostToolUse"), replaced])["hookSpecificOutput"]
-    assert both == {"hookEventName": "PostToolUse", "additionalContext": "one", "updatedToolOutput": [1]}
-    assert merged([{"continue_": False}, note("one")]) == {"continue_": False, **note("one")}
