@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -9,7 +10,18 @@ from claude_agent_sdk import TextBlock, ThinkingBlock, ToolResultBlock, ToolUseB
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.measure import Counts, all_text, count_text, pieces, text_length
+from mala_context.measure import (
+    Counts,
+    Length,
+    add,
+    all_text,
+    count_text,
+    is_result,
+    is_summary,
+    kind_of,
+    pieces,
+    text_length,
+)
 
 
 def test_kinds() -> None:
@@ -99,3 +111,90 @@ def test_all_text() -> None:
     for _ in range(500):
         deep = [deep]
     assert all_text(deep) == ""
+
+
+def test_text_within_a_mapping_of_any_kind() -> None:
+    assert all_text(MappingProxyType({"a": ("b", 2.5)})) == "a b 2.5"
+    deep: Any = {"k": "x"}
+    for _ in range(500):
+        deep = {"k": deep}
+    assert "x" not in all_text(deep)
+
+
+@given(st.text(max_size=50), st.text(max_size=50))
+def test_counts_add_up(one: str, other: str) -> None:
+    assert add(count_text(one), count_text(other)) == count_text(one + other)
+
+
+SUMMARY = "This session is being continued from a previous conversation that ran out of context."
+
+
+@pytest.mark.parametrize(
+    ("content", "summary"),
+    [
+        (SUMMARY, True),
+        ([{"type": "text", "text": SUMMARY}], True),
+        ([TextBlock(SUMMARY)], True),
+        ([{"type": "text", "text": "hello"}, {"type": "text", "text": SUMMARY}], False),
+        (f"You said: {SUMMARY}", False),
+        ([], False),
+        ([None], False),
+        (None, False),
+    ],
+)
+def test_the_summary_is_known_by_how_it_begins(content: Any, *, summary: bool) -> None:
+    assert is_summary(content) is summary
+
+
+@pytest.mark.parametrize(
+    ("content", "result"),
+    [
+        ([{"type": "tool_result", "tool_use_id": "t"}], True),
+        ([{"type": "text", "text": "x"}, ToolResultBlock("t", "text")], True),
+        ([{"type": "text", "text": "x"}], False),
+        ([ToolUseBlock("t", "Read", {})], False),
+        ("tool_use_id", False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_tools_result_is_known_by_the_call_that_it_names(content: Any, *, result: bool) -> None:
+    assert is_result(content) is result
+
+
+@pytest.mark.parametrize("kind", ["response", "user"])
+def test_of_text_that_was_let_go_the_length_is_counted(kind: str) -> None:
+    (piece,) = pieces(kind, Length(1_000), {})
+    assert piece.counts == Counts(1_000)
+    assert piece.key == ("response" if kind == "response" else "tool")
+
+
+@pytest.mark.parametrize("kind", ["image", "document", "tool_reference"])
+def test_what_has_no_text_is_counted_by_the_piece(kind: str) -> None:
+    (piece,) = pieces("user", [{"type": kind, "source": {"data": "x" * 10_000}}], {})
+    assert (piece.unit, piece.counts) == (kind, Counts())
+
+
+def test_fields_and_kinds_of_any_mapping() -> None:
+    block = MappingProxyType({"type": "text", "text": "abc"})
+    assert kind_of(block) == "text"
+    assert kind_of(MappingProxyType({"type": ["text"]})) is None
+    (piece,) = pieces("attachment", MappingProxyType({"type": "queued_command", "prompt": "abc"}), {})
+    assert piece.counts.chars == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "chars"),
+    [
+        ("abc", 3),
+        (["ab", ["c", ("d",)]], 4),
+        ({"type": "ab", "text": "cde"}, 5),
+        ([ToolUseBlock("t", "Read", {"a": "bc", "n": 7})], 2),
+        ([ThinkingBlock("hmm", "signature")], 3),
+        (ToolResultBlock("t", [{"text": "abc"}]), 3),
+        (None, 0),
+        (object(), 0),
+    ],
+)
+def test_the_length_of_content_however_it_is_nested(content: Any, chars: int) -> None:
+    assert text_length(content) == chars
