@@ -275,8 +275,11 @@ def _say_broken(source: Source, request: Request, plan: Plan) -> None:
 
 
 def mend(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
-    """Give each piece that the manifest does not know a row made from its file; return all pieces with rows."""
-    lost = manifests.without_row(pieces)
+    """Give each piece here that the manifest does not know a row made from its file; return all pieces with rows.
+
+    One that only an object store is said to have stays without: a hook asks no network, and may be told of none.
+    """
+    lost = [piece for piece in manifests.without_row(pieces) if piece.remote is None]
     if not lost:
         return pieces
     known = {(piece.subagent, piece.chain): piece.mode for piece in pieces if piece.row is not None}
@@ -285,7 +288,7 @@ def mend(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
     for piece in lost:
         key = (piece.subagent, piece.chain)
         if key not in modes:
-            chain = [each for each in pieces if (each.subagent, each.chain) == key]
+            chain = [each for each in pieces if (each.subagent, each.chain) == key and each.remote is None]
             modes[key] = known.get(key) or _guess_mode(files, chain)
         rows.append(_row_from_file(files, piece, modes[key], now))
     files.append(manifests.dump(rows))

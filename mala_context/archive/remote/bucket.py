@@ -104,10 +104,23 @@ class Bucket:
         how = {"use_multipart": False} if size <= PART else {"chunk_size": part, "max_concurrency": _AT_ONCE}
         try:
             with _talking(self.base, name):
+                self._tighten()
                 data = _take(reader, size) if size <= PART else _parts(reader, size, part)
                 _interruptible(lambda: self._api.put(self._store, name, data, **how))
+                self._tighten(name)
         except FileNotFoundError:
             raise ObjectStoreError(self.base, _CODES["NoSuchBucket"]) from None
+
+    def _tighten(self, name: str | None = None) -> None:
+        """Make a folder that somebody made first private, and a file in it, as far as they are ours.
+
+        The library's own files are as wide as the umask lets them be.
+        """
+        from mala_context.archive.directory import set_mode
+
+        scheme, _, folder = self.base.partition("://")
+        if scheme == "file":
+            set_mode(folder if name is None else os.path.join(folder, name), 0o700 if name is None else 0o600)
 
     def size(self, name: str) -> int | None:
         """Return an object's size, `None` where there is none of that name.
@@ -195,7 +208,7 @@ def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
     if scheme == "file":
         from mala_context.archive.directory import make_directories
 
-        make_directories(rest)  # 0700, for the library's own files are as wide as the umask lets them be
+        make_directories(rest)
         return LocalStore(rest)
     config: dict[str, str] = {}
     if scheme == "s3":

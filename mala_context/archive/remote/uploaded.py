@@ -14,7 +14,7 @@ from mala_context.archive.records import StoredFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     from mala_context.archive.manifest import Manifest
@@ -87,9 +87,24 @@ def continues(local: Manifest, remote: Manifest) -> bool:
 
 
 def missing_rows(local: Manifest, remote: Manifest) -> Sequence[Mapping[str, Any]]:
-    """Return the rows of a store's manifest that are not here."""
+    """Return the rows of a store's manifest that are not here and may be taken from there.
+
+    Whoever can write to the store can write rows. So none of them says where this machine's transcripts are, which a
+    later start would archive and send there, or anything of a piece that this manifest has a row for.
+    """
     ours = {manifests.dump([row]) for row in local.rows}
-    return [row for row in remote.rows if manifests.dump([row]) not in ours]
+    known = local.pieces().keys()
+    found = (_taken(row, known) for row in remote.rows if row.get("row") != "session")
+    return [row for row in found if row is not None and manifests.dump([row]) not in ours]
+
+
+def _taken(row: Mapping[str, Any], known: Collection[str]) -> Mapping[str, Any] | None:
+    names = row.get("names")
+    if row.get("row") == "removing" and isinstance(names, list):
+        return {**row, "names": [name for name in names if name not in known]}
+    if row.get("row") == "piece" and row.get("name") in known:
+        return None
+    return {key: value for key, value in row.items() if key != "transcript"}
 
 
 def _stamp(name: str) -> str:
