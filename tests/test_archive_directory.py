@@ -152,3 +152,72 @@ def test_a_claim_that_another_made_meanwhile_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", lose)
     place = os.path.dirname(claim_repository(tmp_path))
     assert layout.read_marker(place) == str(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["a file", "a directory"])
+def test_what_is_swapped_in_for_a_new_directory_keeps_its_mode(what, tmp_path, monkeypatch):
+    """Where its directory's group is inherited a new one has another mode than it should, and is changed."""
+    victim = tmp_path / "victim"
+    victim.mkdir() if what == "a directory" else victim.write_text("x")
+    victim.chmod(0o755)
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o2777)
+    mkdir = os.mkdir
+
+    def and_swap(path, *args, **more):
+        mkdir(path, *args, **more)
+        os.rmdir(path)
+        os.symlink(victim, path)
+
+    monkeypatch.setattr(os, "mkdir", and_swap)
+    with pytest.raises(ArchiveUnavailableError, match=r"symbolic link|not a directory"):
+        directory.open_archives(str(place / "archives"), create=True)
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o755
+
+
+def test_a_mode_is_set_on_ours_alone(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    path.write_text("x")
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for mode in (0o000, 0o200, 0o666):
+        path.chmod(mode)
+        assert not directory.set_mode(str(link), 0o600)
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert directory.set_mode(str(path), 0o600)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not directory.set_mode(str(tmp_path / "none"), 0o600)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert not directory.set_mode(str(path), 0o640)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "swapped"),
+    [
+        (0o700, None, False),
+        (0o755, None, False),
+        (0o775, None, False),  # a group of one's own
+        (0o775, 54321, True),
+        (0o777, None, True),
+        (0o1777, None, False),
+    ],
+)
+def test_whether_others_may_swap_a_directory_on_the_way(mode, group, swapped, tmp_path, monkeypatch):
+    place = tmp_path / "a" / "b"
+    place.mkdir(parents=True)
+    place.parent.chmod(mode)
+    if group is not None:
+        monkeypatch.setattr(os, "getegid", lambda: group)
+        monkeypatch.setattr(os, "lstat", lambda path, real=os.lstat: Group(real(path)))
+    assert directory.others_may_swap(str(place)) is swapped
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert directory.others_may_swap(str(place)) is (swapped or os.getuid() != 0)
+
+
+class Group:
+    """A status whose group is not ours."""
+
+    def __init__(self, status):
+        self.st_mode, self.st_uid, self.st_gid = status.st_mode, status.st_uid, 12345

@@ -187,6 +187,28 @@ def test_a_link_in_its_place_is_not_followed(bench):
     assert target.read_text() == "mine"
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_where_others_may_swap_its_directory_nothing_of_it_is_on_a_disk(shared, bench, monkeypatch):
+    """SQLite opens a path: swapped at the right moment, that would lead to a directory of somebody else."""
+    bench.keep(said("needle", 1))
+    bench.folder.chmod(0o777 if shared else 0o700)
+    connect = sqlite3.connect
+    there = bench.index.parent
+
+    def swap_and_connect(*given, **more):
+        if there.exists():
+            there.rename(there.with_name("aside"))
+        there.mkdir(mode=0o777)
+        return connect(*given, **more)
+
+    if shared:
+        monkeypatch.setattr(sqlite3, "connect", swap_and_connect)
+    for _ in range(2):
+        assert len(bench.find("needle")) == 1
+    assert bench.index.exists() is not shared
+    assert not [each for each in bench.folder.rglob("*sqlite*") if shared]
+
+
 def test_many_searches_at_once(bench):
     bench.keep(*(said(f"needle {number}", 1) for number in range(200)))
     found = []

@@ -185,3 +185,48 @@ def test_an_index_goes_too(repo):
     age(path)
     assert sweep(archive, []) == ["s1"]
     assert os.listdir(directory) == []
+
+
+@pytest.mark.parametrize("kind", [SPILLS, spills_module.SEARCH])
+def test_a_link_in_place_of_their_directory_has_nothing_behind_it_removed(kind, repo, tmp_path):
+    archive = TranscriptArchive(repo_path=repo)
+    directory = derived_dir(archive, kind)
+    os.makedirs(os.path.dirname(directory))
+    theirs = tmp_path / "documents"
+    (theirs / "thesis").mkdir(parents=True)
+    (theirs / "thesis" / "one.txt").write_text("keep me")
+    (theirs / "thesis.sqlite").write_text("keep me")
+    for each in theirs.iterdir():
+        age(each)
+    os.symlink(theirs, directory)
+    assert sweep(archive, []) == []
+    archive.prune(dry_run=False, projects_dirs=[])
+    assert sorted(os.listdir(theirs)) == ["thesis", "thesis.sqlite"]
+    assert (theirs / "thesis" / "one.txt").read_text() == "keep me"
+
+
+def test_only_what_has_a_name_of_ours_is_removed(repo):
+    """A link further up may lead to a directory that is the user's and happens to have such a name."""
+    archive = TranscriptArchive(repo_path=repo)
+    path = os.path.dirname(Spills(repo).write("s1", b"text", "/nowhere"))
+    for name in ("notes.txt", "0" * 32, "g" * 32 + ".txt", "sub"):
+        os.mkdir(os.path.join(path, name))
+    search = derived_dir(archive, spills_module.SEARCH)
+    os.makedirs(search)
+    for name in ("query.py", "s1.sqlite", "s1.sqlite-journal", "s1.sqlite.bak", "s2", ".sqlite"):
+        with open(os.path.join(search, name), "wb"):
+            pass
+        age(os.path.join(search, name))
+    age(path)
+    assert sweep(archive, []) == ["s1"]
+    assert sorted(os.listdir(path)) == ["0" * 32, "g" * 32 + ".txt", "notes.txt", "sub"]
+    assert sorted(os.listdir(search)) == [".sqlite", "query.py", "s1.sqlite.bak", "s2"]
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
+def test_what_stands_in_place_of_the_transcripts_path_says_nothing(make, repo):
+    archive = TranscriptArchive(repo_path=repo)
+    path = os.path.dirname(Spills(repo).write("s1", b"text"))
+    make(os.path.join(path, ".transcript"))
+    age(path)
+    assert sweep(archive, []) == ["s1"]

@@ -59,8 +59,30 @@ def make_directories(path: str) -> None:
         except FileExistsError:
             continue
         if stat.S_IMODE(os.lstat(each).st_mode) != 0o700:
-            os.chmod(each, 0o700)
+            set_mode(each, 0o700)  # not of what another has put in its place
         sync_parent(each)
+
+
+def set_mode(path: str, mode: int) -> bool:
+    """Set the mode of a file or directory of ours, never through a link; false where that cannot be done."""
+    try:
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            return False
+        if not status.st_mode & 0o400:
+            os.chmod(path, mode)  # it cannot be opened before
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():  # root may set the mode of what another has put there
+            return False
+        os.fchmod(fd, mode)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def sync_parent(path: str) -> None:
@@ -113,6 +135,23 @@ def _check_owner_and_mode(fd: int, path: str) -> None:
         os.fchmod(fd, 0o700)
         say = warning if mode & 0o022 else info
         say("Archive directory %s had mode %04o: set to 0700", path, mode)
+
+
+def others_may_swap(path: str) -> bool:
+    """Tell whether another user may put something else at a directory's path, so that no path through it is to be used.
+
+    They may where a directory on the way is theirs, or is writable by others and not sticky. A group of one's own and
+    the root user are trusted.
+    """
+    here = os.path.realpath(path)
+    while True:
+        status = os.lstat(here)
+        wide = status.st_mode & (stat.S_IWOTH if status.st_gid in {0, os.getegid()} else stat.S_IWOTH | stat.S_IWGRP)
+        if status.st_uid not in {0, os.geteuid()} or (wide and not status.st_mode & stat.S_ISVTX):
+            return True
+        if here == (parent := os.path.dirname(here)):
+            return False
+        here = parent
 
 
 def claim_repository(repo_path: str | os.PathLike[str]) -> str:

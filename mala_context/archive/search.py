@@ -3,10 +3,12 @@
 The text of a session's pieces goes into a full-text index (SQLite's FTS5), made when somebody searches and brought up
 to date by the next search. It lies beside the archives, 0600 in a directory of 0700, and can be thrown away at any
 time: what is damaged, of another version, or of pieces that are no more is made again. `prune` removes it with its
-session.
+session. SQLite opens it by its path: where another user may swap a directory on that way, an index is made in memory
+for each search.
 
-A query is words, not a language: every word must be found, in any order, `"words in a row"` only so, and a `*` at the
-end of a word stands for any ending. Whatever else stands in it is text like any other, so no query can be wrong.
+A query is words, not a language: every word must be found in one text, in any order, `"words in a row"` only so, and a
+`*` at the end of a word stands for any ending. Whatever else stands in it is text like any other, so no query can be
+wrong. A text of more than 200,000 characters is searched in stretches of so many, each as a text of its own.
 """
 
 from __future__ import annotations
@@ -14,30 +16,39 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sqlite3
 from contextlib import closing
 
 from mala_context.archive import manifest as manifests
-from mala_context.archive.directory import open_archives
+from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.layout import check_session_id
+from mala_context.archive.long_rows import shortened, text_of
 from mala_context.archive.objects import objects
-from mala_context.archive.reading import chunks, rows
+from mala_context.archive.reading import Row, chunks, lines
 from mala_context.archive.records import record
 from mala_context.archive.spills import SEARCH, derived_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from mala_context.archive.records import Piece
     from mala_context.archive.store import TranscriptArchive
 
-VERSION = 1
+    S = TypeVar("S", str, bytearray)
+
+VERSION = 2
 LIMIT = 20
 _MOST_WORDS = 32
-_MOST_TEXT = 200_000
-_SNIPPET_WORDS = 40
+_STRETCH, _OVERLAP = 200_000, 1_000
+"""Characters of a text that are searched as one, and those that two stretches of a longer one share."""
+_SHOWN, _BEFORE = 240, 60
+"""Characters that are shown of a text from what was found on, and before it, about."""
+_FIRST, _LAST = "\ufdd0", "\ufdd1"
+"""Stand around what was found; Unicode keeps them for such uses, so that no text means them."""
+_MARK = re.compile(f"{_FIRST}([^{_FIRST}{_LAST}]*){_LAST}")
 _CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _SCHEMA = (
     "CREATE TABLE piece (name TEXT PRIMARY KEY)",
@@ -45,10 +56,8 @@ _SCHEMA = (
     "CREATE VIRTUAL TABLE text USING fts5(body, agent UNINDEXED, role UNINDEXED, time UNINDEXED, piece UNINDEXED)",
     f"PRAGMA user_version = {VERSION}",
 )
-_FIND = (
-    "SELECT agent, role, time, piece, snippet(text, 0, '', '', ' … ', ?), bm25(text) "
-    "FROM text WHERE text MATCH ? ORDER BY bm25(text), rowid DESC LIMIT ?"
-)
+_BEST = "SELECT rowid, bm25(text) AS score FROM text WHERE text MATCH ? ORDER BY score, rowid DESC LIMIT ?"
+_MARKED = "SELECT agent, role, time, piece, highlight(text, 0, ?, ?) FROM text WHERE text MATCH ? AND rowid = ?"
 
 
 @record
@@ -81,15 +90,19 @@ def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: in
         return []
     with closing(_up_to_date(archive, session_id)) as index:
         try:
-            found = index.execute(_FIND, (_SNIPPET_WORDS, expression, max(0, limit))).fetchall()
+            best = index.execute(_BEST, (expression, max(0, limit))).fetchall()
+            return [_hit(session_id, index, expression, rowid, score) for rowid, score in best]
         except sqlite3.DatabaseError as error:
             if "fts5: syntax" in str(error):  # a query of nothing but separators
                 return []
             raise OSError(f"the index of session {session_id} cannot be read: {error}") from error
-    return [
-        Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=_line(text), score=score)
-        for agent, role, time, piece, text, score in found
-    ]
+
+
+def _hit(session_id: str, index: sqlite3.Connection, expression: str, rowid: int, score: float) -> Hit:
+    """Return one place that was found; the words around it are chosen here, since `snippet` takes their square."""
+    agent, role, time, piece, marked = index.execute(_MARKED, (_FIRST, _LAST, expression, rowid)).fetchone()
+    text = _excerpt(marked)
+    return Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=text, score=score)
 
 
 def as_expression(query: str) -> str:
@@ -108,12 +121,13 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
     directory = derived_dir(archive, SEARCH)
     with archive.store(create=False).view(session_id) as files:
         pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-        if directory is None or not pieces:
+        if directory is not None and pieces:
+            os.close(open_archives(directory, create=True))
+        if directory is None or not pieces or others_may_swap(directory):
             index = _make(sqlite3.connect(":memory:", isolation_level=None))
             _bring_up(index, pieces, files)
             return index
         path = os.path.join(directory, f"{session_id}.sqlite")
-        os.close(open_archives(directory, create=True))
         for attempt in (1, 2):
             _make_private(path)
             index = sqlite3.connect(path, timeout=10.0, isolation_level=None)
@@ -174,21 +188,31 @@ def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) ->
     index.execute("COMMIT")
 
 
-def _new_texts(index: sqlite3.Connection, files: Any, piece: Piece) -> list[tuple[str, str, str, str | None, str]]:
-    found = []
+def _new_texts(index: sqlite3.Connection, files: Any, piece: Piece) -> Iterator[tuple[Any, ...]]:
     agent = piece.subagent or "main"
-    for row in rows(chunks(files, [piece], strict=False)):
-        for value in objects(row.data):
-            uuid = value.get("uuid")
+    for line in lines(chunks(files, [piece], strict=False)):
+        more = bytearray()
+        row = line.data if isinstance(line, Row) else shortened(line.parts(), more.extend)
+        role, when = "text", None
+        for value in objects(row):
+            uuid, time = value.get("uuid"), value.get("timestamp")
             if isinstance(uuid, str):
                 new = index.execute("INSERT OR IGNORE INTO seen VALUES (?)", (_clean(f"{agent} {uuid}"),)).rowcount
                 if not new:
+                    more.clear()
                     continue  # a chain that began anew repeats what is known
-            time = value.get("timestamp")
+            when = _clean(time) if isinstance(time, str) else None
             for role, text in texts(value):
-                when = _clean(time) if isinstance(time, str) else None
-                found.append((_clean(text[:_MOST_TEXT]), agent, role, when, piece.plain))
-    return found
+                for stretch in _stretches(text):
+                    yield _clean(stretch), agent, role, when, piece.plain
+        for data in _stretches(more):  # what was left out of a long row is searched too
+            yield _clean(text_of(bytes(data))), agent, role, when, piece.plain
+
+
+def _stretches(text: S) -> Iterator[S]:
+    """Yield a text in parts that are searched each by itself; they overlap, so that words on a border are whole."""
+    for start in range(0, max(1, len(text) - _OVERLAP), _STRETCH - _OVERLAP):
+        yield text[start : start + _STRETCH]
 
 
 def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -225,6 +249,32 @@ def _result(content: Any) -> str:
 def _clean(text: str) -> str:
     """Return text that SQLite takes: lone surrogates, which JSON may hold, are replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _excerpt(marked: str) -> str:
+    """Return the part of a text in which most different words are marked, on one line and without the marks."""
+    found = [(each.start(), each[1].casefold()) for each in _MARK.finditer(marked)]
+    counts: dict[str, int] = {}
+    end = best = most = 0
+    for start, word in found:
+        while end < len(found) and found[end][0] < start + _SHOWN:
+            counts[found[end][1]] = counts.get(found[end][1], 0) + 1
+            end += 1
+        if len(counts) > most:
+            best, most = start, len(counts)
+        counts[word] -= 1
+        if not counts[word]:
+            del counts[word]
+    return _around(marked, best)
+
+
+def _around(marked: str, place: int) -> str:
+    """Return the words around a place, a few of them before it."""
+    first, last = max(0, place - _BEFORE), place + _SHOWN
+    before, after = "… " * (first > 0), " …" * (last < len(marked))
+    first = marked.find(" ", first, place) + 1 or first if before else 0
+    last = max(marked.rfind(" ", place, last), place + 1) if after and " " in marked[place:last] else last
+    return f"{before}{_line(marked[first:last].replace(_FIRST, '').replace(_LAST, ''))}{after}"
 
 
 def _line(text: str) -> str:

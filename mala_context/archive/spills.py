@@ -2,13 +2,13 @@
 
 They lie beside the archives, in `spills/{session}/` and `search/`, and never below the repository. A full text is named
 by its content, so that the same result is kept once, and appears in one step. `sweep` removes what belongs to sessions
-of which neither transcript nor archive is left.
+of which neither transcript nor archive is left, and nothing that has not a name of ours in a directory of ours.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import stat
 import time
 
@@ -26,7 +26,11 @@ SPILLS = "spills"
 SEARCH = "search"
 NAME_LENGTH = 32
 SUFFIX = ".txt"
+INDEX_SUFFIXES = (".sqlite", ".sqlite-journal")
 _TRANSCRIPT = ".transcript"
+_HEX = frozenset("0123456789abcdef")
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 RECENT = 3_600.0
 """Seconds in which a session counts as at work, so that nothing of it is removed."""
 
@@ -139,55 +143,106 @@ def sweep(archive: Kept, projects_dirs: Sequence[str] | None = None, *, dry_run:
     In a dry run they are only named. What was written to within the last hour stays. Raises `OSError` where a file
     cannot be removed.
     """
-    gone = set()
-    for kind in (SPILLS, SEARCH):
+    gone: set[str] = set()
+    for kind, session_of in ((SPILLS, _session_of_texts), (SEARCH, _session_of_index)):
         directory = derived_dir(archive, kind)
-        try:
-            names = [] if directory is None else sorted(os.listdir(directory))
-        except (FileNotFoundError, NotADirectoryError):
+        fd = None if directory is None else _open(directory)
+        if fd is None:
             continue
-        for name in names:
-            path = os.path.join(str(directory), name)
-            session_id = name.partition(".")[0]
-            if _is_recent(path) or not _is_gone(archive, session_id, path, projects_dirs):
-                continue
-            gone.add(session_id)
-            if not dry_run:
-                _remove(path)
+        try:
+            for name in sorted(os.listdir(fd)):
+                session_id = session_of(name)
+                if session_id is None or _is_recent(fd, name) or not _is_gone(archive, session_id, fd, projects_dirs):
+                    continue
+                gone.add(session_id)
+                if not dry_run:
+                    _remove(fd, name)
+        finally:
+            os.close(fd)
     if gone and not dry_run:
         log.info("Full texts and indexes of %d sessions removed", len(gone))
     return sorted(gone)
 
 
-def _is_recent(path: str) -> bool:
+def _open(directory: str) -> int | None:
+    """Open a directory of ours; `None` where there is none, or what stands there is a link or somebody else's."""
+    from mala_context.errors import ArchiveUnavailableError
+
     try:
-        newest = os.lstat(path).st_mtime
+        return open_archives(directory, create=False)
+    except (FileNotFoundError, ArchiveUnavailableError):
+        return None
+
+
+def _session_of_texts(name: str) -> str | None:
+    """Return the session whose full texts a directory of this name holds; `None` for a name that we did not give."""
+    from mala_context.errors import InvalidSessionIdError
+
+    try:
+        return layout.check_session_id(name)
+    except InvalidSessionIdError:
+        return None
+
+
+def _session_of_index(name: str) -> str | None:
+    """Return the session whose index, or its journal, has this name."""
+    for suffix in INDEX_SUFFIXES:
+        if name.endswith(suffix):
+            return _session_of_texts(name.removesuffix(suffix))
+    return None
+
+
+def _is_recent(directory: int, name: str) -> bool:
+    try:
+        newest = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return True
     return time.time() - newest < RECENT
 
 
-def _is_gone(archive: Kept, session_id: str, path: str, projects_dirs: Sequence[str] | None) -> bool:
-    from mala_context.errors import InvalidSessionIdError
-
-    try:
-        layout.check_session_id(session_id)
-    except InvalidSessionIdError:
-        return False  # not a name that we gave
+def _is_gone(archive: Kept, session_id: str, directory: int, projects_dirs: Sequence[str] | None) -> bool:
     with archive.store(create=False).view(session_id) as files:
         if files.list():
             return False
+    return (
+        not _has_transcript(directory, session_id) and find_transcript(session_id, projects_dirs=projects_dirs) is None
+    )
+
+
+def _has_transcript(directory: int, session_id: str) -> bool:
+    """Tell whether the transcript is there that was named when the session's texts were kept."""
     try:
-        with open(os.path.join(path, _TRANSCRIPT), "rb") as file:
-            if os.path.exists(os.fsdecode(file.read(65_536))):
-                return False
+        fd = os.open(os.path.join(session_id, _TRANSCRIPT), _READ, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        return os.path.exists(os.fsdecode(os.read(fd, 65_536)))
     except (OSError, ValueError):
-        pass
-    return find_transcript(session_id, projects_dirs=projects_dirs) is None
+        return False
+    finally:
+        os.close(fd)
 
 
-def _remove(path: str) -> None:
-    if stat.S_ISDIR(os.lstat(path).st_mode):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+def _remove(directory: int, name: str) -> None:
+    """Remove an index, or a session's directory with the texts in it; what is not ours stays, and so the directory."""
+    if not _is_directory(directory, name):
+        os.unlink(name, dir_fd=directory)
+        return
+    fd = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        for each in os.listdir(fd):
+            ours = each == _TRANSCRIPT or each.startswith(layout.TEMPORARY) or _is_text(each)
+            if ours and not _is_directory(fd, each):
+                os.unlink(each, dir_fd=fd)
+    finally:
+        os.close(fd)
+    with contextlib.suppress(OSError):  # of a file that is not ours
+        os.rmdir(name, dir_fd=directory)
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+
+
+def _is_text(name: str) -> bool:
+    return len(name) == NAME_LENGTH + len(SUFFIX) and name.endswith(SUFFIX) and set(name[:NAME_LENGTH]) <= _HEX

@@ -14,6 +14,7 @@ import time
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
+from mala_context.archive.directory import set_mode
 from mala_context.archive.increment import mend
 from mala_context.archive.reading import open_current
 from mala_context.archive.records import record
@@ -253,11 +254,11 @@ def _check_directory(location: str, *, repair: bool) -> list[Problem]:
     problems = []
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISDIR(status.st_mode) and mode & 0o077:
-        mended = repair and _set_mode(location, 0o700)
+        mended = repair and set_mode(location, 0o700)
         problems.append(Problem(kind="directory", path=location, detail=f"{mode:04o}", mended=mended))
     for path, mode in strays(location):
         if mode & 0o177:
-            mended = repair and _set_mode(path, 0o600)
+            mended = repair and set_mode(path, 0o600)
             problems.append(Problem(kind="stray", path=path, detail=f"{mode:04o}", mended=mended))
     return problems
 
@@ -278,26 +279,6 @@ def strays(location: str) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def _set_mode(path: str, mode: int) -> bool:
-    """Set a file's or directory's mode, never through a link; false where that cannot be done."""
-    try:
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode):
-            return False
-        if not status.st_mode & 0o400:
-            os.chmod(path, mode)  # it cannot be opened before
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.fchmod(fd, mode)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
 def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
     """Mend what can be mended; return all problems, the mended ones marked."""
     kinds = {problem.kind for problem in problems}
@@ -315,7 +296,7 @@ def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
             files.remove(file.name)
     result = []
     for problem in problems:
-        mended = problem.kind in done or (problem.kind == "mode" and _set_mode(problem.path, 0o600))
+        mended = problem.kind in done or (problem.kind == "mode" and set_mode(problem.path, 0o600))
         result.append(
             Problem(
                 kind=problem.kind,
