@@ -33,7 +33,8 @@ def members(name, value):
         yield name, value, None
     elif inspect.isclass(value):
         yield name, value, None
-        for each, member in vars(value).items():
+        ours = [vars(each) for each in reversed(value.__mro__) if each.__module__.startswith("mala_context.")]
+        for each, member in {name: member for names in ours for name, member in names.items()}.items():
             plain = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
             if not each.startswith("_") and inspect.isfunction(plain):
                 yield f"{name}.{each}", plain, value
