@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextPressureHandler, MessageStreamProcessor, pressure
+from mala_context.happenings import Restarted
 from mala_context.pressure import CHECKPOINT_PROMPT, extract_checkpoint
 from tests import sdk_messages
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 ERROR = ContextPressureError("old", 1, 2, 3, 0.95)
+END = object()
+"""The fork's CLI ends."""
 
 
 def said(*words, model="claude-sonnet-4-5", parent=None):
@@ -48,6 +51,8 @@ class Client:
     async def receive_messages(self):
         for message in self.messages:
             await anyio.lowlevel.checkpoint()
+            if message is END:
+                return
             yield message
         await anyio.sleep_forever()
 
@@ -264,6 +269,40 @@ async def test_the_way_to_a_fresh_session(caplog):
     assert made.options.session_id != first.session_id
     assert "Session old: resetting context usage for restart (continuation #2)" in caplog.messages
     assert made.elapsed == 60.0
+
+
+@BACKENDS
+def test_a_fork_that_ends_without_a_result_has_said_what_it_said(backend):
+    made, clients = handler(said("<checkpoint>a</checkpoint>"), END)
+    assert fetch(made, backend) == "a"
+    assert clients[0].disconnected
+
+
+@pytest.mark.parametrize(
+    ("refused", "checkpoint", "reason"), [(False, "a", "threshold"), (True, "a", "overflow"), (False, "", "threshold")]
+)
+async def test_who_asked_is_told_of_each_restart(refused, checkpoint, reason):
+    told, processor = [], MessageStreamProcessor()
+    if refused:
+        processor.process(sdk_messages.result(terminal_reason="prompt_too_long", is_error=True, usage={}))
+    made, _ = handler(said(checkpoint), END, processor=processor, tell=told.append)
+    for number in (1, 2):
+        assert (processor.overflow is not None) is (refused and number == 1)
+        await made.handle_pressure_error(ERROR)
+        why = reason if number == 1 else "threshold"
+        assert told[-1] == Restarted("old", made.options.session_id, why, number, checkpoint == "a")
+
+
+async def test_the_clients_are_the_sdks_unless_told_otherwise(monkeypatch):
+    clients = []
+
+    def connect(options):
+        clients.append(Client(options, [said("a"), END]))
+        return clients[-1]
+
+    monkeypatch.setattr("claude_agent_sdk.ClaudeSDKClient", connect)
+    assert await ContextPressureHandler(ClaudeAgentOptions()).fetch_checkpoint("old") == "a"
+    assert clients[0].options.resume == "old"
 
 
 async def test_options_of_an_older_sdk_are_changed_where_they_can_be():
