@@ -19,11 +19,10 @@ from mala_context.gated_turn import GatedTurn
 from mala_context.guard import FinalGate
 from mala_context.happenings import FinalTurn, GuardActed, GuardAction, Observer, Threshold, ThresholdCrossed
 from mala_context.hook_answers import denied, stopped, told
-from mala_context.lines import context_line
+from mala_context.lines import context_line, log_values
 from mala_context.log import get_logger
 from mala_context.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
 from mala_context.policy.engine import LEAST_FREED
-from mala_context.stream import log_values
 from mala_context.telemetry import Hub
 from mala_context.words import percent
 

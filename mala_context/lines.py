@@ -1,4 +1,4 @@
-"""The words of the log lines that people watch, from plain values."""
+"""The words of the log lines that people watch, from plain values, and the key-values behind them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,16 @@ def compaction_line(before: int | None, after: int | None, trigger: str | None, 
     sizes = " → ".join("unknown" if size is None else f"{size:,}" for size in (before, after))
     took = "" if milliseconds is None else f", {milliseconds / 1000:.1f} s"
     return f"Compaction: {sizes} tokens (trigger={trigger or 'unknown'}{took})"
+
+
+def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
+    """Return the key-values behind a context line."""
+    return {
+        "session": snapshot.session_id,
+        "agent": snapshot.agent_id,
+        "model": snapshot.model,
+        "tokens": snapshot.tokens,
+        "window": snapshot.window,
+        "ratio": snapshot.ratio,
+        "source": snapshot.window_source,
+    }

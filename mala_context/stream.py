@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context.errors import ContextPressureError
 from mala_context.events import Appended, Compaction, Refusal, Response, TurnEnd
-from mala_context.lines import compaction_line, context_line
+from mala_context.lines import compaction_line, context_line, log_values
 from mala_context.log import get_logger
 from mala_context.policy import overflow_of, read_overflow
 from mala_context.readers import read_message
@@ -277,19 +277,6 @@ class MessageStreamProcessor:
         pressure = self.take_pressure()
         if pressure is not None:
             raise pressure
-
-
-def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
-    """Return the key-values behind a context line."""
-    return {
-        "session": snapshot.session_id,
-        "agent": snapshot.agent_id,
-        "model": snapshot.model,
-        "tokens": snapshot.tokens,
-        "window": snapshot.window,
-        "ratio": snapshot.ratio,
-        "source": snapshot.window_source,
-    }
 
 
 def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: ContextSnapshot | None) -> None:

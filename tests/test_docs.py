@@ -10,7 +10,7 @@ import mala_context
 from mala_context import ContextTracker, testing
 from mala_context.archive import manifest
 from mala_context.archive.remote import uploaded
-from mala_context.stream import log_values
+from mala_context.lines import log_values
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mala_context.lines import compaction_line, context_line
+from mala_context.lines import compaction_line, context_line, log_values
+from mala_context.tracker import ContextTracker
 
 
 def snapshot(**values):
@@ -25,6 +26,18 @@ def snapshot(**values):
 )
 def test_the_gauge_in_one_line(values, line):
     assert context_line(snapshot(**values)) == line
+
+
+def test_the_key_values_behind_it_are_of_the_snapshot():
+    tracker = ContextTracker(window=1_000, model="m")
+    values = log_values(tracker.snapshot())
+    assert (values["window"], values["model"], values["source"]) == (1_000, "m", "config")
+    assert {name: value for name, value in values.items() if value is None}.keys() == {
+        "session",
+        "agent",
+        "tokens",
+        "ratio",
+    }
 
 
 def test_a_subagent_is_named():

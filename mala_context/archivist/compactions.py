@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 from mala_context.happenings import CompactionSeen
-from mala_context.lines import compaction_line
+from mala_context.lines import compaction_line, log_values
 from mala_context.log import get_logger
 from mala_context.losses import history_path, read_loss, read_subagent_loss
-from mala_context.stream import log_values
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
