@@ -9,7 +9,6 @@ which is cut off.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import check_agent_id
+from mala_context.archive.objects import objects
 from mala_context.archive.reading import chunks, rows
 from mala_context.archive.regular import open_regular
 from mala_context.archive.side_files import side_directory
@@ -87,7 +87,7 @@ def read_subagent_loss(transcript: str, agent_id: str, summary: str) -> Loss | N
 
 
 def _rows(files: SessionView, piece: Piece) -> list[dict[str, Any]]:
-    return list(_objects(row.data for row in rows(chunks(files, [piece], strict=False))))
+    return [each for row in rows(chunks(files, [piece], strict=False)) for each in objects(row.data)]
 
 
 def _later(pieces: Iterable[Piece], piece: Piece) -> list[Piece]:
@@ -117,18 +117,6 @@ def _compacted(manifest: manifests.Manifest) -> set[Any]:
     return {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") in took_place}
 
 
-def lost_words(lost: Mapping[str, Any]) -> str:
-    """Return the words of a log line from an outcome row's `lost`; counts that are not there are 0."""
-
-    def count(*kinds: str) -> tuple[int, int]:
-        entries = [entry for kind in kinds if isinstance(entry := lost.get(kind), Mapping)]
-        named, total = (sum(int(entry.get(key) or 0) for entry in entries) for key in ("named", "total"))
-        return named, total
-
-    files, instructions = count("written", "read"), count("instruction")
-    return f"summary names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
-
-
 def history_path(archive: TranscriptArchive, session_id: str) -> str:
     """Return where the pieces of a session's main transcript are, as a pattern for a shell."""
     return os.path.join(archive.location, f"{session_id}_*")
@@ -138,16 +126,6 @@ def _written_late(piece: Piece) -> bool:
     return piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
 
 
-def _objects(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
-
-
 def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
     """Return the whole rows of a transcript from an offset on; none where that cannot be read."""
     if transcript is None or offset is None:
@@ -155,7 +133,7 @@ def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
     try:
         with os.fdopen(open_regular(transcript), "rb") as file:
             file.seek(offset)
-            return list(_objects(line for line in file if line.endswith(b"\n")))
+            return [each for line in file if line.endswith(b"\n") for each in objects(line)]
     except OSError:
         return []
 

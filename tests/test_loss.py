@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.loss import Item, Loss, measure
+from mala_context.loss import Item, Loss, lost_words, measure
 from mala_context.loss.collect import plain_command
 from mala_context.loss.mentions import SummaryText, distinct_suffixes
 from mala_context.loss.report import safe_tokens
@@ -404,3 +404,10 @@ def test_a_summary_with_every_path_names_every_file(paths):
     rows = [line for path in paths for line in call("Read", {"file_path": path})]
     loss = measure(rows, "\n".join(paths))
     assert loss.count("read") == (len(paths), len(paths))
+
+
+def test_a_row_of_a_manifest_says_what_the_log_line_said():
+    rows = [row("user", "never touch the lexer"), row("user", "second instruction stands here")]
+    loss = measure(rows, "never touch the lexer")
+    assert lost_words(loss.as_dict()) == loss.words() == "summary names 0 of 0 files, 1 of 2 instructions"
+    assert lost_words({"read": None, "other": 3}) == "summary names 0 of 0 files, 0 of 0 instructions"

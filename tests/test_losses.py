@@ -6,8 +6,7 @@ import pytest
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import InvalidSessionIdError
-from mala_context.loss import measure
-from mala_context.losses import dropped, history_path, lost_words, read_loss, read_subagent_loss
+from mala_context.losses import dropped, history_path, read_loss, read_subagent_loss
 
 BOUNDARY = {"type": "system", "subtype": "compact_boundary", "uuid": "b"}
 
@@ -192,11 +191,20 @@ def test_a_subagents_rows(bench):
         read_subagent_loss(str(bench.path), "../../x", "x")
 
 
-def test_words_from_a_row_are_those_of_the_line(bench):
-    loss = measure([said("never touch the lexer"), said("second instruction stands here")], "never touch the lexer")
-    assert lost_words(loss.as_dict()) == loss.words() == "summary names 0 of 0 files, 1 of 2 instructions"
-    assert lost_words({"read": None, "other": 3}) == "summary names 0 of 0 files, 0 of 0 instructions"
-
-
 def test_where_the_history_is(bench):
     assert history_path(bench.archive, "s1") == f"{bench.archive.location}/s1_*"
+
+
+def test_every_object_of_a_line_counts(bench):
+    """The CLI has written two on one line, and a row that is torn ends it."""
+    first, second = said("never touch the lexer"), said("always test the parser")
+    with bench.path.open("w") as file:
+        file.write(json.dumps(first) + json.dumps(second) + '{"torn\n[1]\n')
+    bench.keep()
+    with bench.path.open("a") as file:
+        file.write(json.dumps(said("ask before each release")) + json.dumps(BOUNDARY) + "\n")
+    assert bench.missing("nothing", transcript=str(bench.path)) == [
+        "never touch the lexer",
+        "always test the parser",
+        "ask before each release",
+    ]

@@ -13,9 +13,9 @@ from typing import Any
 
 from mala_context.loss.collect import collect
 from mala_context.loss.mentions import SummaryText, distinct_suffixes
-from mala_context.loss.report import KINDS, Item, Loss
+from mala_context.loss.report import KINDS, Item, Loss, lost_words
 
-__all__ = ["KINDS", "Item", "Loss", "measure"]
+__all__ = ["KINDS", "Item", "Loss", "lost_words", "measure"]
 
 
 def measure(

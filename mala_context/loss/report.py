@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -59,8 +59,7 @@ class Loss:
 
     def words(self) -> str:
         """Return the words for the log line: `summary names 7 of 12 files, 2 of 3 instructions`."""
-        files, instructions = self.count("written", "read"), self.count("instruction")
-        return f"summary names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
+        return _sentence(self.count("written", "read"), self.count("instruction"))
 
     def as_dict(self) -> dict[str, Any]:
         """Return counts and what is missing, kind by kind, for a manifest's row; texts are at most 300 characters."""
@@ -101,6 +100,21 @@ class Loss:
         lines += [_more(left_out)] if left_out else []
         text = "\n".join([*lines, where] if where else lines)
         return text if size(text) <= max_tokens else ""
+
+
+def lost_words(lost: Mapping[str, Any]) -> str:
+    """Return what `Loss.words` says, from the dict of `as_dict`, e.g. out of a manifest; what is not there counts 0."""
+
+    def count(*kinds: Kind) -> tuple[int, int]:
+        entries = [entry for kind in kinds if isinstance(entry := lost.get(kind), Mapping)]
+        named, total = (sum(int(entry.get(key) or 0) for entry in entries) for key in ("named", "total"))
+        return named, total
+
+    return _sentence(count("written", "read"), count("instruction"))
+
+
+def _sentence(files: tuple[int, int], instructions: tuple[int, int]) -> str:
+    return f"summary names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
 
 
 def safe_tokens(text: str) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mala_context.loss import KINDS
-from mala_context.losses import lost_words
+from mala_context.loss import KINDS, lost_words
 from mala_context.report.model import CompactionEntry, Contributor, Report, SessionReport
 from mala_context.report.picture import HEIGHT, NAMES, WIDTH, panel, title
 from mala_context.report.words import UNKNOWN, count, markup, moment, percent

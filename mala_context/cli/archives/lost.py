@@ -9,8 +9,8 @@ import click
 
 from mala_context.cli.archives.common import find_session, json_option, place_options, say_json
 from mala_context.cli.waiting import waiting
-from mala_context.loss import KINDS
-from mala_context.losses import lost_words, read_loss
+from mala_context.loss import KINDS, lost_words
+from mala_context.losses import read_loss
 from mala_context.printable import printable
 
 if TYPE_CHECKING:
