@@ -12,9 +12,12 @@ knows it (live messages), else its `agentId` (transcripts). `SubagentStart` join
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mala_context.usage import Usage
+
+SIDECHAIN: Final = "sidechain"
+"""Agent of sidechain rows that name none (old CLIs); the tracker tells their chains apart by their parents."""
 
 
 class SessionStart(NamedTuple):

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mala_context.agents import AgentState, Context
+from mala_context.events import SIDECHAIN
 from mala_context.recent import SHIFT, Places, Recent
 
-SIDECHAIN: Final = "sidechain"
-"""What a reader calls the agent of sidechain rows that name none (old CLIs)."""
 LIVE: Final = 80
 """At most so many rows and responses are remembered, at least half of them, where messages come as they are made."""
 RECORDED: Final = 4_096

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mala_context.events import Appended, Events, Link, Reset, Response, SubagentStart, Summary, WindowReport
+from mala_context.events import (
+    SIDECHAIN,
+    Appended,
+    Events,
+    Link,
+    Reset,
+    Response,
+    SubagentStart,
+    Summary,
+    WindowReport,
+)
 from mala_context.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
 from mala_context.readers.stream_json import error_text, read_stream_json
 
@@ -34,10 +44,6 @@ def _agent(row: Mapping[str, Any]) -> str | None:
     if agent is not None:
         return agent
     return SIDECHAIN if row.get("isSidechain") is True else None
-
-
-SIDECHAIN = "sidechain"
-"""Agent of sidechain rows that name none (old CLIs); the tracker tells their chains apart by their parents."""
 
 
 def _parent(row: Mapping[str, Any]) -> str | None:
