@@ -1,109 +1,10 @@
 """The interface: a store in memory, written from its text alone, passes the battery too."""
 
-import io
-import threading
-import time
-
 import pytest
+from archive_memory import MemoryStore
 
 from mala_context.archive import layout
-from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
-from mala_context.archive.records import StoredFile
-from mala_context.errors import ArchiveBusyError
 from mala_context.testing.battery import STORE_CHECKS
-
-
-class MemoryView(SessionView):
-    def __init__(self, session_id, files):
-        self.session_id = session_id
-        self._files = files
-
-    def list(self):
-        return [
-            StoredFile(name=name, size=len(data), mtime_ns=mtime)
-            for name, (data, mtime) in sorted(self._files.items())
-            if layout.session_of(name) == self.session_id
-        ]
-
-    def open(self, name):
-        if name not in self._files:
-            raise FileNotFoundError(name)
-        return io.BytesIO(self._files[name][0])
-
-    def manifest(self):
-        return self._files.get(layout.manifest_name(self.session_id), (b"", 0))[0]
-
-    def path(self, name):
-        return f"memory:{name}"
-
-    def close(self):
-        """Nothing was opened."""
-
-
-class MemoryFiles(MemoryView, SessionFiles):
-    def __init__(self, session_id, files, lock):
-        super().__init__(session_id, files)
-        self._lock = lock
-
-    def _check(self, name):
-        if layout.session_of(name) != self.session_id:
-            raise ValueError(name)
-
-    def publish(self, name, fill, *, mtime_ns=None):
-        self._check(name)
-        if name in self._files:
-            raise FileExistsError(name)
-        data = io.BytesIO()
-        fill(data.write)
-        self._files[name] = (data.getvalue(), mtime_ns or time.time_ns())
-
-    def publish_named(self, fill):
-        data = io.BytesIO()
-        name = fill(data.write)
-        new = name not in self._files
-        self._files.setdefault(name, (data.getvalue(), time.time_ns()))
-        return name, new
-
-    def append(self, rows):
-        old = self.manifest()
-        between = b"\n" if old and not old.endswith(b"\n") else b""
-        self.replace_manifest(old + between + rows)
-
-    def replace_manifest(self, data):
-        self._files[layout.manifest_name(self.session_id)] = (data, time.time_ns())
-
-    def touch(self, names):
-        for name in {*names} & self._files.keys():
-            self._files[name] = (self._files[name][0], time.time_ns())
-
-    def remove(self, name):
-        self._check(name)
-        self._files.pop(name, None)
-
-    def close(self):
-        self._lock.release()
-
-
-class MemoryStore(PieceStore):
-    location = "memory"
-
-    def __init__(self):
-        self._files = {}
-        self._locks = {}
-
-    def view(self, session_id):
-        return MemoryView(layout.check_session_id(session_id), self._files)
-
-    def lock(self, session_id, timeout):
-        lock = self._locks.setdefault(layout.check_session_id(session_id), threading.Lock())
-        if not lock.acquire(timeout=timeout):
-            raise ArchiveBusyError(session_id, timeout)
-        return MemoryFiles(session_id, self._files, lock)
-
-    def list(self):
-        return [
-            StoredFile(name=name, size=len(data), mtime_ns=mtime) for name, (data, mtime) in sorted(self._files.items())
-        ]
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
@@ -113,3 +14,17 @@ def test_a_store_in_memory_passes_the_battery(check):
 
 def test_a_store_without_leftovers_need_not_say_so():
     assert list(MemoryStore().unfinished()) == []
+
+
+def test_a_store_that_only_lists_its_files_lists_its_sessions_too():
+    store = MemoryStore()
+    for number, session_id in enumerate(("s1", "s2", "t1")):
+        with store.lock(session_id, 1.0) as files:
+            name = layout.piece_name(session_id, None, 1, layout.stamp(10**15), ".jsonl")
+            files.publish(name, lambda write: write(b"{}\n"), mtime_ns=number + 1)
+    assert [each.session_id for each in store.summaries()] == ["t1", "s2", "s1"]
+    assert [(each.session_id, each.pieces, each.stored) for each in store.summaries("s")] == [
+        ("s2", 1, 3),
+        ("s1", 1, 3),
+    ]
+    assert list(store.listed().summaries()) == list(store.summaries())

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from test_archive_interface import MemoryFiles, MemoryStore
+from archive_memory import MemoryFiles, MemoryStore
 
 from mala_context.testing.battery import STORE_CHECKS, check_store
 
