@@ -296,7 +296,7 @@ def _pieces(files: SessionView, stream: str | None) -> list[Piece]:
 
 
 def _entries(files: SessionView, pieces: list[Piece]) -> Iterable[dict[str, Any]]:
-    for row in rows(chunks(files, pieces)):
+    for row in rows(chunks(files, pieces), most=None):  # the session goes on with them: none may be shortened
         yield from objects(row.data)
 
 

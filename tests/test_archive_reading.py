@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.archive.reading import Row, choose_chain, chunks, file_chunks, rows
+from mala_context.archive.reading import Row, choose_chain, chunks, file_chunks, lines, rows
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import CorruptArchiveError, PartNotFoundError, SessionNotFoundError
 
@@ -125,3 +125,26 @@ def test_a_file_is_read_up_to_a_size_and_never_through_a_link(tmp_path):
     for name in ("link", "", "none"):
         with pytest.raises(OSError, match=r".+"):
             list(file_chunks(str(tmp_path / name)))
+
+
+@given(st.lists(st.binary(max_size=60) | st.just(b"\n") | st.just(b'"\n"'), max_size=30), st.integers(1, 40))
+def test_long_rows_pass_by_in_parts(parts, most):
+    """Every row is there with its bytes and its place, also behind a long one that nobody read."""
+    found = []
+    for line in lines(parts, most):
+        short = isinstance(line, Row)
+        told = line.data if short else b"".join(line.parts())
+        found.append((line.offset, told, line.ended, line.size))
+    assert found == [(row.offset, row.data, row.ended, row.size) for row in rows(parts, None)]
+    assert [line.offset for line in lines(parts, most)] == [each[0] for each in found]
+
+
+def test_a_long_row_is_shortened_and_keeps_its_place():
+    long = b'{"type":"user","text":"' + b"x " * 100_000 + b'","uuid":"u"}'
+    data = b'{"n":1}\n' + long + b'\n{"n":2}\n'
+    first, second, third = rows([data[start : start + 4_096] for start in range(0, len(data), 4_096)], 100_000)
+    assert (first.data, third.data) == (b'{"n":1}', b'{"n":2}')
+    assert (second.offset, second.size, third.offset) == (8, len(long), 9 + len(long))
+    assert second.ended
+    assert 0 < len(second.data) < 70_000
+    assert second.left_out == len(long) - len(second.data)

@@ -10,7 +10,7 @@ from mala_context.archive.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from mala_context.archive.interface import Write
     from mala_context.archive.store import TranscriptArchive
@@ -24,6 +24,8 @@ class ExportResult:
     bytes: int
     redacted: int | None
     """Secrets masked; `None` where none were looked for."""
+    left_out: int = 0
+    """Bytes that rows too long to be searched for secrets were shortened by."""
 
 
 def export(
@@ -41,11 +43,7 @@ def export(
     `progress` is called with the bytes read. Raises `FileExistsError` where the file is there already, `ArchiveError`
     (not archived, damaged, no detector library) and `OSError`; then nothing is written.
     """
-    redactor = None
-    if redact:
-        from mala_context.archive.redact import Redactor
-
-        redactor = Redactor()
+    masking = _Masking() if redact else None
     directory, name = os.path.split(os.path.abspath(os.fspath(target)))
     size = 0
     with archive.store(create=False).view(session_id) as files:
@@ -53,15 +51,34 @@ def export(
 
         def fill(write: Write) -> None:
             nonlocal size
-            if redactor is None:
-                parts = chunks(files, pieces)
-            else:
-                parts = (redactor.row(row) for row in rows(chunks(files, pieces)))
-            for part in parts:
+            data = chunks(files, pieces)
+            for part in data if masking is None else masking.of(data):
                 size += len(part)
                 write(part)
                 if progress is not None:
                     progress(len(part))
 
         path = place(directory, [name], fill)
-    return ExportResult(path=path, bytes=size, redacted=None if redactor is None else redactor.found)
+    if masking is None:
+        return ExportResult(path=path, bytes=size, redacted=None)
+    return ExportResult(path=path, bytes=size, redacted=masking.found, left_out=masking.left_out)
+
+
+class _Masking:
+    """Masks secrets in a transcript as it passes by; raises `ArchiveError` where the detector library is not there."""
+
+    def __init__(self) -> None:
+        from mala_context.archive.redact import LONG, Redactor
+
+        self._redactor = Redactor()
+        self._most = LONG
+        self.left_out = 0
+
+    @property
+    def found(self) -> int:
+        return self._redactor.found
+
+    def of(self, data: Iterable[bytes]) -> Iterator[bytes]:
+        for row in rows(data, self._most):
+            self.left_out += row.left_out
+            yield self._redactor.row(row)

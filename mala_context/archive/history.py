@@ -100,7 +100,7 @@ class History:
         """Yield the rows from the first on; may be called again. Raises `CorruptArchiveError` and `OSError`."""
         data = file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)
         for row in rows(data):
-            self.told(len(row.data))
+            self.told(row.size)
             yield row
 
     def expect(self, size: int) -> None:

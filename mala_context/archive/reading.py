@@ -5,7 +5,7 @@ while it passes. So a reader never takes damaged bytes for the transcript withou
 pass. In mode `full` the transcript is the newest piece alone.
 
 Rows end at newline bytes and nowhere else: U+2028 and the like stand inside rows, so text functions that split lines
-are no use here.
+are no use here. A row is never held beyond `long_rows.LONG`: `rows` gives such a one shortened, `lines` block by block.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hashlib import sha256
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import open_plain
+from mala_context.archive.long_rows import LONG, shortened
 from mala_context.archive.records import record
 from mala_context.archive.source import CHUNK, fill
 
@@ -37,6 +38,46 @@ class Row:
     data: bytes
     ended: bool = True
     """Whether a newline followed."""
+    left_out: int = 0
+    """Bytes that a row too long to be held was shortened by."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes in the transcript."""
+        return len(self.data) + self.left_out
+
+
+class LongRow:
+    """A row that is too long to be held, which is read while it passes by: use it before the next one."""
+
+    def __init__(self, offset: int, held: list[bytes], data: Iterator[bytes]) -> None:
+        self.offset = offset
+        self.size = 0
+        """Its bytes that were read."""
+        self.ended = False
+        """Whether a newline followed, once it was read."""
+        self._held = held
+        self._data = data
+        self._behind = b""
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield its bytes, once."""
+        while self._held:
+            yield self._read(self._held.pop(0))
+        while not self.ended and (chunk := next(self._data, None)) is not None:
+            line, newline, behind = chunk.partition(b"\n")
+            self.ended, self._behind = bool(newline), behind
+            yield self._read(line)
+
+    def _read(self, part: bytes) -> bytes:
+        self.size += len(part)
+        return part
+
+    def finish(self) -> bytes:
+        """Read what was not read of it; returns the bytes that were read behind it."""
+        for _ in self.parts():
+            pass
+        return self._behind
 
 
 def choose_chain(
@@ -156,19 +197,41 @@ def file_chunks(path: str, size: int | None = None) -> Iterator[bytes]:
         os.close(fd)
 
 
-def rows(data: Iterable[bytes]) -> Iterator[Row]:
-    """Yield the rows of a transcript, empty ones left out."""
+def rows(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row]:
+    """Yield the rows of a transcript, empty ones left out; those of more than about `most` bytes shortened."""
+    for line in lines(data, most):
+        if isinstance(line, Row):
+            yield line
+        else:
+            kept = shortened(line.parts())
+            yield Row(offset=line.offset, data=kept, ended=line.ended, left_out=line.size - len(kept))
+
+
+def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | LongRow]:
+    """Yield the rows of a transcript, those of more than about `most` bytes to be read in parts."""
+    source = iter(data)
     parts: list[bytes] = []
-    offset = 0
-    for chunk in data:
-        lines = chunk.split(b"\n")
-        for line in lines[:-1]:
-            whole = b"".join((*parts, line)) if parts else line
-            parts.clear()
-            if whole:
-                yield Row(offset=offset, data=whole)
-            offset += len(whole) + 1
-        if lines[-1]:
-            parts.append(lines[-1])
+    held = offset = 0
+    while (chunk := next(source, None)) is not None:
+        behind: bytes | None = chunk
+        while behind is not None:
+            *whole, rest = behind.split(b"\n")
+            behind = None
+            for line in whole:
+                row = b"".join((*parts, line)) if parts else line
+                parts.clear()
+                held = 0
+                if row:
+                    yield Row(offset=offset, data=row)
+                offset += len(row) + 1
+            if rest:
+                parts.append(rest)
+                held += len(rest)
+            if most is not None and held > most:
+                long = LongRow(offset, parts, source)
+                yield long
+                behind = long.finish()
+                offset += long.size + 1
+                parts, held = [], 0
     if parts:
         yield Row(offset=offset, data=b"".join(parts), ended=False)

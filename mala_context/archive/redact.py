@@ -8,7 +8,7 @@ follows it without a break. A few patterns are our own, for what it does not kno
 Rows are searched string by string after decoding, so that no escape hides anything, line by line. A row without a
 finding is passed on byte for byte. What is not found: secrets without a known shape or a telling name next to them (a
 bare password in a sentence), those split over two lines or two strings, names, addresses and other personal data, and
-whatever is in images.
+whatever is in images. Of a row of more than 16 MiB only the beginnings of its strings are passed on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mala_context.archive.reading import Row
 
 MASK = "[redacted]"
+LONG = 16 << 20
+"""Bytes of a row from which on it is shortened: pictures are smaller."""
 _LEFT_OUT = frozenset({"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector"})
 _WINDOW, _OVERLAP = 20_000, 1_000
 _SHORT, _REMEMBERED = 2_000, 20_000

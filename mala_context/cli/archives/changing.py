@@ -232,7 +232,8 @@ def export(
         say_json(fields_of(result))
         return
     masked = "" if result.redacted is None else f", {plural(result.redacted, 'secret')} masked"
-    click.echo(f"{printable(result.path)}: {size_text(result.bytes)}{masked}")
+    short = f"; {size_text(result.left_out)} of rows too long to be searched left out" if result.left_out else ""
+    click.echo(f"{printable(result.path)}: {size_text(result.bytes)}{masked}{short}")
 
 
 @click.command("import")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.archive.compactions import Counter
 from mala_context.archive.objects import objects
 from mala_context.printable import printable
+from mala_context.words import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +22,10 @@ CHARACTERS: Final = 1_500
 
 
 def messages(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    """Yield what was said, in order: `kind`, `time`, `text` and, for tools, `name`; compactions stand among it."""
+    """Yield what was said, in order: `kind`, `time`, `text` and, for tools, `name`; compactions stand among it.
+
+    Behind what a shortened row says stands how many bytes of it were left out.
+    """
     counter = Counter()
     for row in rows:
         compaction = counter.see(row)
@@ -29,6 +33,8 @@ def messages(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
             yield _compaction(compaction)
         for value in objects(row.data):
             yield from _said(value)
+        if row.left_out:
+            yield {"kind": "left_out", "bytes": row.left_out, "text": ""}
 
 
 def _compaction(found: Compaction) -> dict[str, Any]:
@@ -102,8 +108,8 @@ _SHORT: Final = frozenset({"tool", "result", "note"})
 def text(found: Iterable[dict[str, Any]], *, full: bool = False) -> Iterator[str]:
     """Yield the conversation as text, safe on a terminal; long inputs and results are cut unless `full`."""
     for said in found:
-        if said["kind"] == "compaction":
-            yield _line(said)
+        if said["kind"] in _LINES:
+            yield _LINES[said["kind"]](said)
             continue
         mark = _MARKS.get(said["kind"], "")
         words = f"{said['name']} {said['text']}" if "name" in said else said["text"]
@@ -130,3 +136,10 @@ def _line(said: dict[str, Any]) -> str:
     trigger = printable(said["trigger"] or "unknown")
     when = f", {printable(said['time'])}" if said["time"] else ""
     return f"════ compaction {said['number']} ({trigger}, {sizes[0]} → {sizes[1]} tokens{when}) ════\n\n"
+
+
+def _left_out(said: dict[str, Any]) -> str:
+    return f"════ {size_text(said['bytes'])} of a row too long to be shown; `archives cat` has all of it ════\n\n"
+
+
+_LINES: Final = {"compaction": _line, "left_out": _left_out}

@@ -1,0 +1,181 @@
+"""Rows too long to be decoded whole: cut into tokens as they pass by, and shortened to what fits.
+
+Decoded JSON takes up to thirty times the bytes that it was written in (a list of empty lists), and text four times as
+many once a single character of it lies beyond the first planes. So a row longer than `LONG` is never decoded. It is
+told apart, block by block, into what stands outside of strings and what in them: `Tokens`. `shortened` keeps all but
+what is too much of each string, which is again a row, with every field in its place. A row that is too long without
+its strings has so many values that nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+LONG = 4 << 20
+"""Bytes up to which a row is decoded whole."""
+KEPT = 64 << 10
+"""Bytes of each string that a shortened row keeps, as long as it is itself no longer than `_ENOUGH`."""
+_ENOUGH, _FEW, _MOST = 1 << 19, 1 << 10, 1 << 20
+_AGAIN = 1_000
+
+OUTSIDE, OPEN, TEXT, CLOSE = range(4)
+"""Kinds of tokens: what stands between strings, a string's quotes, and what it holds, as it is escaped."""
+_STRING = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrt]))*+')
+_LAST_WORD = re.compile(rb"[^A-Za-z0-9_+/=.~-][A-Za-z0-9_+/=.~-]*\Z")
+_HIGH = re.compile(rb"\\u[dD][89abAB][0-9A-Fa-f]{2}\Z")
+_ESCAPE, _QUOTE = 6, 0x22
+
+
+class Tokens:
+    """Cuts a row, which is fed part by part, into tokens.
+
+    A long string's text comes in several tokens, each of which can be decoded by itself (see `text_of`). Joined, all
+    tokens are the row.
+    """
+
+    def __init__(self) -> None:
+        self._inside = False
+        self._rest = b""
+
+    def feed(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield kind and bytes of the tokens that end in a part, or that may be cut at its end. Use it up."""
+        data, at = self._rest + part, 0
+        self._rest = b""
+        while at < len(data):
+            if self._inside:
+                end = _STRING.match(data, at).end()  # type: ignore[union-attr]  # it matches everywhere
+                goes_on = end == len(data) or data[end] != _QUOTE
+                if goes_on and len(data) - end >= _ESCAPE:  # an escape that JSON does not know
+                    yield TEXT, data[at : end + 2]
+                    at = end + 2
+                    continue
+                if goes_on:
+                    end -= _unfinished(data[at:end])
+                if end > at:
+                    yield TEXT, data[at:end]
+                if goes_on:
+                    self._rest = data[end:]
+                    return
+                yield CLOSE, b'"'
+            else:
+                end = data.find(b'"', at)
+                end = len(data) if end < 0 else end
+                if end > at:
+                    yield OUTSIDE, data[at:end]
+                if end == len(data):
+                    return
+                yield OPEN, b'"'
+            self._inside, at = not self._inside, end + 1
+
+    def finish(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what was held back, for a row that ends within a string."""
+        if self._rest:
+            yield TEXT, self._rest
+
+
+def _unfinished(data: bytes) -> int:
+    """Return how many bytes at the end of a string's text are part of a character that goes on."""
+    if _HIGH.search(data[-_ESCAPE:]):
+        before = data[:-5]
+        if (len(before) - len(before.rstrip(b"\\"))) % 2:
+            return _ESCAPE
+    for count, byte in enumerate(reversed(data[-3:]), 1):
+        if byte < 0x80:
+            return 0
+        if byte >= 0xC0:
+            return count if count < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else 0
+    return 0
+
+
+def shortened(parts: Iterable[bytes], left_out: Callable[[bytes], object] | None = None) -> bytes:
+    """Return a row with the ends of its long strings left out; empty where it is too long without them.
+
+    All parts are read in any case. `left_out` is given the text that is not in the result, piece by piece and as it
+    is escaped, with the last words before it and a newline behind each string.
+    """
+    shortening = _Shortening(left_out)
+    for part in parts:
+        shortening.take(part)
+    return shortening.finish()
+
+
+class _Shortening:
+    def __init__(self, left_out: Callable[[bytes], object] | None) -> None:
+        self._left_out = left_out or (lambda _: None)
+        self._tokens = Tokens()
+        self._row = bytearray()
+        self._room = 0
+        self._cut = False
+        self._given_up = False
+
+    def take(self, part: bytes) -> None:
+        if self._given_up:
+            self._left_out(part.replace(b'"', b"\n"))
+            return
+        for kind, data in self._tokens.feed(part):
+            self._token(kind, data)
+        if len(self._row) > _MOST:
+            self._given_up = True
+            self._left_out(bytes(self._row).replace(b'"', b"\n"))
+            self._row.clear()
+
+    def _token(self, kind: int, data: bytes) -> None:
+        if kind == TEXT:
+            kept = _beginning(data, self._room)
+            self._row += kept
+            self._room -= len(kept)
+            if len(kept) < len(data):
+                if not self._cut:
+                    self._left_out(bytes(self._row[-_AGAIN:]).rpartition(b'"')[2])
+                    del self._row[_last_edge(self._row) :]
+                self._room, self._cut = 0, True
+                self._left_out(data[len(kept) :])
+            return
+        self._row += data
+        if kind == OPEN:
+            self._room, self._cut = KEPT if len(self._row) < _ENOUGH else _FEW, False
+        elif kind == CLOSE and self._cut:
+            self._left_out(b"\n")
+
+    def finish(self) -> bytes:
+        for kind, data in self._tokens.finish():
+            self._token(kind, data)
+        return bytes(self._row)
+
+
+def _beginning(data: bytes, room: int) -> bytes:
+    """Return at most so many bytes of a string's text, no character cut."""
+    if len(data) <= room:
+        return data
+    data = data[: _STRING.match(data, 0, room).end()]  # type: ignore[union-attr]  # likewise
+    return data[: len(data) - _unfinished(data)]
+
+
+def _last_edge(row: bytearray) -> int:
+    """Return where the last word of a string that was cut begins: half a secret is not known for one."""
+    found = _LAST_WORD.search(row, max(0, len(row) - _AGAIN))
+    if found is None:
+        return len(row)
+    at = found.start()
+    escaped = (at - len(row[:at].rstrip(b"\\"))) % 2
+    if row[at] == _QUOTE and not escaped:
+        return at + 1  # it is the string's first
+    at -= escaped
+    while row[at] & 0xC0 == 0x80:
+        at -= 1
+    return at - _unfinished(bytes(row[max(0, at - _AGAIN) : at]))
+
+
+def text_of(data: bytes) -> str:
+    """Return what a piece of a string's text says; what is cut at its ends is replaced. Never raises."""
+    found, at = [], 0
+    while at < len(data):
+        end = _STRING.match(data, at).end()  # type: ignore[union-attr]  # likewise
+        found.append(json.loads(f'"{data[at:end].decode("utf-8", "replace")}"', strict=False))
+        at = end + 1  # behind half an escape
+    return "\ufffd".join(found)
