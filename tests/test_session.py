@@ -7,6 +7,7 @@ import pytest
 from claude_agent_sdk import AssistantMessage, ResultMessage, TextBlock
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
+from mala_context.happenings import SessionRestarted
 from mala_context.session import AgentSession, answers, open_session
 from tests import sdk_messages
 
@@ -76,20 +77,30 @@ class Client:
         self._receiving.close()
 
 
-def run(backend, test, client=None, processor=None):
-    """Run `test(session, client)` inside a session; whatever happens, the client is disconnected and then closed."""
+def run(backend, test, client=None, processor=None, *, steward=None, last=None):
+    """Run `test(session, client)` inside a session; whatever happens, the client is disconnected and then closed.
+
+    `last` is the client that the session has at its end, where the steward gives it another one.
+    """
 
     async def main():
-        nonlocal client
+        nonlocal client, last
         client = client() if client is not None else Client()
-        async with open_session(client, processor or MessageStreamProcessor(), client.close) as session:
+        clients = {client, last or client}
+        last = last or client
+
+        async def close():
+            for each in clients:
+                await each.close()
+
+        async with open_session(client, processor or MessageStreamProcessor(), close, steward) as session:
             assert isinstance(session, AgentSession)
             return await test(session, client)
 
     try:
         return anyio.run(main, backend=backend)
     finally:
-        assert client.done[-2:] == ["disconnect", "close"]
+        assert last.done[-2:] == ["disconnect", "close"]
 
 
 async def everything(messages):
@@ -422,8 +433,145 @@ def test_the_context_is_the_trackers(backend):
 
     async def test(session, client):
         await everything(session.send("one"))
+        assert session.tracker is processor.tracker
         return session.context
 
     snapshot = run(backend, test, processor=processor)
     assert snapshot == processor.tracker.snapshot()
     assert snapshot.session_id == "s1"
+
+
+# -- with a steward ----------------------------------------------------------------------------------------------------
+
+
+RESTARTED = SessionRestarted("s1", "s2", "threshold", 1, checkpoint=True)
+
+
+class Steward:
+    """Does what a test says: `before(session, prompt)` and `behind(session, result)` are coroutine functions."""
+
+    def __init__(self, before=None, behind=None, *, can_restart=False):
+        self.can_restart = can_restart
+        self.session = None
+        self._before, self._behind = before, behind
+
+    def serve(self, session):
+        self.session = session
+
+    async def before(self, prompt):
+        return prompt if self._before is None else await self._before(self.session, prompt)
+
+    async def behind(self, result):
+        return None if self._behind is None else await self._behind(self.session, result)
+
+
+@BACKENDS
+def test_what_is_due_before_a_prompt_comes_before_it_and_is_not_its_answer(backend):
+    async def before(session, prompt):
+        await session.put("/compact", own=True)
+        assert session.awaits_answer
+        await session.answered()
+        assert not session.awaits_answer
+        return f"{prompt}, please"
+
+    async def test(session, client):
+        return await everything(session.send("one")), await everything(session.send("two"))
+
+    first, second = run(backend, test, steward=Steward(before))
+    assert words(first) == ["/compact", "ResultMessage", "one, please", "ResultMessage"]
+    assert words(second) == ["/compact", "ResultMessage", "two, please", "ResultMessage"]
+
+
+@BACKENDS
+def test_nobody_waits_for_the_answer_of_a_cli_that_has_ended(backend):
+    async def before(session, prompt):
+        await session.put("/compact", own=True)
+        await session.answered()
+        return prompt
+
+    async def test(session, client):
+        return await everything(session.send("one"))
+
+    messages = run(
+        backend, test, lambda: Client(lambda prompt, uuid: [said(prompt), Client.END]), steward=Steward(before)
+    )
+    assert words(messages) == ["/compact"]
+
+
+@BACKENDS
+def test_a_turn_that_was_cut_goes_on_in_the_fresh_session(backend):
+    """The cut turn's result is no answer; what was read of the old session is not lost."""
+    fresh = Client(lambda prompt, uuid: [said(prompt), result(uuid)])
+
+    async def behind(session, result):
+        if session.client is fresh:
+            return None
+        await session.leave()
+        await session.enter(fresh, RESTARTED)
+        return "go on"
+
+    async def test(session, client):
+        messages = await everything(session.send("one"))
+        assert session.client is fresh
+        return messages, list(client.done)
+
+    messages, done = run(backend, test, last=fresh, steward=Steward(behind=behind))
+    assert words(messages) == ["one", "SessionRestarted", "go on", "ResultMessage"]
+    assert done == ["connect", "query", "disconnect"]
+
+
+@BACKENDS
+def test_a_client_that_ended_for_another_does_not_end_the_session(backend):
+    fresh = Client(lambda prompt, uuid: [said(prompt), result(uuid)])
+
+    async def before(session, prompt):
+        if session.client is not fresh:
+            await session.leave()
+            await session.enter(fresh, RESTARTED)
+        return prompt
+
+    def broken():
+        made = Client()
+        made.put(said("last words"), ConnectionError("gone"))
+        return made
+
+    async def test(session, client):
+        await anyio.wait_all_tasks_blocked()
+        return await everything(session.send("one"))
+
+    messages = run(backend, test, broken, last=fresh, steward=Steward(before))
+    assert words(messages) == ["last words", "SessionRestarted", "one", "ResultMessage"]
+
+
+@BACKENDS
+@pytest.mark.parametrize("can_restart", [True, False])
+def test_nobody_hears_of_pressure_that_a_restart_takes_away(backend, can_restart):
+    seen = []
+
+    async def test(session, client):
+        await collect(session.send("one"), seen)
+
+    if can_restart:
+        run(backend, test, processor=pressed(), steward=Steward(can_restart=True))
+    else:
+        with pytest.raises(ContextPressureError):
+            run(backend, test, processor=pressed(), steward=Steward(can_restart=False))
+    assert words(seen) == ["one", "ResultMessage"]
+
+
+@BACKENDS
+def test_whoever_asks_is_noted_before_the_prompt_goes_out(backend):
+    noted = []
+
+    async def main():
+        client = Client()
+
+        def asked():
+            noted.append(len(client.prompts))
+
+        async with open_session(client, MessageStreamProcessor(), client.close, asked=asked) as session:
+            for prompt in ("one", "two"):
+                await everything(session.send(prompt))
+
+    anyio.run(main, backend=backend)
+    assert noted == [0, 1]
