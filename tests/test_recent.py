@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.agents import AgentState, Context
+from mala_context.agents import AgentState
+from mala_context.contexts import Context
 from mala_context.recent import SHIFT, Places, Recent
 
 
@@ -41,7 +42,9 @@ def test_a_row_that_is_remembered_has_its_own_place(rows: list[int], most: int) 
         assert places.place(uuid) == expected[uuid]
         assert len(places) <= most
     for uuid, place in expected.items():
-        assert places.place(uuid) == (place if hash(uuid) >> SHIFT in places else None)
+        there = hash(uuid) >> SHIFT in places
+        assert places.place(uuid) == (place if there else None)
+        assert places.context(uuid) is (place[0] if there else None)
 
 
 def test_contexts_that_no_row_has_are_let_go() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mala_context.snapshot import ContextSnapshot
 from mala_context.tracker import ContextTracker
-from tests.live import assistant, feed
+from tests.live import assistant, feed, tool_result
 
 
 @pytest.fixture
@@ -20,8 +20,9 @@ def snapshot() -> ContextSnapshot:
 
 def test_unknown_stays_unknown() -> None:
     empty = ContextTracker().snapshot()
-    for name in ("tokens", "ratio", "usable_ratio", "tokens_left", "projected", "cli_estimate", "output_tokens"):
+    for name in ("tokens", "ratio", "usable_ratio", "tokens_left", "output_tokens"):
         assert getattr(empty, name) is None
+    assert (empty.projected, empty.projected_by_table, empty.cli_estimate) == (None, None, None)
     assert (empty.exact, empty.accuracy) == (False, "unknown")
 
 
@@ -45,3 +46,16 @@ def test_its_dict_is_json_and_has_every_number(snapshot: ContextSnapshot) -> Non
     assert {"ratio", "usable_ratio", "tokens_left", "window_source", "event", "estimator"} <= set(values)
     assert "interval" not in values
     assert "60000" in repr(snapshot)
+
+
+def test_by_the_table_a_request_is_what_it_is_where_the_session_taught_nothing() -> None:
+    tracker = ContextTracker()
+    feed(tracker, assistant("m1", 20_000, output=400), tool_result("word " * 2_000))
+    fresh = tracker.snapshot()
+    assert fresh.projected_by_table == fresh.projected
+    feed(tracker, assistant("m2", 26_000, output=400), tool_result("word " * 2_000))
+    taught = tracker.snapshot()
+    assert fresh.projected is not None
+    assert taught.projected_by_table == 26_000 + fresh.projected - 20_000
+    assert taught.projected is not None
+    assert taught.projected > taught.projected_by_table
