@@ -297,6 +297,7 @@ def mend(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
 
 
 def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Mapping[str, Any]:
+    from mala_context.archive.codecs import frame_size
     from mala_context.errors import ArchiveError
 
     digest: str | None = None
@@ -309,7 +310,8 @@ def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Map
             reader.close()
     except (ArchiveError, OSError) as error:
         log.warning("Piece %s cannot be read now: %s", files.path(piece.name), error)
-        length = _packed_length(files, piece)
+        if piece.packed:
+            length = frame_size(_head(files, piece, 18))
     return manifests.new_row(
         "piece",
         now,
@@ -323,26 +325,24 @@ def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Map
     )
 
 
-def _packed_length(files: SessionView, piece: Piece) -> int | None:
-    from mala_context.archive.codecs import frame_size
-
-    head = _head(files.open(piece.name), 18)
-    return frame_size(head)
-
-
 def _guess_mode(files: SessionView, chain: Sequence[Piece]) -> str:
     """Say what pieces without rows are: full copies of one transcript begin alike, increments never do."""
     if len(chain) < 2 or any(piece.packed for piece in chain):
         return "incremental"
-    heads = [_head(files.open(piece.name), 4096) for piece in chain]
-    shortest = min(len(head) for head in heads)
-    alike = all(head[:shortest] == heads[0][:shortest] for head in heads)
+    heads = [head for piece in chain if (head := _head(files, piece, 4096))]
+    shortest = min((len(head) for head in heads), default=0)
+    alike = len(heads) > 1 and all(head[:shortest] == heads[0][:shortest] for head in heads)
     return "full" if alike else "incremental"
 
 
-def _head(reader: Reader, count: int) -> bytes:
+def _head(files: SessionView, piece: Piece, count: int) -> bytes:
+    """Return the first bytes of a piece as it is stored, none where it cannot be read."""
+    buffer = bytearray(count)
     try:
-        buffer = bytearray(count)
-        return bytes(buffer[: fill(reader, buffer)])
-    finally:
-        reader.close()
+        reader = files.open(piece.name)
+        try:
+            return bytes(buffer[: fill(reader, buffer)])
+        finally:
+            reader.close()
+    except OSError:
+        return b""
