@@ -3,8 +3,8 @@
 The CLI keeps both below a directory that is named like the transcript without its extension:
 `subagents/agent-ID.jsonl`, and `tool-results/…` for results that were too large for the conversation. Subagents'
 transcripts are archived piece by piece like the main one. Every other file is kept once for each content. Only that
-directory is looked at, never a path that a row names, and no link in it is followed: what the agent runs may write
-there.
+directory is looked at, never a path that a row names, and no link is followed, neither in it nor in its place: what
+the agent runs may write there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.source import Source
+from mala_context.archive.records import record
+from mala_context.archive.source import Source, open_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,28 +36,51 @@ def side_directory(transcript: str) -> str:
 
 def walk(transcript: str) -> Iterator[tuple[str, str]]:
     """Yield the relative name (with `/`) and the path of each regular file beside a transcript, in order."""
-    pending = [("", side_directory(transcript), 0)]
+    top = side_directory(transcript)
+    pending: list[tuple[str, int]] = [("", 0)]
     seen = 0
     while pending:
-        prefix, directory, depth = pending.pop()
+        prefix, depth = pending.pop()
         try:
-            with os.scandir(directory) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            entries = _entries(top, prefix.split("/")[:-1])
         except OSError:
             continue
         for entry in entries:
             name = prefix + entry.name
-            if entry.is_symlink():
-                continue
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_directory:
                 if depth < DEPTH:
-                    pending.append((f"{name}/", entry.path, depth + 1))
-            elif entry.is_file(follow_symlinks=False):
+                    pending.append((f"{name}/", depth + 1))
+            elif entry.is_file:
                 seen += 1
                 if seen > MOST:
                     log.warning("More than %d files beside %s: the rest is not archived", MOST, transcript)
                     return
-                yield name, entry.path
+                yield name, os.path.join(top, name)
+
+
+@record
+class _Entry:
+    name: str
+    is_directory: bool
+    is_file: bool
+
+
+def _entries(top: str, folders: list[str]) -> list[_Entry]:
+    """Return what is in a directory, in order; a link is neither a directory nor a file."""
+    fd = open_directory(top, folders)
+    try:
+        with os.scandir(fd) as found:
+            entries = [
+                _Entry(
+                    name=each.name,
+                    is_directory=each.is_dir(follow_symlinks=False),
+                    is_file=each.is_file(follow_symlinks=False),
+                )
+                for each in found
+            ]
+    finally:
+        os.close(fd)
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def subagent_of(name: str) -> str | None:
@@ -80,7 +104,7 @@ def keep_side_files(files: SessionFiles, found: list[tuple[str, str]], now: int)
     kept = []
     for name, path in found:
         try:
-            with Source(path) as source:
+            with Source(path, path.removesuffix(f"/{name}")) as source:
                 row = known.get(name, {})
                 same = (row.get("length"), row.get("mtime_ns")) == (source.size, source.mtime_ns)
                 if source.size and not (same and row.get("name") in there):

@@ -17,6 +17,7 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn, Self
 
     from mala_context.archive.interface import Reader, Write
@@ -29,6 +30,7 @@ _FLAGS = (
     | getattr(os, "O_NOCTTY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Source:
@@ -36,13 +38,15 @@ class Source:
 
     Args:
         path: the transcript; raises `TranscriptError` where it is empty text, missing, unreadable or no regular file.
+        own: a session's directory that the path leads through: it and those in it may not be links either.
     """
 
-    def __init__(self, path: object) -> None:
+    def __init__(self, path: object, own: str | None = None) -> None:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             _refuse(path, "empty path")
         self.path = os.fsdecode(path)
-        self._file = _open(self.path)
+        self._own = own
+        self._file = _open(self.path, own)
         self.take_size()
         self._ours, self._theirs = bytearray(), bytearray()
 
@@ -75,7 +79,7 @@ class Source:
 
     def open_again(self) -> None:
         """Open the path anew, for the file that it leads to may be another one by now. Raises as the constructor."""
-        file = _open(self.path)
+        file = _open(self.path, self._own)
         self._file.close()
         self._file = file
 
@@ -128,15 +132,44 @@ class Source:
         return offset == end
 
 
-def _open(path: str) -> io.FileIO:
+def _open(path: str, own: str | None) -> io.FileIO:
     try:
-        fd = os.open(path, _FLAGS)
+        fd = os.open(path, _FLAGS) if own is None else _open_below(own, path[len(own) + 1 :])
     except (OSError, ValueError) as error:
         _refuse(path, *_reason(error))
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         _refuse(path, "not a regular file")
     return io.FileIO(fd, "rb")
+
+
+def _open_below(top: str, name: str) -> int:
+    *folders, last = name.split("/")
+    directory = open_directory(top, folders)
+    try:
+        return os.open(last, _FLAGS, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def open_directory(top: str, folders: Sequence[str] = ()) -> int:
+    """Open a directory below another one, none of which may be a link; raises `OSError`. Close the descriptor."""
+    fd = os.open(top, _DIRECTORY)
+    for folder in folders:
+        try:
+            inner = os.open(folder, _DIRECTORY, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def own_directory(path: object) -> str | None:
+    """Return the session's directory that a subagent's transcript lies in: `…/SESSION` of `…/SESSION/subagents/…`."""
+    found, _, name = (
+        os.fsdecode(path).rpartition("/subagents/") if isinstance(path, str | os.PathLike) else ("", "", "")
+    )
+    return found if found and "/../" not in f"/{name}" else None
 
 
 def fill(reader: Reader, buffer: bytearray) -> int:

@@ -14,7 +14,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
 from mala_context.archive.kept import TIMEOUT, Kept
 from mala_context.archive.records import ArchiveResult
-from mala_context.archive.source import Source
+from mala_context.archive.source import Source, own_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class TranscriptArchive(Kept):
         sid = layout.check_session_id(session_id)
         if subagent is not None:
             layout.check_agent_id(subagent)
-        with Source(transcript_path) as source, self.store(create=True).lock(sid, self.timeout) as files:
+        own = None if subagent is None else own_directory(transcript_path)
+        with Source(transcript_path, own) as source, self.store(create=True).lock(sid, self.timeout) as files:
             fields = {"trigger": trigger, "agent": agent, "tokens": tokens, "model": model, "cwd": cwd}
             asked: dict[str, Any] = {"session_id": sid, "subagent": subagent, "mode": self.mode, "final": final}
             for attempt in (1, 2):

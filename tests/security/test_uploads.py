@@ -168,6 +168,7 @@ def test_an_archive_swapped_for_a_link_sends_nothing_from_behind_it(archive, tmp
     assert stat.S_IMODE(behind.stat().st_mode) == 0o755
 
 
+@pytest.mark.long
 def test_an_archive_swapped_again_and_again_sends_nothing_from_behind(archive, tmp_path):
     """Another thread swaps the directory for one with the same names all the while."""
     behind, aside = tmp_path / "behind", tmp_path / "aside"
