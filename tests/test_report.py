@@ -1,15 +1,18 @@
 """What a report reads from recordings: lines, compactions, marks, contributors, subagents, archives."""
 
+import io
 import json
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import OTHER, SID, Rows, plain
+from recordings import OTHER, SID, Rows, dump, plain
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import RecordingNotFoundError
 from mala_context.report import Looking, report
+from mala_context.report.gather import MOST_SUBAGENTS
 from mala_context.report.model import Points
 from mala_context.report.thinning import thinned
 
@@ -249,3 +252,104 @@ def test_attachments_and_results_of_unknown_calls_have_a_name_of_their_own(tmp_p
     names = {each.name for each in session.contributors}
     assert {"attachment: file", "a tool of unknown name"} <= names
     assert "/p/notes.md" in {each.name for each in session.files}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ([{"type": "text", "text": "We read"}, {"type": "text", "text": "/p/small.py and /p/large.py."}], 2),
+        ([{"type": "image"}, {"type": "text", "text": "We read /p/large.py."}], 1),
+        ([{"type": "text", "text": 7}], 0),
+    ],
+)
+def test_a_summary_may_come_in_blocks(tmp_path, content, named):
+    rows = Rows()
+    rows.prompt()
+    for identity, name in (("a", "small"), ("b", "large")):
+        tool(rows, identity, 20_000, "Read", {"file_path": f"/p/{name}.py"}, "text")
+    rows.boundary(45_600, 900)
+    rows.summary()["message"]["content"] = content
+    rows.response("e", 21_000)
+    (entry,) = one(rows.write(tmp_path / f"{SID}.jsonl")).compactions
+    assert (entry.lost["read"]["total"], entry.lost["read"]["named"]) == (2, named)
+
+
+def test_a_summary_that_is_written_again_is_compared_once(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    tool(rows, "a", 20_000, "Read", {"file_path": "/p/a.py"}, "text")
+    rows.boundary(45_600, 900)
+    rows.summary()["message"]["content"] = "Nothing of it."
+    rows.summary()["message"]["content"] = "We read /p/a.py."
+    rows.response("b", 21_000)
+    first, *_ = one(rows.write(tmp_path / f"{SID}.jsonl")).compactions
+    assert first.lost["read"]["missing"] == ["/p/a.py"]
+
+
+def test_a_request_that_was_refused_is_marked_with_what_the_api_said(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 190_000)
+    words = "API Error: 400 prompt is too long: 203,114 tokens > 200,000 maximum"
+    rows.response("b", 0, model="<synthetic>", isApiErrorMessage=True, errorDetails=words)
+    (mark,) = [each for each in one(rows.write(tmp_path / "a.jsonl")).marks if each.kind == "refusal"]
+    assert (mark.x, mark.tokens) == (1.0, 203_114)
+    assert mark.words == "the API refused the request: 203,114 tokens, at most 200,000"
+
+
+def test_one_file_may_hold_more_sessions_than_are_asked_for(tmp_path):
+    first, second = plain(SID), plain(OTHER)
+    path = tmp_path / "both.jsonl"
+    path.write_bytes(dump([*first.rows, *second.rows]))
+    found = report([str(path)], newest=1)
+    assert len(found.sessions) == 1
+    assert found.notes == ["1 more sessions in the same files are left out"]
+    assert {each.session_id for each in report([str(path)]).sessions} == {SID, OTHER}
+
+
+def test_a_session_may_come_through_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(dump(plain().rows))))
+    (found,) = report(["-"]).sessions
+    assert (found.session_id, found.responses) == (SID, 3)
+
+
+def test_of_very_many_subagents_the_largest_have_a_line(tmp_path):
+    path = plain().write(tmp_path / f"{SID}.jsonl")
+    for number in range(MOST_SUBAGENTS + 3):
+        sub = Rows(agent=f"a{number}")
+        sub.prompt()
+        sub.response(f"s{number}", 7_000 + number)
+        sub.write(tmp_path / SID / "subagents" / f"agent-a{number}.jsonl")
+    found = one(path)
+    assert "3 more subagents, with smaller contexts, have no line." in found.notes
+    drawn = {each.peak_tokens for each in found.subagents if len(each.points)}
+    assert drawn == set(range(7_003, 7_000 + MOST_SUBAGENTS + 3))
+    assert len(found.subagents) == MOST_SUBAGENTS + 3
+
+
+def test_a_subagent_whose_rows_have_no_times_is_drawn_by_its_responses(tmp_path):
+    path = plain().write(tmp_path / f"{SID}.jsonl")
+    sub = Rows(agent="a1")
+    sub.prompt(timestamp=None)
+    for number in (1, 2, 3):
+        sub.response(f"s{number}", 7_000 + number, timestamp=None)
+    sub.write(tmp_path / SID / "subagents" / "agent-a1.jsonl")
+    (agent,) = one(path).subagents
+    assert (agent.points.x, agent.points.tokens) == ([1, 2, 3], [7_001, 7_002, 7_003])
+
+
+@pytest.mark.parametrize("outcome", ["piece", "summary"])
+def test_an_archive_whose_piece_is_gone_tells_what_it_still_can(tmp_path, outcome):
+    rows = Rows()
+    rows.prompt("Never touch vendor.lock.")
+    rows.response("b", 21_000)
+    path = rows.write(tmp_path / f"{SID}.jsonl")
+    archive = TranscriptArchive(tmp_path / "archives")
+    archive.archive(path, SID, trigger="auto", agent="main")
+    known = {"piece": f"{SID}_20260101T000000000000Z_transcript.jsonl"} if outcome == "piece" else {}
+    archive.record_outcome(SID, "compacted", trigger="auto", tokens_before=21_500, summary="x", **known)
+    if outcome == "summary":
+        archive.record_outcome(SID, "failed", trigger="auto")
+    (entry,) = report([], archived=[(archive.location, SID)]).sessions[0].compactions
+    assert entry.before == 21_500
+    assert (entry.lost is None) is (outcome == "piece")
