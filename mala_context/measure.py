@@ -152,6 +152,8 @@ def text_length(content: Any) -> int:
     if cls is dict:
         content = content.values()
     elif cls is not list and cls is not tuple:
+        if cls is Length:
+            return int(content)
         name = _TEXT_FIELDS.get(cls.__name__)
         return 0 if name is None else text_length(getattr(content, name, None))
     total = 0

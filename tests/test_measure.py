@@ -198,3 +198,8 @@ def test_fields_and_kinds_of_any_mapping() -> None:
 )
 def test_the_length_of_content_however_it_is_nested(content: Any, chars: int) -> None:
     assert text_length(content) == chars
+
+
+def test_of_text_that_is_gone_the_length_counts() -> None:
+    assert text_length(Length(1_000)) == 1_000
+    assert text_length([Length(7), "four"]) == 11
