@@ -1,24 +1,15 @@
-"""The state behind each agent's snapshot.
+"""The state behind each agent's snapshot: its present context, what is over, and what was learned from it.
 
-A `Context` is what an agent's conversation is known to hold: the counts of one response, its base, and the
-`Interval` of what came after. Base and interval move together or not at all: a response without counts (zero usage,
-an interrupted stream) stays in the interval, as text, until its counts come by another way; then the interval is
-cut where that response began. Going back to an earlier point of the conversation means taking an earlier context,
-cut where that point was.
-
-What is over is let go, or memory would grow with the session. The context before the present one is kept whole, for
-those who ask what was learned from it; of an earlier one that a row may still go back to, only how long its parts were.
+The context before the present one is kept whole, for those who ask what was learned from it; what was over before that
+is let go (see `contexts`).
 """
 
 from __future__ import annotations
 
-from array import array
-from typing import Any
-from weakref import ref
-
+from mala_context.contexts import Context, Opening, growth_of
 from mala_context.estimators import ESTIMATORS, Count, Estimator, counted
-from mala_context.measure import REANNOUNCED, Length, Names, field, kind_of, text_length
-from mala_context.projection import Interval, Ratios, after_compaction, answer_cost
+from mala_context.measure import Names
+from mala_context.projection import Ratios, after_compaction, answer_cost
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
 
@@ -27,115 +18,6 @@ _UNTOLD = 16
 _ALL_OF = 4
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
-
-
-class Context:
-    """A base, which one response's counts made, and what came after it.
-
-    One is made for every response of a running agent, so what most of them have in common stands in the class: an
-    instance holds only what differs. The values are those of a counted response; `AgentState.fresh` says what is
-    unknown.
-    """
-
-    owner: AgentState
-    parts: list[tuple[str, Any]]
-    """What came after the request, in order, each with its kind (see `projection.Interval`)."""
-    message_id: object = None
-    model: str | None = None
-    source: str | None = "message"
-    usage: Usage | None = None
-    tokens: int | None = None
-    accuracy: str = "exact"
-    cut: bool = False
-    """Whether the answer was cut by max_tokens, and so never entered the context."""
-    root: bool = False
-    """Whether a new conversation would begin here."""
-    pinned: bool = False
-    """Whether a later row may go back to here."""
-    lengths: array[int] | None = None
-    """In the place of the parts where they are let go: characters of each, as their complement for the answer."""
-    _interval: Interval | None = None
-
-    @property
-    def output(self) -> int | None:
-        """Tokens of the answer, as far as they were counted."""
-        return None if self.usage is None else self.usage.output_tokens
-
-    @property
-    def interval(self) -> Interval:
-        """What the parts cost; made when somebody asks."""
-        if self._interval is None:
-            owner = self.owner
-            model = self.model or owner.model
-            self._interval = Interval(owner.names, owner.ratios, model, owner.settle, self.parts)
-        return self._interval
-
-    def prefix(self, parts: int) -> Context:
-        """Return this context as it was when it had so many parts."""
-        new = Context()
-        vars(new).update(vars(self))
-        new.pinned = False
-        if self.lengths is not None:
-            new.lengths = None
-            new.parts = [("response", Length(~n)) if n < 0 else ("user", Length(n)) for n in self.lengths[:parts]]
-        else:
-            new._interval = self.interval.prefix(parts)
-            new.parts = new._interval.parts
-        return new
-
-    def part_lengths(self) -> list[int]:
-        """Count the characters of every part, and keep the parts."""
-        if self._interval is not None:
-            return self._interval.lengths()
-        return [text_length(content) for _, content in self.parts]
-
-    def let_go(self) -> None:
-        """Keep of the parts what a row needs that goes back to here, if one may; a snapshot keeps its own.
-
-        The response's id goes too: of a response so far back no other message is expected.
-        """
-        if self.pinned:
-            lengths = self.part_lengths()
-            for place, (kind, _) in enumerate(self.parts):
-                if kind == "response":
-                    lengths[place] = ~lengths[place]
-            self.lengths = array("q", lengths)
-        if self._interval is not None:
-            held = ref(self._interval)
-            self._interval = None
-            if (kept := held()) is not None:
-                kept.measure()
-        self.parts, self.message_id = [], None
-
-
-def _growth(context: Context, following: Context | None) -> int | None:
-    """Return how many tokens the next request held more; `None` where that tells nothing of the text between."""
-    if following is None or not following.tokens or context.usage is None or context.model != following.model:
-        return None
-    return following.tokens - context.usage.context_tokens
-
-
-class Opening:
-    """The messages of a session's first request: what a compaction's estimate has to take out of it."""
-
-    __slots__ = ("attachment_chars", "known", "prompt_chars")
-
-    def __init__(self) -> None:
-        self.prompt_chars = 0
-        self.attachment_chars: int | None = None
-        self.known = False
-
-    def prompt(self, chars: int) -> None:
-        """Add a prompt before the first response."""
-        self.prompt_chars += chars
-        self.known = True
-
-    def attachment(self, attachment: object) -> None:
-        """Add an attachment before the first response; only its `rendered` form can be counted."""
-        if kind_of(attachment) in REANNOUNCED:
-            rendered = field(attachment, "rendered")
-            if isinstance(rendered, str):
-                self.attachment_chars = (self.attachment_chars or 0) + len(rendered)
 
 
 class AgentState:
@@ -242,7 +124,7 @@ class AgentState:
                     del self.names[key]
 
     def _close(self, context: Context, parts: int, following: Context | None) -> None:
-        growth = _growth(context, following)
+        growth = growth_of(context, following)
         chars = context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
         self._estimators["characters"].text(chars)
 
@@ -371,7 +253,7 @@ class AgentState:
 
     def _learn_by_length(self, context: Context, parts: int, following: Context | None) -> None:
         """Learn what a character costs from an interval that nobody asked about, at a tenth of a close look's price."""
-        growth = _growth(context, following)
+        growth = growth_of(context, following)
         if growth is not None:
             placeholder, fixed = answer_cost(context.output or 0, cut=context.cut)
             known = zip(context.parts[:parts], context.part_lengths(), strict=False)
@@ -392,6 +274,23 @@ class AgentState:
         told, self._untold = counted(self._untold), []
         for name in _COUNTERS:
             self._estimators[name].counted(told)
+
+    def compacted(self, pre_tokens: int | None, post_tokens: int | None, before: ContextSnapshot | None) -> None:
+        """Go on behind a compaction; `before` is what was known just before it, `None` where that was nothing.
+
+        `pre_tokens` is what the CLI takes the context's size for, `post_tokens` see `after_compaction`.
+        """
+        size = pre_tokens if pre_tokens is not None else self.context.tokens
+        self.settle()
+        self.forget()
+        self.settle()
+        self.compactions += 1
+        self.before, self.pre, self.helped, self.due = before, size, None, self.responses + 1
+        context = self.context
+        context.tokens, context.accuracy = self.after_compaction(post_tokens)
+        context.source = "boundary"
+        for estimator in self.estimators.values():
+            estimator.compacted(post_tokens)
 
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.

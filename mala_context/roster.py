@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mala_context.agents import AgentState, Context
+from mala_context.agents import AgentState
+from mala_context.contexts import Context, Owner
 from mala_context.events import SIDECHAIN
 from mala_context.recent import SHIFT, Places, Recent
 
@@ -103,7 +104,7 @@ class Roster:
             key = key or f"{SIDECHAIN}:{event.uuid}"
         return self.agent(key)
 
-    def key(self, agent: AgentState) -> str | None:
+    def key(self, agent: Owner) -> str | None:
         """Return an agent's key; `None` for the main agent."""
         return None if agent is self.main else agent.tool_use_id or agent.agent_id
 

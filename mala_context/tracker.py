@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from mala_context.agents import AgentState, Opening
+from mala_context.agents import AgentState
 from mala_context.auto_compact import auto_compact_threshold
+from mala_context.contexts import Opening
 from mala_context.estimators import ESTIMATORS, Estimate
 from mala_context.events import (
     Appended,
@@ -40,7 +41,7 @@ from mala_context.events import (
     UsageDelta,
     WindowReport,
 )
-from mala_context.measure import is_result, is_summary, pieces
+from mala_context.measure import is_result, is_summary
 from mala_context.roster import RECORDED, Roster
 from mala_context.snapshot import ContextSnapshot
 from mala_context.usage import Usage
@@ -167,14 +168,14 @@ class ContextTracker:
         Live messages do not show it. Only the events before the first response count, and no size changes: the
         estimate after a compaction gets better.
         """
-        opening = Opening()
+        opening, main = Opening(), self.roster.main
         for event in events:
             if isinstance(event, Response):
                 break
             if isinstance(event, Appended) and event.agent is None:
-                self._open(self.roster.main, event, opening)
+                opening.add(event.kind, event.content, main.names)
         if opening.known:
-            self.roster.main.opening = opening
+            main.opening = opening
 
     def _start_over(self, model: str | None) -> None:
         self.roster = Roster(model, counts_text=self._counts_text, remembers=self._remembers)
@@ -362,18 +363,12 @@ class ContextTracker:
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
             return None
         if not agent.responses:
-            self._open(agent, event, agent.opening)
+            agent.opening.add(kind, content, agent.names)
         context = agent.context
         if kind != "attachment" or context.source != "boundary":
             agent.add(kind, content)
         roster.note(uuid, parent, agent)
         return agent if moved else None
-
-    def _open(self, agent: AgentState, event: Appended, opening: Opening) -> None:
-        if event.kind == "attachment":
-            opening.attachment(event.content)
-        else:
-            opening.prompt(sum(piece.counts.chars for piece in pieces("user", event.content, agent.names)))
 
     # -- what makes the context smaller, or refuses it ---------------------------------------------------------------
 
@@ -396,18 +391,8 @@ class ContextTracker:
         return window, window if self.auto_compact_window is None else self.auto_compact_window
 
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
-        agent.before = self.snapshot_of(agent) if agent.context.tokens is not None else None
-        before = pre_tokens if pre_tokens is not None else agent.context.tokens
-        agent.settle()
-        agent.forget()
-        agent.settle()
-        agent.compactions += 1
-        agent.pre, agent.helped, agent.due = before, None, agent.responses + 1
-        context = agent.context
-        context.tokens, context.accuracy = agent.after_compaction(post_tokens)
-        context.source = "boundary"
-        for estimator in agent.estimators.values():
-            estimator.compacted(post_tokens)
+        before = self.snapshot_of(agent) if agent.context.tokens is not None else None
+        agent.compacted(pre_tokens, post_tokens, before)
 
     def _summary(self, event: Summary) -> AgentState | None:
         if self.roster.knows(event.uuid):

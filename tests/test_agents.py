@@ -205,9 +205,9 @@ class TestTheOpening:
 
     def test_its_prompt_and_its_announcements_are_taken_out_again(self) -> None:
         agent = AgentState()
-        agent.opening.prompt(300)
-        agent.opening.attachment({"type": "skill_listing", "rendered": "x" * 4_000})
-        agent.opening.attachment({"type": "environment", "rendered": "x" * 2_000})
+        agent.opening.add("user", "x" * 300, {})
+        agent.opening.add("attachment", {"type": "skill_listing", "rendered": "x" * 4_000}, {})
+        agent.opening.add("attachment", {"type": "environment", "rendered": "x" * 2_000}, {})
         answered(agent, "m1", 20_000)
         assert agent.after_compaction(9_000) == (20_000 - 100 + (36_000 - 6_000) // 3, "estimate")
 
@@ -223,8 +223,8 @@ class TestTheOpening:
     )
     def test_what_is_not_announced_again_or_has_no_text_makes_it_rough(self, attachment: object) -> None:
         agent = AgentState()
-        agent.opening.prompt(300)
-        agent.opening.attachment(attachment)
+        agent.opening.add("user", "x" * 300, {})
+        agent.opening.add("attachment", attachment, {})
         answered(agent, "m1", 20_000)
         assert agent.after_compaction(9_000) == (29_000, "rough")
 
@@ -275,3 +275,28 @@ def test_names_of_tools_are_bounded() -> None:
         agent.settle()
         assert len(agent.names) <= 130
     assert "toolu_998" in agent.names
+
+
+def test_behind_a_compaction_the_size_is_an_estimate_until_the_next_response() -> None:
+    agent = AgentState()
+    answered(agent, "m1", 15_000)
+    agent.add("user", "x" * 4_000)
+    agent.compacted(180_000, 9_000, None)
+    assert (agent.compactions, agent.context.tokens, agent.context.accuracy) == (1, 24_000, "rough")
+    assert (agent.context.source, agent.helped) == ("boundary", None)
+    assert agent.estimators["characters"].estimate(None, lambda: 0).tokens == 9_000
+    answered(agent, "m2", 179_000)
+    assert (agent.context.accuracy, agent.helped) == ("exact", False)
+
+
+def test_whoever_goes_back_twice_finds_what_was_there() -> None:
+    agent = AgentState()
+    answered(agent, "m1", 1_000)
+    agent.add("user", "x" * 400)
+    for number in (2, 3):
+        place = agent.context
+        place.pinned = True
+        answered(agent, f"m{number}", 1_500)
+        answered(agent, f"m{number}, later", 1_600)
+        agent.go_to(place, 2)
+        assert agent.context.interval.length(2) == 405

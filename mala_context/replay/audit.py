@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mala_context.agents import AgentState, Context
+from mala_context.agents import AgentState
+from mala_context.contexts import Context
 from mala_context.events import Compaction, Event, Response, WindowReport
 from mala_context.replay.engine import Engine, Progress, read_all
 from mala_context.replay.figures import summarise

@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from mala_context.agents import AgentState, Context
+from mala_context.agents import AgentState
+from mala_context.contexts import Context
 from mala_context.projection import PLACEHOLDER, Ratios, family, unit_tokens
 from mala_context.replay.audit import Auditor
 from mala_context.replay.engine import Engine, Progress, read_all
