@@ -150,6 +150,19 @@ def test_a_half_row_and_a_row_of_nuls_are_left_out(world):
     assert texts(world.restored()[1]) == texts(session(0))
 
 
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_long_row_is_there_whole(newest, world):
+    rows = [*session(0), message(5, "words " * 900_000), message(6, kind="assistant")]
+    rows = rows[:-1] if newest else rows
+    world.write(dump(rows) + b'{"type":"user" "' + b"x" * 5_000_000 + b'"}\n')
+    world.transcript.unlink()
+    result, restored = world.restored()
+    assert texts(restored) == texts(rows)
+    assert {row["sessionId"] for row in restored} == {result.session_id}
+    assert [row["forkedFrom"]["messageUuid"] for row in restored] == [row["uuid"] for row in rows]
+    assert restored[-1]["timestamp"] > rows[-1]["timestamp"]
+
+
 def test_a_transcript_that_was_rewritten_is_not_what_is_restored(world):
     world.write(session(2))
     world.transcript.write_bytes(dump([message(99)]))

@@ -12,7 +12,7 @@ import os
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.projects import find_transcript
-from mala_context.archive.reading import choose_chain, chunks, file_chunks, missing_pieces, open_current, rows
+from mala_context.archive.reading import choose_chain, chunks, file_chunks, lines, missing_pieces, open_current, rows
 from mala_context.archive.records import record
 from mala_context.archive.source import Source
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import SessionView
     from mala_context.archive.kept import Kept
     from mala_context.archive.manifest import Manifest
-    from mala_context.archive.reading import Row
+    from mala_context.archive.reading import LongRow, Row
     from mala_context.archive.records import Piece
 
 
@@ -98,10 +98,18 @@ class History:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows from the first on; may be called again. Raises `CorruptArchiveError` and `OSError`."""
-        data = file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)
-        for row in rows(data):
+        for row in rows(self._data()):
             self.told(row.size)
             yield row
+
+    def lines(self) -> Iterator[Row | LongRow]:
+        """Yield them likewise, but a long one to be read in parts."""
+        for line in lines(self._data()):
+            yield line
+            self.told(line.size)
+
+    def _data(self) -> Iterator[bytes]:
+        return file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)
 
     def expect(self, size: int) -> None:
         """Tell `progress`, where it can be told, of bytes that are going to be read."""

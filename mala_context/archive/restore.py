@@ -22,6 +22,7 @@ from mala_context.archive.named_files import look_after, results_named, subagent
 from mala_context.archive.objects import objects
 from mala_context.archive.projects import default_projects_dirs, folder_name, folder_of, projects_dir
 from mala_context.archive.records import record
+from mala_context.archive.renaming import Renaming
 from mala_context.archive.subagents import bring_subagents
 
 TYPE_CHECKING = False
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from mala_context.archive.reading import Row
 
 _CONVERSATION = ("user", "assistant", "attachment", "system")
-_FORK_MOST = 64 << 20
+_FORK_MOST = 16 << 20
 """Bytes of a transcript past which the SDK's fork, which takes about ten times that in memory, is not asked."""
 
 
@@ -93,6 +94,8 @@ class _Scan:
     cwds: tuple[str, ...]
     results: set[str]
     agents: set[str]
+    broken: set[int]
+    """Where long rows start that are no objects."""
 
 
 def restore(
@@ -213,8 +216,12 @@ def _scan(history: History, cut: Cut) -> _Scan:
     cwds: dict[str, None] = {}
     results: set[str] = set()
     agents: set[str] = set()
+    broken: set[int] = set()
     for row in _until(history, cut):
         results.update(results_named(row.data))
+        if row.left_out and row.data and not _is_object(row.data):
+            broken.add(row.offset)
+            continue
         for value in objects(row.data):
             agents.update(subagents_named(value))
             uuid, where = value.get("uuid"), value.get("cwd")
@@ -230,7 +237,15 @@ def _scan(history: History, cut: Cut) -> _Scan:
         cwds=tuple(reversed(cwds)),
         results=results,
         agents=agents,
+        broken=broken,
     )
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _folder(history: History, scan: _Scan, root: str, cwd: str | os.PathLike[str] | None) -> tuple[str | None, str]:
@@ -301,21 +316,16 @@ def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
     make_directories(directory)
 
+    renaming = Renaming(history.session_id, new_id, now)
+
     def fill(write: Write) -> None:
-        for row in _until(history, cut):
-            for value in objects(row.data):
-                # The CLI takes the newest message for the end of the conversation.
-                stamp = now if row.offset == scan.last_offset and value.get("uuid") == scan.last_uuid else None
-                write(_renamed(value, history.session_id, new_id, stamp))
+        for line in history.lines():
+            if cut.offset is not None and line.offset >= cut.offset:
+                break
+            # The CLI takes the newest message for the end of the conversation.
+            newest = scan.last_uuid if line.offset == scan.last_offset else None
+            if line.offset not in scan.broken:
+                for part in renaming.rows(line, newest):
+                    write(part)
 
     return place(directory, [f"{new_id}.jsonl"], fill)
-
-
-def _renamed(value: dict[str, Any], old_id: str, new_id: str, stamp: str | None) -> bytes:
-    value["sessionId"] = new_id
-    uuid = value.get("uuid")
-    if isinstance(uuid, str):
-        value["forkedFrom"] = {"sessionId": old_id, "messageUuid": uuid}
-    if stamp is not None:
-        value["timestamp"] = stamp
-    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
