@@ -1,13 +1,18 @@
 """Local files, for reading."""
 
 import errno
+import hashlib
+import io
 import os
 
 import pytest
 
 from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
 from mala_context.archive.local_store import LocalStore
-from mala_context.archive.local_view import LocalView, scan
+from mala_context.archive.local_view import LocalView, scan, status_of
+from mala_context.archive.remote import uploaded
+from mala_context.archive.remote.bucket import bucket_at
 
 NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
 
@@ -91,3 +96,56 @@ def test_a_manifest_that_another_machine_replaced_is_read_again(tmp_path, monkey
             with pytest.raises(OSError, match="Input/output"):
                 files.manifest()
         assert files.manifest() == b'{"row":"one"}\n'
+
+
+def test_a_name_that_goes_while_they_are_listed_is_none(tmp_path):
+    (tmp_path / NAME).write_bytes(b"x")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert [each.name for each in status_of(fd, [NAME.replace("s1", "s2"), NAME])] == [NAME]
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/hostname", path)])
+def test_what_stands_under_a_pieces_name_is_opened_only_if_it_is_a_file(view, tmp_path, make):
+    make(tmp_path / NAME)
+    with pytest.raises(OSError, match=r"not a regular file|symbolic link"):
+        view.open(NAME)
+
+
+class TestUploaded:
+    """A file that an object store has, and this directory no longer, is still one of the session's."""
+
+    GONE = NAME.replace("000000Z", "000001Z")
+
+    @pytest.fixture
+    def bucket(self, tmp_path):
+        bucket = bucket_at(f"memory://{tmp_path.name}")
+        bucket.put(self.GONE, io.BytesIO(b"far away"), 8)
+        (tmp_path / NAME).write_bytes(b"here")
+        row = uploaded.new_row(self.GONE, bucket.base, 8, hashlib.sha256(b"far away").hexdigest(), 10**15, 10**18)
+        here = uploaded.new_row(NAME, bucket.base, 4, hashlib.sha256(b"here").hexdigest(), 10**15)
+        (tmp_path / layout.manifest_name("s1")).write_bytes(manifests.dump([row, here]))
+        return bucket
+
+    def test_it_is_listed_from_the_manifest(self, view, bucket):
+        assert [(each.name, each.size, each.remote) for each in view.list()[1:]] == [
+            (NAME, 4, None),
+            (self.GONE, 8, bucket.base),
+        ]
+
+    def test_it_is_opened_from_there(self, view, bucket):
+        for name, data in ((self.GONE, b"far away"), (NAME, b"here")):
+            reader, buffer = view.open(name), bytearray(100)
+            assert buffer[: reader.readinto(buffer)] == data
+            reader.close()
+
+    def test_one_that_is_nowhere_is_not_found(self, view, bucket):
+        with pytest.raises(FileNotFoundError):
+            view.open(NAME.replace("000000Z", "000002Z"))
+
+    def test_of_one_that_the_store_has_lost_it_is_said_where_it_is_not(self, view, bucket):
+        bucket.remove(self.GONE)
+        with pytest.raises(FileNotFoundError, match=f"not in the object store.*{bucket.base}"):
+            view.open(self.GONE)

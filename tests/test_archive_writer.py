@@ -1,6 +1,7 @@
-"""`LocalStore`: the battery, and what only files can get wrong."""
+"""A session's only writer: what local files, and the systems below them, can get wrong."""
 
 import errno
+import fcntl
 import os
 import stat
 
@@ -22,11 +23,6 @@ def modes(directory):
 def new_store(tmp_path):
     numbers = iter(range(1000))
     return lambda: LocalStore(str(tmp_path / f"runs{next(numbers)}" / "archives"))
-
-
-@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
-def test_local_files_pass_the_battery(check, new_store):
-    check(new_store)
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
@@ -263,3 +259,115 @@ def test_a_file_that_is_gone_was_removed_whatever_was_said(new_store, monkeypatc
         files.remove(NAME)
         monkeypatch.undo()
         assert files.list() == []
+
+
+def test_a_manifest_that_another_name_leads_to_is_left_as_it_is(new_store, tmp_path):
+    """Who can make a hard link in the directory would have us write into a file of ours elsewhere."""
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"one"}\n')
+    os.link(os.path.join(store.location, layout.manifest_name("s1")), tmp_path / "elsewhere")
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"two"}\n')
+        assert files.manifest() == b'{"row":"one"}\n{"row":"two"}\n'
+    assert (tmp_path / "elsewhere").read_bytes() == b'{"row":"one"}\n'
+
+
+def test_after_closing_nothing_is_written(new_store):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"one"}\n')
+    for change in (
+        lambda: files.publish(NAME, lambda write: write(b"x")),
+        lambda: files.publish_named(lambda write: NAME),
+        lambda: files.replace_manifest(b""),
+        lambda: files.append(b'{"row":"two"}\n'),
+        lambda: files.remove(NAME),
+    ):
+        with pytest.raises((ValueError, OSError)):
+            change()
+    files.close()
+    assert [each.name for each in store.list()] == [layout.manifest_name("s1")]
+    assert store.view("s1").manifest() == b'{"row":"one"}\n'
+
+
+def test_a_manifest_that_cannot_be_replaced_is_still_the_one_that_is_locked(new_store, monkeypatch):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"one"}\n')
+
+        def broken(*_):
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(writer, "rename_to", broken)
+            with pytest.raises(OSError, match="Input/output"):
+                files.replace_manifest(b"")
+        files.append(b'{"row":"two"}\n')
+        assert files.manifest() == b'{"row":"one"}\n{"row":"two"}\n'
+    assert os.listdir(store.location) == [layout.manifest_name("s1")]
+
+
+def test_a_lock_on_a_manifest_that_was_replaced_while_we_waited_is_not_the_lock(new_store, monkeypatch):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"old"}\n')
+    path = os.path.join(store.location, layout.manifest_name("s1"))
+    real = writer.try_flock
+
+    def replaced(fd):
+        monkeypatch.setattr(writer, "try_flock", real)
+        with open(f"{path}.new", "wb") as file:
+            file.write(b'{"row":"new"}\n')
+        os.replace(f"{path}.new", path)
+        return real(fd)
+
+    monkeypatch.setattr(writer, "try_flock", replaced)
+    with store.lock("s1", 1.0) as files:
+        files.append(b'{"row":"ours"}\n')
+    assert store.view("s1").manifest() == b'{"row":"new"}\n{"row":"ours"}\n'
+
+
+def test_waiting_for_another_process_ends(new_store):
+    store = new_store()
+    with store.lock("s1", 1.0) as files:
+        files.append(b"{}\n")
+    with open(
+        os.path.join(store.location, layout.manifest_name("s1")), "rb"
+    ) as other:  # whoever: the lock is the file's
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ArchiveBusyError) as caught:
+            store.lock("s1", 0.01)
+        assert caught.value.waited >= 0.01
+    store.lock("s1", 0.0).close()
+
+
+def test_a_manifest_that_cannot_be_opened_is_an_error_and_keeps_no_lock(new_store, monkeypatch):
+    store = new_store()
+    store.lock("s1", 1.0).close()
+    real = os.open
+
+    def refused(name, *args, **kwargs):
+        if name == layout.manifest_name("s1"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(name, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refused)
+        with pytest.raises(PermissionError):
+            store.lock("s1", 1.0)
+    store.lock("s1", 0.0).close()
+
+
+def test_a_file_that_nobody_can_look_at_was_not_removed(new_store, monkeypatch):
+    def broken(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with new_store().lock("s1", 1.0) as files:
+        files.publish(NAME, lambda write: write(b"bytes"))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "unlink", broken)
+            patched.setattr(os, "stat", broken)
+            with pytest.raises(OSError, match="Input/output"):
+                files.remove(NAME)
+        assert [each.name for each in files.list()] == [NAME]
