@@ -31,6 +31,30 @@ def _count(value: Any) -> int:
     return 0
 
 
+_PROMPT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+def strangers(raw: Any) -> tuple[str, ...]:
+    """Name the fields that may count a part of the prompt under a name of tomorrow.
+
+    There are none where all of today's three counts of the prompt are: a new one then says more of the same. Nor are
+    there in a usage that simply has no cache, or that repeats its counts in the spelling of OpenAI-compatible servers.
+    """
+    fields = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", None)
+    if not isinstance(fields, Mapping) or all(name in fields for name in _PROMPT):
+        return ()
+    return tuple(name for name in fields if isinstance(name, str) and _may_count_a_prompt(name, fields))
+
+
+def _may_count_a_prompt(name: str, fields: Mapping[str, Any]) -> bool:
+    if name in _PROMPT or not any(word in name.lower() for word in ("input", "prompt", "cache")):
+        return False
+    if "input_tokens" in fields and (name == "prompt_tokens" or name.endswith("_details")):
+        return False
+    value = fields[name]
+    return any(map(_count, value.values())) if isinstance(value, Mapping) else _count(value) > 0
+
+
 class Usage(NamedTuple):
     """What the API counted for one response, in tokens."""
 
@@ -79,20 +103,27 @@ class Usage(NamedTuple):
         )
 
     @classmethod
+    def understood(cls, raw: Any) -> Usage | None:
+        """Read the top-level counts as `parse` does; `None` also where one may stand under a name we do not know."""
+        return None if strangers(raw) else cls.parse(raw)
+
+    @classmethod
     def of_last_call(cls, raw: Any) -> Usage | None:
-        """Read the counts of the last model call behind a response.
+        """Read the counts of the last model call behind a response; `None` where one may stand under a new name.
 
         A server-side loop puts several calls into one response; then the top level is a sum, and the last entry of
         `iterations` with type `message` is the call that the next request builds on. Where the top level is all
         zero the iterations are left over from before a compaction, and the zero is what is returned.
         """
-        usage = cls.parse(raw)
+        usage = cls.understood(raw)
         if usage is None or not usage.context_tokens:
             return usage
         iterations = raw.get("iterations") if raw.__class__ is dict else _field(raw, "iterations")
         if iterations and isinstance(iterations, Sequence) and not isinstance(iterations, str | bytes):
             for row in reversed(iterations):
                 if _field(row, "type") == "message":
+                    if strangers(row):
+                        return None
                     last = cls.parse(row)
                     if last is not None and last.context_tokens:
                         return last

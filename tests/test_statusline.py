@@ -66,6 +66,14 @@ def test_cases(case, tmp_path):
         assert ("~" in text) == (not gauge.exact)
 
 
+@pytest.mark.parametrize("more", [{}, {"iterations": [{"type": "message", "input_tokens": 3, "cacheRead": 9_000}]}])
+def test_a_count_under_another_name_leaves_the_size_unknown(more):
+    whole = {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 90_000}
+    used = {**whole, **more} if more else {"input_tokens": 3, "cached_input_tokens": 90_000}
+    gauge = measure({"context_window": {"context_window_size": 200_000, "current_usage": used}}, {})
+    assert (gauge.tokens, gauge.source) == (None, "none")
+
+
 class TestTranscript:
     def test_what_does_not_count_is_passed_over(self, tmp_path):
         path = write(

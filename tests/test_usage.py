@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.readers.parts import known
-from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage
+from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage, strangers
 
 RAW = {
     "input_tokens": 3,
@@ -49,6 +49,38 @@ def test_counts_are_never_negative(raw: dict[str, Any]) -> None:
     usage = Usage.parse(raw)
     assert usage is not None
     assert min(usage) >= 0
+
+
+@pytest.mark.parametrize("gone", ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"])
+@pytest.mark.parametrize("name", ["cached_input_tokens", "promptTokens", "cacheRead", "input"])
+def test_a_renamed_count_is_unknown_and_not_zero(gone: str, name: str) -> None:
+    rest = {key: value for key, value in RAW.items() if key != gone}
+    for value in (41_000, {"tokens": 41_000}):
+        renamed = {**rest, name: value}
+        for raw in (renamed, SimpleNamespace(**renamed)):
+            assert strangers(raw) == (name,)
+            assert Usage.understood(raw) is Usage.of_last_call(raw) is known(raw) is None
+        later = {**RAW, "cache_read_input_tokens": 99_000, "iterations": [{**renamed, "type": "message"}]}
+        assert Usage.of_last_call(later) is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {**RAW, "cache_folded_input_tokens": 10**9},
+        {"input_tokens": 41_903, "output_tokens": 7},
+        {"input_tokens": 41_903, "output_tokens": 7, "cached_input_tokens": 0, "cache_deleted": None},
+        {"input_tokens": 41_903, "prompt_tokens": 41_903, "prompt_tokens_details": {"cached_tokens": 41_000}},
+        {"input_tokens": 41_903, "input_tokens_details": {"cached_tokens": 41_000}, "total_tokens": 41_910},
+        {"input_tokens": 41_903, "service_tier": "standard", "server_tool_use": {"web_search_requests": 3}, 7: 7},
+    ],
+)
+def test_what_is_new_beside_the_counts_changes_none(raw: dict[Any, Any]) -> None:
+    assert strangers(raw) == ()
+    assert Usage.of_last_call(raw) == Usage.understood(raw) == Usage.parse(raw)
+    usage = known(raw)
+    assert usage is not None
+    assert usage.context_tokens == 41_903
 
 
 def test_the_last_call() -> None:

@@ -154,7 +154,7 @@ _SYSTEM = {"init": _init, "compact_boundary": _boundary, "status": _status, "tas
 def turn_end(get: Any) -> TurnEnd:
     """Read a result through a getter of its fields, in the SDK's spelling or stream-json's."""
     raw = get("usage")
-    usage = Usage.parse(raw)
+    usage = Usage.understood(raw)
     iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)
     last = None
     if isinstance(iterations, list | tuple) and iterations:

@@ -25,20 +25,38 @@ def count(value: object) -> int:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12 else 0
 
 
+_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
 def tokens_of(usage: Mapping[str, Any]) -> int | None:
-    """Return the size of a request by its counts: input, cache creation and cache read; `None` for none."""
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    total = sum(count(usage.get(name)) for name in names)
+    """Return the size of a request by its counts: input, cache creation and cache read; `None` for none.
+
+    Where one of them may stand under a name we do not know, the size is not known either.
+    """
+    if _renamed(usage):
+        return None
+    total = _total(usage)
     iterations = usage.get("iterations")
     if total and isinstance(iterations, list):
         for each in reversed(iterations):
-            if (
-                isinstance(each, dict)
-                and each.get("type") == "message"
-                and (last := tokens_of({**each, "iterations": 0}))
-            ):
-                return last
+            if isinstance(each, dict) and each.get("type") == "message":
+                if _renamed(each):
+                    return None
+                if last := _total(each):
+                    return last
     return total or None
+
+
+def _total(usage: Mapping[str, Any]) -> int:
+    return sum(count(usage.get(name)) for name in _PROMPT)
+
+
+def _renamed(usage: Mapping[str, Any]) -> bool:
+    if all(name in usage for name in _PROMPT) or not usage.keys() - {*_PROMPT, "output_tokens", "iterations"}:
+        return False
+    from mala_context.usage import strangers  # seldom needed, and dear beside a line
+
+    return bool(strangers(usage))
 
 
 def rows(data: bytes) -> list[dict[str, Any]]:
