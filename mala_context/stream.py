@@ -21,7 +21,9 @@ from mala_context.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.lines import compaction_line, context_line, log_values
 from mala_context.log import get_logger
 from mala_context.policy import overflow_of, read_overflow
+from mala_context.printable import printable
 from mala_context.readers import read_message
+from mala_context.readers.unfamiliar import News
 from mala_context.roster import LIVE
 from mala_context.shortcut import NOTHING, Shortcut
 from mala_context.tracker import ContextTracker
@@ -82,8 +84,9 @@ class MessageStreamProcessor:
         self._shortcut = Shortcut(self.tracker)
         self._holds = self._shortcut.holds
         self._counts = self._shortcut.counts
-        self._debug = False
-        """Whether responses are logged, as was seen with the last event that went the long way."""
+        self._debug = _level.isEnabledFor(logging.DEBUG)
+        """Whether responses and news are logged, as was seen with the last event that went the long way."""
+        self._news = News()
         self.overflow: ContextOverflow | None = None
         """The overflow that the main agent's context is in; `None` while requests are accepted."""
         self.announces: Callable[[Compaction, ContextSnapshot | None], bool] | None = None
@@ -131,7 +134,7 @@ class MessageStreamProcessor:
                     self.messages_seen += 1
                     return
                 count = self._counts.get(message.__class__)
-                unseen = not (self._debug or self.snapshot_observers or Response in self._observers)
+                unseen = not (self.snapshot_observers or Response in self._observers)
                 if count is not None and unseen and count(message):
                     self.messages_seen += 1
                     return
@@ -146,19 +149,30 @@ class MessageStreamProcessor:
         if not self._enabled:
             return
         self.messages_seen += 1
+        if self._debug:
+            self.tell_news(message)
         for event in read_message(message):
             self.take(event)
             if event.__class__ is TurnEnd:
                 self._process_result_message(message)
-            elif event.__class__ in _FREQUENT and self.overflow is None:
+            elif event.__class__ in _FREQUENT and self.overflow is None and not self._debug:
                 self._shortcut.after(message, event)
+
+    def tell_news(self, source: object) -> None:
+        """Log at DEBUG, once a kind, what no reader knows of a message or a row; those who `take` events call it."""
+        if _level.isEnabledFor(logging.DEBUG):
+            for kind in self._news.of(source):
+                log.debug("Context: passed on, but not known to this version: %s", printable(kind))
 
     def take(self, event: Event) -> None:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
         kind = event.__class__
         changed = self.tracker.advance(event)
         self._shortcut.counted = NOTHING
-        self._debug = debug = _level.isEnabledFor(logging.DEBUG)
+        debug = _level.isEnabledFor(logging.DEBUG)
+        if debug is not self._debug:
+            self._debug = debug
+            self._shortcut.rest()
         if self.overflow is not None and isinstance(event, Response) and event.agent is None:
             self.overflow = None
         if (
@@ -217,7 +231,7 @@ class MessageStreamProcessor:
 
     def _process_result_message(self, message: Any) -> None:
         """Add a turn's usage to the ledger, log the gauge, and raise `ContextPressureError` past `restart_at`."""
-        usage = Usage.parse(getattr(message, "usage", None))
+        usage = Usage.understood(getattr(message, "usage", None))
         snapshot = self.tracker.snapshot()
         ledger = self.context_usage
         if usage is None:

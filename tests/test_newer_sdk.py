@@ -3,7 +3,7 @@
 import json
 import logging
 from dataclasses import dataclass, make_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -118,18 +118,112 @@ def test_content_of_tomorrow_is_at_most_projected(row: dict[str, Any]) -> None:
     assert (before.projected or 0) <= (after.projected or 0) < (before.projected or 0) + 10_000
 
 
-def test_the_processor_passes_all_of_it_on_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_processor_passes_all_of_it_on_and_names_each_kind_once_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     processor = MessageStreamProcessor()
     for message in [init(), assistant("m1", 5000)]:
         processor.process(message)
     before, told = processor.tracker.snapshot().tokens, len(caplog.records)
-    for message in UNKNOWN.values():
-        processor.process(message)
+    for _ in range(3):
+        for message in UNKNOWN.values():
+            processor.process(message)
     assert processor.tracker.snapshot().tokens == before
-    news = caplog.records[told:]
-    assert len(news) <= len(UNKNOWN)
-    assert {record.levelname for record in news} <= {"DEBUG"}
+    news = [record for record in caplog.records[told:] if "not known to this version" in record.message]
+    assert [record.message.rpartition(": ")[2] for record in news] == [
+        "message class ThoughtMessage",
+        "system message context_folded",
+        "content block ThoughtBlock",
+        "system message of type list",
+    ]
+    assert {record.levelname for record in caplog.records[told:]} == {"DEBUG"}
+
+
+def test_a_later_block_of_a_response_is_looked_at_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    processor = MessageStreamProcessor()
+    for message in [
+        init(),
+        assistant("m1", 5000),
+        assistant("m1", 5000),
+        assistant("m1", 5000, content=[ThoughtBlock(3)]),
+    ]:
+        processor.process(message)
+    assert "content block ThoughtBlock" in caplog.text
+
+
+def test_a_row_is_told_on_one_line_and_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
+    processor = MessageStreamProcessor()
+    caplog.set_level(logging.INFO)
+    processor.tell_news({"type": "thought"})
+    assert caplog.records == []
+    caplog.set_level(logging.DEBUG)
+    processor.tell_news({"type": "thought"})
+    processor.tell_news({"type": "thought\x1b[2J\n"})
+    assert [record.message.rpartition(": ")[2] for record in caplog.records] == [
+        "type thought",
+        r"type thought\x1b[2J\x0a",
+    ]
+
+
+class TestRenamed:
+    """A count under another name is unknown: never the rest of the sum, and never 0."""
+
+    RENAMED: ClassVar = {"input_tokens": 3, "cached_input_tokens": 90_000, "output_tokens": 5}
+
+    def test_a_response_moves_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        processor = MessageStreamProcessor()
+        processor.process(init())
+        later = assistant("m1", None)
+        later.usage = self.RENAMED
+        processor.process(later)
+        assert processor.tracker.snapshot().tokens is None
+        processor.process(assistant("m2", 5000))
+        later = assistant("m3", None)
+        later.usage = self.RENAMED
+        processor.process(later)
+        assert processor.tracker.snapshot().tokens == 5000
+        assert caplog.text.count("usage with cached_input_tokens in place of a count") == 1
+
+    def test_nor_does_a_result(self) -> None:
+        processor = MessageStreamProcessor()
+        for message in [init(), assistant("m1", None), result(self.RENAMED, num_turns=1)]:
+            processor.process(message)
+        assert processor.tracker.snapshot().tokens is None
+        assert not processor.context_usage.is_tracking_enabled()
+
+    @pytest.mark.parametrize("source", [read_row, read_stream_json])
+    def test_nor_does_a_row(self, source: Any) -> None:
+        raw = {"type": "assistant", "uuid": "u", "message": {"id": "m", "model": MODEL, "usage": self.RENAMED}}
+        (event,) = source({**raw, "sessionId": SESSION} if source is read_row else {**raw, "session_id": SESSION})
+        assert event.usage is None
+
+    @pytest.mark.parametrize(
+        "meta",
+        [
+            {},
+            {"trigger": "auto", "tokens_before": 5000, "tokens_after": 800},
+            {"trigger": "folded", "pre_tokens": 5000, "tokens_after": 800},
+            {"trigger": ["auto"], "pre_tokens": "5000", "post_tokens": {"messages": 800}},
+        ],
+    )
+    def test_a_compaction_of_unknown_size_leaves_an_unknown_size(self, meta: dict[str, Any]) -> None:
+        processor = MessageStreamProcessor()
+        tracker = processor.tracker
+        for message in [init(), assistant("m1", 5000)]:
+            processor.process(message)
+        processor.process(SystemMessage("compact_boundary", {"session_id": SESSION, "compact_metadata": meta}))
+        assert tracker.snapshot().tokens is None
+        assert tracker.snapshot().compactions == 1
+        processor.process(assistant("m2", 900))
+        assert tracker.snapshot().tokens == 900
+
+    def test_the_window_stays_what_it_was(self) -> None:
+        tracker = MessageStreamProcessor().tracker
+        feed(tracker, init(), assistant("m1", 5000))
+        before = tracker.snapshot().window
+        feed(tracker, result({"input_tokens": 5}, model_usage={MODEL: {"window": 7, "contextWindow": "7"}}))
+        assert tracker.snapshot().window == before
 
 
 class Client:
@@ -197,6 +291,22 @@ async def test_a_hook_takes_an_event_and_fields_of_tomorrow(event: str, caplog: 
     assert hook is not None
     assert await hook(found, "toolu_1", {"signal": None}, of_tomorrow=True) == {}
     assert caplog.records == []
+    caplog.set_level(logging.DEBUG, "mala_context.sdk_hooks")
+    for _ in range(3):
+        assert await hook(found) == {}
+    assert [record.message for record in caplog.records] == [
+        f"{event}: not known to this version: the field depth",
+        f"{event}: not known to this version: the event ContextFolded",
+    ]
+
+
+async def test_of_a_hooks_news_not_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mala_context.sdk_hooks")
+    hook = HOOKS["Stop"]({"gauge": Part()})
+    assert hook is not None
+    await hook({f"field {number}\n": number for number in range(1000)})
+    assert len(caplog.records) == 100
+    assert all("\n" not in record.message for record in caplog.records)
 
 
 def test_the_command_hook_answers_an_event_of_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
