@@ -13,9 +13,12 @@ from archived import SID, dump, message, session
 from doctored import FAULTS, OTHER, Machine, unknown_model
 
 from mala_context.archive.remote.bucket import Bucket
+from mala_context.archive.source import CHUNK
 from mala_context.archive.store import TranscriptArchive
 from mala_context.doctor import gather
-from mala_context.doctor.gather import object_store
+from mala_context.doctor.facts import Transcripts
+from mala_context.doctor.gather import models, object_store, transcripts
+from mala_context.doctor.gather.archives import verified
 from mala_context.errors import ObjectStoreError
 
 
@@ -55,6 +58,47 @@ class TestUnarchived:
         (machine.folder / "cut.jsonl").write_bytes(b'{"subtype": "compact_boundary"\n\xff\xfe{[[[')
         (finding,) = machine.findings()
         assert finding.items == (str(machine.folder / "odd name!.jsonl"),)
+
+    def test_words_about_a_compaction_are_none(self, machine):
+        machine.write(OTHER, [message(1, 'a row with "isCompactSummary" and one of subtype compact_boundary')])
+        assert machine.findings() == []
+
+    @pytest.mark.parametrize(("opening", "named"), [(0, True), (100, False)])
+    def test_what_mends_names_the_directory_if_the_opening_does_and_it_is_there(self, machine, opening, named):
+        rows = [message(number, cwd="/gone") for number in range(opening)]
+        machine.write(OTHER, [*rows, *({**row, "cwd": str(machine.repo)} for row in session(1))])
+        (finding,) = machine.findings()
+        assert (f"--repo {machine.repo} " in finding.mend) is named
+
+    def test_what_went_away_while_we_looked_is_no_loss(self, machine):
+        found = dict(transcripts.candidates(machine.env))
+        machine.transcript.unlink()
+        assert transcripts.transcripts(found, [], lambda _: None, 1 << 20) == Transcripts(1, 1, ())
+        assert models.models(found, [], {}) == {}
+
+    def test_an_archive_that_cannot_be_read_covers_nothing(self, machine):
+        (machine.home / "file").write_text("")
+        found = dict(transcripts.candidates(machine.env))
+        (folder,) = transcripts.transcripts(found, [str(machine.home / "file")], lambda _: None, 1 << 20).unarchived
+        assert (folder.transcripts, folder.compactions, folder.known) == ((str(machine.transcript),), 2, False)
+
+    @pytest.mark.parametrize("within", [0, 1, 8, 15, 16])
+    def test_a_mark_is_seen_across_the_ends_of_what_is_read_at_once(self, machine, within):
+        start = dump([message(1, "x"), *session(1)]).find(b"compact_boundary")
+        rows = [message(1, "x" * (CHUNK - start - within + 1)), *session(1)]
+        assert dump(rows).find(b"compact_boundary") == CHUNK - within
+        machine.write(OTHER, rows)
+        assert machine.names() == ["unarchived"]
+
+
+class TestVerified:
+    def test_a_directory_that_is_none_is_damage_and_the_others_are_verified(self, machine):
+        (machine.home / "file").write_text("")
+        found = verified([str(machine.home / "file"), machine.archive.location], lambda _: None, 1 << 20)
+        (damage,) = found.damaged
+        assert damage.location == str(machine.home / "file")
+        assert "it is not a directory" in damage.problems[0]
+        assert (found.sessions, found.verified) == (1, 1)
 
 
 class TestReadable:
@@ -337,6 +381,11 @@ class TestModels:
         machine.transcript.write_bytes(dump(rows))
         (finding,) = machine.findings()
         assert (finding.check, finding.items, finding.where) == ("models", ("glm-5",), str(machine.transcript))
+
+    def test_the_environments(self, machine):
+        machine.env["ANTHROPIC_MODEL"] = "glm-9-air"
+        (finding,) = machine.findings()
+        assert (finding.check, finding.items, finding.where) == ("models", ("glm-9-air",), "$ANTHROPIC_MODEL")
 
     def test_a_configured_window_is_no_guess(self, machine):
         unknown_model(machine)
