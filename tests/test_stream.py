@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
-from mala_context.events import Refusal, Response, SessionStart
+from mala_context.events import Appended, Refusal, Response, SessionStart
 from tests import sdk_messages
 
 
@@ -145,6 +145,49 @@ async def test_disabled_means_looking_at_nothing():
     assert await drain(processor, messages) == messages
     assert processor.messages_seen == 0
     assert processor.tracker.snapshot().tokens is None
+
+
+async def test_it_may_be_switched_off_and_on_in_the_middle():
+    processor = MessageStreamProcessor()
+    await drain(processor, [init(), assistant(100_000, "a"), UserMessage("go on", uuid="u1")])
+    for enabled, message_id, tokens, seen in ((False, "b", 100_000, 3), (True, "c", 120_000, 4)):
+        processor.enabled = enabled
+        assert processor.enabled is enabled
+        await drain(processor, [assistant(120_000, message_id)])
+        assert (processor.tracker.snapshot().tokens, processor.messages_seen) == (tokens, seen)
+
+
+def test_a_message_that_will_not_even_say_its_class_is_passed_on(caplog):
+    class Veiled:
+        @property
+        def __class__(self):
+            raise RuntimeError("no")
+
+    processor = MessageStreamProcessor()
+    processor.process(Veiled())
+    assert "a Veiled was not understood and is passed on" in caplog.text
+    processor.process(assistant(100))
+    assert processor.tracker.snapshot().tokens == 100
+
+
+@pytest.mark.parametrize("kinds", [(), (Appended,), (Response,), (SessionStart,)])
+async def test_the_numbers_are_the_same_whoever_observes(kinds):
+    """Frequent messages go a short way where nobody wants to hear of them."""
+    told = []
+    quiet, observed = MessageStreamProcessor(), MessageStreamProcessor(on_event=[lambda *_: None])
+    quiet.observe(lambda event, _: told.append(event), *kinds)
+    messages = [init()]
+    for number in range(5):
+        parts = [assistant(20_000 + 1_000 * number, f"m{number}") for _ in range(3)]
+        for place, part in enumerate(parts):
+            part.uuid = f"m{number}-{place}"
+        messages += [*parts, UserMessage("more " * 100, uuid=f"u{number}")]
+    for message in messages:
+        quiet.process(message)
+        observed.process(message)
+        assert quiet.tracker.snapshot().as_dict() == observed.tracker.snapshot().as_dict()
+    assert quiet.messages_seen == observed.messages_seen == len(messages)
+    assert len(told) == sum({Appended: 5, Response: 5, SessionStart: 1}[kind] for kind in kinds)
 
 
 async def test_a_subagents_late_messages_move_no_main_gauge():
