@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import check_agent_id
-from mala_context.archive.objects import objects
+from mala_context.archive.objects import few_objects
 from mala_context.archive.reading import chunks, rows
 from mala_context.archive.regular import open_regular
 from mala_context.archive.side_files import side_directory
+from mala_context.archive.source import CHUNK
 from mala_context.loss import Loss, measure
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def read_subagent_loss(transcript: str, agent_id: str, summary: str) -> Loss | N
 
 
 def _rows(files: SessionView, piece: Piece) -> list[dict[str, Any]]:
-    return [each for row in rows(chunks(files, [piece], strict=False)) for each in objects(row.data)]
+    return [each for row in rows(chunks(files, [piece], strict=False)) for each in few_objects(row.data)]
 
 
 def _later(pieces: Iterable[Piece], piece: Piece) -> list[Piece]:
@@ -133,7 +134,8 @@ def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
     try:
         with os.fdopen(open_regular(transcript), "rb") as file:
             file.seek(offset)
-            return [each for line in file if line.endswith(b"\n") for each in objects(line)]
+            found = rows(iter(partial(file.read, CHUNK), b""))
+            return [each for row in found if row.ended for each in few_objects(row.data)]
     except OSError:
         return []
 

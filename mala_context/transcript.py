@@ -1,18 +1,21 @@
 """Read a transcript that the CLI is still writing: whole rows only, each once.
 
 Rows end at newline bytes. U+2028 and the like stand inside rows, so text functions that split lines are no use here;
-nor is a line always one JSON object: the CLI has written two on one line (`archive.reading.objects` reads them).
+nor is a line always one JSON object: the CLI has written two on one line (`archive.objects` reads them). All rows that
+are new are held at once, so none takes more than about its bytes, and one of several megabytes is shortened.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
-from mala_context.archive.objects import objects
+from mala_context.archive.objects import few_objects
+from mala_context.archive.reading import rows as rows_of
 from mala_context.archive.regular import open_regular
 
-_BLOCK = 1 << 20
+_BLOCK, _FIRST_BLOCK = 1 << 20, 1 << 16
 _MOST_OPENING = 8 << 20
 
 
@@ -24,12 +27,21 @@ def read_opening(path: str) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     descriptor = open_regular(path)
-    with os.fdopen(descriptor, "rb") as file:
-        while file.tell() < _MOST_OPENING and (line := file.readline()).endswith(b"\n"):
-            rows.extend(objects(line))
+    try:
+        for row in rows_of(_blocks(descriptor, _FIRST_BLOCK)):
+            if row.offset >= _MOST_OPENING or not row.ended:
+                break
+            rows.extend(few_objects(row.data))
             if rows and rows[-1].get("type") == "assistant":
                 break
+    finally:
+        os.close(descriptor)
     return rows
+
+
+def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
+    while block := os.read(descriptor, size):
+        yield block
 
 
 class TranscriptTail:
@@ -60,17 +72,10 @@ class TranscriptTail:
 
     def _rows(self, descriptor: int) -> list[dict[str, Any]]:
         os.lseek(descriptor, self._offset, os.SEEK_SET)
+        start = self._offset
         rows: list[dict[str, Any]] = []
-        rest: list[bytes] = []
-        while block := os.read(descriptor, _BLOCK):
-            end = block.rfind(b"\n") + 1
-            if not end:
-                rest.append(block)
-                continue
-            whole = b"".join((*rest, block[:end]))
-            rest = [block[end:]]
-            self._offset += len(whole)
-            for line in whole.split(b"\n"):
-                if line:
-                    rows.extend(objects(line))
+        for row in rows_of(_blocks(descriptor, _BLOCK)):
+            if row.ended:
+                rows.extend(few_objects(row.data))
+                self._offset = start + row.offset + row.size + 1
         return rows

@@ -33,7 +33,7 @@ def test_rows_are_the_lines_of_the_bytes(parts, size):
 
 
 def test_a_row_says_whether_it_ended():
-    assert list(rows([b"a\n\nb"])) == [Row(offset=0, data=b"a"), Row(offset=3, data=b"b", ended=False)]
+    assert [(row.offset, row.data, row.ended) for row in rows([b"a\n\nb"])] == [(0, b"a", True), (3, b"b", False)]
 
 
 @pytest.mark.parametrize("mode", ["incremental", "full"])

@@ -16,7 +16,6 @@ from hashlib import sha256
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import open_plain
 from mala_context.archive.long_rows import LONG, shortened
-from mala_context.archive.records import record
 from mala_context.archive.source import CHUNK, fill
 
 TYPE_CHECKING = False
@@ -29,17 +28,19 @@ if TYPE_CHECKING:
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-@record
 class Row:
-    """One row of a transcript, without its newline."""
+    """One row of a transcript, without its newline. No `record`: there are many, and these cost as much as decoding."""
 
-    offset: int
-    """Where it starts in the transcript, in bytes."""
-    data: bytes
-    ended: bool = True
-    """Whether a newline followed."""
-    left_out: int = 0
-    """Bytes that a row too long to be held was shortened by."""
+    __slots__ = ("data", "ended", "left_out", "offset")
+
+    def __init__(self, offset: int, data: bytes, *, ended: bool = True, left_out: int = 0) -> None:
+        self.offset = offset
+        """Where it starts in the transcript, in bytes."""
+        self.data = data
+        self.ended = ended
+        """Whether a newline followed."""
+        self.left_out = left_out
+        """Bytes that a row too long to be held was shortened by."""
 
     @property
     def size(self) -> int:
@@ -204,7 +205,7 @@ def rows(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row]:
             yield line
         else:
             kept = shortened(line.parts())
-            yield Row(offset=line.offset, data=kept, ended=line.ended, left_out=line.size - len(kept))
+            yield Row(line.offset, kept, ended=line.ended, left_out=line.size - len(kept))
 
 
 def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | LongRow]:
@@ -222,7 +223,7 @@ def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | Long
                 parts.clear()
                 held = 0
                 if row:
-                    yield Row(offset=offset, data=row)
+                    yield Row(offset, row)
                 offset += len(row) + 1
             if rest:
                 parts.append(rest)
@@ -234,4 +235,4 @@ def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | Long
                 offset += long.size + 1
                 parts, held = [], 0
     if parts:
-        yield Row(offset=offset, data=b"".join(parts), ended=False)
+        yield Row(offset, b"".join(parts), ended=False)
