@@ -106,11 +106,6 @@ class LocalView(SessionView):
             self._fd = None
 
 
-def names_in(fd: int) -> Sequence[str]:
-    """List a directory whose names may be removed meanwhile."""
-    return list(each_name(fd))
-
-
 def each_name(fd: int) -> Iterator[str]:
     """Yield the names in a directory, through a description of its own.
 

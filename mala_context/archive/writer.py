@@ -23,13 +23,13 @@ import time
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import SessionFiles
-from mala_context.archive.local_view import READ, LocalView, names_in
+from mala_context.archive.local_view import READ, LocalView, each_name
 from mala_context.archive.locks import thread_locks, try_flock
 from mala_context.archive.naming import create, discard, give_name, rename_to, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mala_context.archive.interface import Write
 
@@ -62,6 +62,7 @@ class LocalFiles(LocalView, SessionFiles):
     def __init__(self, session_id: str, directory: str, timeout: float) -> None:
         super().__init__(session_id, directory, None)
         self._manifest = -1
+        self._known: set[str] = set()
         self._thread_key: tuple[str, str] | None = None
         started = time.monotonic()
         try:
@@ -80,6 +81,10 @@ class LocalFiles(LocalView, SessionFiles):
         if self._fd is None:
             raise ValueError("the session's files were closed")
         return self._fd
+
+    def _own_names(self, fd: int) -> Iterable[str]:
+        del fd
+        return sorted(self._known)
 
     def publish(self, name: str, fill: Callable[[Write], None], *, mtime_ns: int | None = None) -> None:
         """Write a new file under its name in one step."""
@@ -111,6 +116,7 @@ class LocalFiles(LocalView, SessionFiles):
                 os.close(fd)
             discard(self._dir, temporary)
         sync_directory(self._dir)
+        self._known.add(name)
         return name, new
 
     def append(self, rows: bytes) -> None:
@@ -167,6 +173,7 @@ class LocalFiles(LocalView, SessionFiles):
         if layout.session_of(name) != self.session_id:
             raise ValueError(f"{name!r} is no file of session {self.session_id}")
         self._unlink(name)
+        self._known.discard(name)
 
     def close(self) -> None:
         """Let the next writer in; a manifest that nobody wrote to goes."""
@@ -265,13 +272,19 @@ class LocalFiles(LocalView, SessionFiles):
         raise ArchiveBusyError(self.session_id, waited)
 
     def _drop_leftovers(self) -> None:
-        """Drop what a killed writer left: temporary files, and names that were taken but never filled."""
+        """Drop what a killed writer left: temporary files, and names that were taken but never filled.
+
+        Whatever is there of the session is then known, and only we give it names: so the directory, in which very
+        many sessions may lie, is listed once.
+        """
         prefix = layout.temporary_prefix(self.session_id)
         own = f"{self.session_id}_", f"{self.session_id}."
-        for name in names_in(self._dir):
+        found = [each for each in each_name(self._dir) if each.startswith((prefix, *own))]
+        self._known = {each for each in found if layout.session_of(each) == self.session_id}
+        for name in found:
             if name.startswith(prefix):
                 discard(self._dir, name)
-            elif name.startswith(own) and layout.parse_piece_name(name) is not None:
+            elif layout.parse_piece_name(name) is not None:
                 with contextlib.suppress(FileNotFoundError):  # on a file system without locks
                     status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_size == 0:
