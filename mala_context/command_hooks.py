@@ -257,7 +257,10 @@ def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
-    """Note where the transcript is, and archive what earlier sessions left, for `CATCH_UP_SECONDS` at most."""
+    """Note where the transcript is, and archive what earlier sessions left, for `CATCH_UP_SECONDS` at most.
+
+    Where it takes half of that to look for them, they are left to `archives catch-up`.
+    """
     session_id, path, cwd = (found.get(name) for name in ("session_id", "transcript_path", "cwd"))
     settings = _Configured(_repository(found, env), env)
     archive = settings.archive()
@@ -271,11 +274,12 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
 
         if not is_looked_after(archive.manifest(str(session_id))):
             archive.note_session(session_id, path, cwd=cwd if isinstance(cwd, str) else None)
-    others = [each.session_id for each in archive.sessions() if each.session_id != session_id]
-    if others:
-        from mala_context.archive.catch_up import catch_up
+    known = archive.listed()
+    for each in known.store(create=False).recent(end - CATCH_UP_SECONDS / 2):
+        if each != session_id:
+            from mala_context.archive.catch_up import catch_up
 
-        for _ in catch_up(archive, others, None, time.time()):
+            list(catch_up(known, [each], None, time.time()))
             if time.monotonic() > end:
                 break
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from mala_context.archive import catch_up, local_store
 from mala_context.archive.store import TranscriptArchive
 from mala_context.command_hooks import answer_hook
 
@@ -144,6 +145,48 @@ class TestSessions:
         monkeypatch.setattr("time.monotonic", lambda: next(times))
         place.ask("SessionStart", source="startup")
         assert sum(len(place.pieces(name)) for name in ("o1", "o2", "o3")) == 1
+
+    def test_a_start_is_not_held_up_by_many_of_which_nothing_was_left(self, place, monkeypatch):
+        """Each of them is read to see that, so the clock is looked at after each."""
+        for number in range(9):
+            other = place.path / f"o{number}.jsonl"
+            other.write_bytes(place.transcript.read_bytes())
+            place.archive.archive_session(str(other), f"o{number}")
+        looked = []
+        real = catch_up.catch_up
+        monkeypatch.setattr(
+            catch_up, "catch_up", lambda archive, ids, *more: looked.extend(ids) or real(archive, ids, *more)
+        )
+        times = iter(range(0, 10_000, 10))
+        monkeypatch.setattr("time.monotonic", lambda: next(times))
+        place.ask("SessionStart", source="startup")
+        assert len(looked) == 1
+
+    def test_a_start_does_not_look_for_what_was_left_longer_than_it_may(self, place, monkeypatch):
+        other = place.path / "o.jsonl"
+        other.write_bytes(place.transcript.read_bytes())
+        place.archive.note_session("o", str(other))
+        monkeypatch.setattr(local_store, "_BETWEEN_LOOKS", 1)
+        times = iter(range(0, 10_000, 10))
+        monkeypatch.setattr("time.monotonic", lambda: next(times))
+        assert place.ask("SessionStart", source="startup") == ({}, "")
+        assert place.pieces("o") == []
+
+    @pytest.mark.parametrize("event", ["PreCompact", "SessionStart", "SessionEnd"])
+    def test_how_often_the_directory_is_listed_does_not_depend_on_how_many_there_are(self, place, monkeypatch, event):
+        made = []
+        real = os.scandir
+        monkeypatch.setattr("os.scandir", lambda *where: made.append(where) or real(*where))
+        monkeypatch.setattr("mala_context.archive.names.SHARE", 1_000_000)  # what is asked for again while others write
+        for many in (1, 12):
+            for number in range(many):
+                other = place.path / f"o{number}.jsonl"
+                other.write_bytes(place.transcript.read_bytes())
+                place.archive.archive_session(str(other), f"o{number}")
+            place.add(ROW)
+            made.clear()
+            assert place.ask(event, source="startup", trigger="auto") == ({}, "")
+            assert 1 <= len(made) <= 4
 
     def test_the_start_behind_a_compaction_is_none(self, place):
         assert place.ask("SessionStart", source="compact") == ({}, "")

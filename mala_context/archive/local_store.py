@@ -7,12 +7,14 @@ is made of is imported where it is used.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives
 from mala_context.archive.interface import PieceStore
-from mala_context.archive.local_view import LocalView, scan, status_of
+from mala_context.archive.local_view import LocalView, each_name, scan, status_of
 from mala_context.archive.manifest import summaries
 from mala_context.archive.writer import LocalFiles
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mala_context.archive.records import SessionSummary, StoredFile
+
+
+_MANIFEST = layout.manifest_name("")
+_BETWEEN_LOOKS = 256
+"""Names between two looks at the clock."""
 
 
 class LocalStore(PieceStore):
@@ -80,6 +87,25 @@ class LocalStore(PieceStore):
             return [each for each in summaries(files) if each.session_id.startswith(prefix)]
         finally:
             os.close(fd)
+
+    def recent(self, until: float) -> Sequence[str]:
+        """Return the sessions by their manifests, the one that was written to last first; none where time runs out."""
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return []
+        found: list[tuple[int, str]] = []
+        try:
+            for number, name in enumerate(each_name(fd), 1):
+                if number % _BETWEEN_LOOKS == 0 and time.monotonic() > until:
+                    return []
+                session_id = name.removesuffix(_MANIFEST)
+                if session_id != name and layout.session_of(name) == session_id:
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append((os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns, session_id))
+        finally:
+            os.close(fd)
+        return [session_id for _, session_id in sorted(found, reverse=True)]
 
     def unfinished(self) -> Sequence[str]:
         """Return the sessions that have temporary files, of a killed writer or one at work; lock each to drop them."""
