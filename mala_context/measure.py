@@ -98,11 +98,6 @@ def _count(text: str) -> Counts:
     )
 
 
-def add(one: Counts, other: Counts) -> Counts:
-    """Add two counts, kind by kind."""
-    return Counts(*map(int.__add__, one, other))
-
-
 def field(block: Any, name: str) -> Any:
     """Return a block's field, whether the block is a dict or an object."""
     if block.__class__ is dict:
