@@ -12,9 +12,9 @@ import random
 import signal
 import sys
 import time
-import traceback
 
 from archive_tools import cat, rows
+from forked import Fork
 
 from mala_context.archive import directory, increment, packing, retention, writer  # noqa: F401  # before the forks
 from mala_context.archive.source import digest_of
@@ -22,7 +22,6 @@ from mala_context.archive.store import TranscriptArchive
 
 CALLS = ("open", "write", "fsync", "link", "unlink", "rename", "utime", "fchmod", "mkdir", "close")
 KILLS_A_SESSION = 15
-FAILED = 3
 
 
 class Site:
@@ -88,30 +87,16 @@ def kill_one(site, work, when):
     `when` is a number of acknowledgements to wait for and then a pause in seconds. Waiting for work and not for time
     alone keeps a busy machine from killing every child before it has done anything.
     """
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            work(write)
-        except BaseException:  # noqa: BLE001  # the child must not run the rest of this program
-            traceback.print_exc()
-            os._exit(FAILED)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        lines = []
-        if when is not None:
-            lines = [pipe.readline() for _ in range(when[0])]
-            time.sleep(when[1])
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        lines += pipe.readlines()
-    for line in lines:
+    child, lines = Fork(work), []
+    if when is not None:
+        lines = [child.pipe.readline() for _ in range(when[0])]
+        time.sleep(when[1])
+        child.kill()
+    rest, killed = child.end()
+    for line in [*lines, *rest.splitlines()]:
         name, digest = line.decode().split()
         site.acknowledged[name] = digest
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) != FAILED, "the child failed by itself"
-    return os.WIFSIGNALED(status)
+    return killed
 
 
 def at_random(base, count, seed):

@@ -19,8 +19,9 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import obstore.store  # noqa: F401  # before the forks; its threads begin with its first request
-from archive_killer import FAILED, Site
+from archive_killer import Site
 from archive_tools import cat
+from forked import FAILED, apart
 
 from mala_context.archive.remote import bucket, push  # noqa: F401  # before the forks
 from mala_context.archive.remote.address import Target
@@ -180,20 +181,6 @@ def waited(base):
             return float(file.read() or 0)
     except FileNotFoundError:
         return 0.0
-
-
-def apart(work):
-    """Do something in a child, so that threads which a library begins there are never forked."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:  # noqa: BLE001  # the child must not run the rest of this program
-            traceback.print_exc()
-        os._exit(FAILED)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, "a promise is broken"
 
 
 def arrived(site):

@@ -21,7 +21,8 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from breaker import FAILED, apart, arrived, prepared, told, whole
+from breaker import arrived, prepared, told, whole
+from forked import FAILED, apart
 
 from mala_context.archivist import ANSWER_SECONDS, Archivist
 from mala_context.errors import ArchiveError, ObjectStoreError

@@ -16,263 +16,29 @@ import itertools
 import logging
 import mmap
 import os
-import pickle
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import obstore  # noqa: F401  # before the forks; its threads begin with its first request
-from archive_tools import cat
+from forked import Fork, apart
+from operations import OPERATIONS
 from places import MENDED, Place
 
 from mala_context.archive import packing, pruning, restore, search, writer  # noqa: F401  # before the forks
 from mala_context.archive.remote import bucket, push  # noqa: F401  # likewise
-from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
 from mala_context.archivist import Archivist
 
-FAILED = 3
 KILLS_A_PLACE = 10
 CALLS = ("open", "read", "write", "fsync", "link", "rename", "unlink", "utime", "fchmod", "mkdir", "stat", "listdir")
 BESIDE = {"index": (search, "_bring_up"), "store": (bucket.Bucket, "put"), "read back": (bucket.Bucket, "digest")}
 PLACES = ("Python", *CALLS, *BESIDE)
-VICTIMS = tuple(f"v{number}" for number in range(6))
-OTHERS = tuple(f"o{number}" for number in range(4))
-
-
-class Operation:
-    """One operation: what is there before, one round of the work, and what has to hold after the next run."""
-
-    mode = "incremental"
-    remote = False
-    kept = ("s",)
-    """Sessions whose transcript must be what is archived once the next run is done."""
-
-    def prepare(self, place):
-        for _ in range(2):
-            place.grow("s")
-            place.keep("s")
-
-    def round(self, place, tell):
-        place.grow("s")
-        place.keep("s", tell)
-        place.archive.record_outcome("s", "compacted")
-
-    def next_run(self, place):
-        """Do what the next run does, without a kill."""
-        for session in self.kept:
-            with open(place.transcript(session), "ab") as file:
-                file.write(b"\n")  # the killed child may have torn its row
-        place.opened().catch_up([place.projects])
-        for session in self.kept:
-            place.keep(session)
-
-    def check(self, place):
-        for session in self.kept:
-            place.check_whole(session)
-
-
-class Incremental(Operation):
-    """Archiving what is new."""
-
-
-class Full(Operation):
-    """Archiving whole copies."""
-
-    mode = "full"
-
-
-class First(Operation):
-    """Archiving in a repository that has no archive yet, each round in another."""
-
-    kept = ()
-
-    def prepare(self, place):
-        place.grow("s")
-        self.repo = place.repo
-
-    def round(self, place, tell):
-        number = 0
-        while os.path.exists(os.path.join(place.base, f"repo{number}")):
-            number += 1
-        place.repo = os.path.join(place.base, f"repo{number}")
-        os.mkdir(place.repo)
-        TranscriptArchive(repo_path=place.repo).archive(place.transcript("s"), "s", trigger="auto")
-
-    def next_run(self, place):
-        for name in sorted(os.listdir(place.base)):
-            if name.startswith("repo"):
-                place.repo = os.path.join(place.base, name)
-                place.opened().archive(place.transcript("s"), "s", trigger="auto")
-                place.opened().catch_up([place.projects])
-                place.check_whole("s")
-        place.repo = self.repo
-
-
-class Pack(Operation):
-    """Packing pieces."""
-
-    def round(self, place, tell):
-        super().round(place, tell)
-        place.archive.pack(["s"])
-
-
-class Prune(Operation):
-    """Removing sessions; those that the kill leaves are archived again."""
-
-    kept = ("s", *VICTIMS)
-
-    def prepare(self, place):
-        super().prepare(place)
-        place.pruned = set(VICTIMS)
-        for session in VICTIMS:
-            self.fill(place, session)
-
-    def fill(self, place, session):
-        place.side_file(session)
-        for _ in range(3):
-            place.grow(session, 5)
-            place.archive.archive(place.transcript(session), session, trigger="auto")
-        place.archive.archive_side_files(place.transcript(session), session)
-
-    def round(self, place, tell):
-        place.archive.prune(session_ids=VICTIMS, dry_run=False, projects_dirs=[])
-        for session in VICTIMS:
-            self.fill(place, session)
-            place.archive.prune(session_ids=[session], dry_run=False, projects_dirs=[])
-            self.fill(place, session)
-
-
-class Restore(Operation):
-    """Making a session of an archived one."""
-
-    kept = ()
-
-    def prepare(self, place):
-        place.talk("t", 40)
-        place.keep("t")
-        self.elsewhere = os.path.join(place.base, "restored")
-
-    def round(self, place, tell):
-        place.archive.restore("t", projects=self.elsewhere)
-
-    def next_run(self, place):
-        for folder, _, names in os.walk(self.elsewhere):
-            for name in (each for each in names if each.endswith(".jsonl")):
-                with open(os.path.join(folder, name), "rb") as file:
-                    assert len(file.readlines()) == 40, f"{name} is no whole session"
-        place.opened().restore("t", projects=self.elsewhere)
-        shutil.rmtree(self.elsewhere) if len(os.listdir(self.elsewhere)) > 20 else None
-
-
-class Rebuild(Operation):
-    """Making manifests again that were lost or cut."""
-
-    kept = ("s", *OTHERS)
-
-    def prepare(self, place):
-        for session in self.kept:
-            for _ in range(3):
-                place.grow(session, 5)
-                place.keep(session)
-
-    def round(self, place, tell):
-        for number, session in enumerate(self.kept):
-            path = os.path.join(place.archive.location, f"{session}.manifest.jsonl")
-            if number % 2:
-                os.unlink(path)
-            else:
-                with open(path, "ab") as file:
-                    file.write(b'{"v":1,"row":"pie')
-        verify(place.archive, repair=True)
-
-
-class Index(Operation):
-    """Bringing the search index up to date, or making it again."""
-
-    def prepare(self, place):
-        place.talk("s", 40)
-        place.keep("s")
-
-    def round(self, place, tell):
-        place.talk("s", 400)
-        place.keep("s", tell)
-        search.search(place.archive, "s", "word1")
-
-    def check(self, place):
-        super().check(place)
-        found = search.search(place.opened(), "s", "word1*", limit=10_000)
-        plain = TranscriptArchive(place.archive.location)
-        again = os.path.join(place.base, "again")
-        shutil.copytree(plain.location, os.path.join(again, "archives"))
-        fresh = search.search(TranscriptArchive(os.path.join(again, "archives")), "s", "word1*", limit=10_000)
-        shutil.rmtree(again)
-        assert len(found) == len(fresh), f"the index finds {len(found)} places, one made anew {len(fresh)}"
-
-
-class CatchUp(Operation):
-    """Archiving what several sessions left."""
-
-    kept = OTHERS
-
-    def prepare(self, place):
-        for session in OTHERS:
-            place.grow(session, 5)
-            place.keep(session)
-
-    def round(self, place, tell):
-        for session in OTHERS:
-            place.grow(session, 5)
-            place.side_file(session, os.urandom(8))
-        for result in place.archive.catch_up([place.projects]):
-            if result.path is not None:
-                tell(f"piece {result.session_id} {os.path.basename(result.path)} {result.sha256} {result.bytes}")
-
-
-class Upload(Operation):
-    """Sending pieces to a folder as an object store, and removing them here."""
-
-    remote = True
-
-    def prepare(self, place):
-        place.grow("s")
-        place.keep("s")
-
-    def round(self, place, tell):
-        super().round(place, tell)
-        place.archive.push(["s"])
-        place.archive.prune(session_ids=["s"], dry_run=False, projects_dirs=[])
-
-    def next_run(self, place):
-        super().next_run(place)
-        result = place.opened().push()
-        assert result.pending == (), result
-
-    def check(self, place):
-        super().check(place)
-        with open(place.transcript("s"), "rb") as file:
-            assert cat(TranscriptArchive(f"file://{place.bucket}"), "s") == file.read(), "the store has something else"
-
-
-OPERATIONS = {
-    "archive": Incremental,
-    "archive in full": Full,
-    "first archive": First,
-    "pack": Pack,
-    "prune": Prune,
-    "restore": Restore,
-    "rebuild manifests": Rebuild,
-    "search index": Index,
-    "catch-up": CatchUp,
-    "upload": Upload,
-}
 
 
 def watched(shared):
@@ -297,27 +63,20 @@ def watched(shared):
 def kill(place, operation, chance, pace):
     """Let a child work and kill it; return where it was and the seconds that a round takes."""
     shared = mmap.mmap(-1, 1)
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            watched(shared)
-            for _ in range(10_000):
-                os.write(write, b"round\n")
-                operation.round(place, lambda line: os.write(write, line.encode() + b"\n"))
-        except BaseException:  # noqa: BLE001  # the child must not run the rest of this program
-            traceback.print_exc()
-        os._exit(FAILED)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        lines = _rounds(pipe, chance.randint(2, 3))
-        time.sleep(chance.uniform(0, pace))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        lines += pipe.readlines()
-    assert os.WIFSIGNALED(status), "the child failed by itself"
-    for line in lines:
+
+    def work(pipe):
+        watched(shared)
+        for _ in range(10_000):
+            os.write(pipe, b"round\n")
+            operation.round(place, lambda line: os.write(pipe, line.encode() + b"\n"))
+
+    child = Fork(work)
+    lines = _rounds(child.pipe, chance.randint(2, 3))
+    time.sleep(chance.uniform(0, pace))
+    child.kill()
+    rest, killed = child.end()
+    assert killed, "the child ended by itself"
+    for line in [*lines, *rest.splitlines()]:
         if line.startswith(b"piece"):
             place.commit(*line.decode().split()[1:])
     return PLACES[shared[0]]
@@ -382,25 +141,6 @@ def aftermath(place, operation):
     operation.check(place)
     mended = [*kinds, *("temporary file" for _ in left)]
     return lost + place.lost(), mended, wait, place.committed
-
-
-def apart(work):
-    """Return what `work` returns, done in a child: threads that a library starts there are not forked."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(write, pickle.dumps(work()))
-            os._exit(0)
-        except BaseException:  # noqa: BLE001  # the child must not run the rest of this program
-            traceback.print_exc()
-        os._exit(FAILED)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, "a promise is broken"
-    return pickle.loads(data)
 
 
 def one(place, operation, chance, pace, count):

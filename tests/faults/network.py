@@ -16,7 +16,8 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from breaker import FAILED, MOST, prepared, told, waited, whole
+from breaker import MOST, prepared, told, waited, whole
+from forked import FAILED
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archivist import ANSWER_SECONDS
