@@ -7,10 +7,16 @@ import subprocess
 import sys
 
 import pytest
+from archive_memory import MemoryStore
 from archive_tools import cat, names, rows
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mala_context.archive import packing
+from mala_context.archive import layout, packing
+from mala_context.archive import manifest as manifests
 from mala_context.archive.codecs import Codec
+from mala_context.archive.increment import open_plain
+from mala_context.archive.source import fill
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
 
@@ -103,13 +109,13 @@ def test_a_piece_that_is_not_what_its_manifest_says_is_left(archive, caplog):
     assert "not what its manifest says" in caplog.text
 
 
-@pytest.mark.parametrize("content", ["whole", "cut"])
+@pytest.mark.parametrize("content", ["whole", "cut", "damaged"])
 def test_an_interrupted_packing_is_finished(archive, content):
     name = names(archive)[0]
     with open(f"{archive.location}/{name}", "rb") as file:
         frame = packed(file.read())
     with open(f"{archive.location}/{name}.zst", "wb") as file:
-        file.write(frame if content == "whole" else frame[:-9])
+        file.write({"whole": frame, "cut": frame[:-9], "damaged": frame[:9] + bytes(len(frame) - 9)}[content])
     assert cat(archive) == rows(0, 1500)
     archive.pack()
     assert names(archive) == []
@@ -122,3 +128,33 @@ def test_a_packed_piece_that_does_not_unpack_to_the_plain_one_is_dropped(archive
     assert len(names(archive)) == 3
     assert names(archive, ".zst") == []
     assert "stays plain" in caplog.text
+
+
+def test_a_packed_piece_that_is_not_listed_is_no_reason_to_drop_the_plain_one(archive, monkeypatch, caplog):
+    """A network file system may be late with a name, or show a file as somebody else's."""
+    from mala_context.archive.local_view import LocalView
+
+    real = LocalView.list
+    monkeypatch.setattr(LocalView, "list", lambda self: [each for each in real(self) if not each.name.endswith(".zst")])
+    assert archive.pack() == 0
+    monkeypatch.undo()
+    assert "cannot be found again" in caplog.text
+    assert len(names(archive)) == 3
+    assert cat(archive) == rows(0, 1500)
+    archive.pack()
+    assert names(archive) == []
+    assert cat(archive) == rows(0, 1500)
+
+
+@given(data=st.binary(max_size=3_000), twice=st.booleans())
+def test_any_bytes_come_back(data, twice):
+    with MemoryStore().lock("s1", 1.0) as files:
+        name = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
+        files.publish(name, lambda write: write(data * (1 + twice)), mtime_ns=10**18)
+        (plain,) = manifests.pieces_of(files.list(), manifests.parse(b""))
+        saved = packing.pack_piece(files, plain, 10**15)
+        (piece,) = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+        assert (piece.name, piece.mtime_ns, piece.stored) == (f"{name}.zst", 10**18, len(data) * (1 + twice) - saved)
+        reader, buffer = open_plain(files, piece), bytearray(len(data) * 2 + 1)
+        assert bytes(buffer[: fill(reader, buffer)]) == data * (1 + twice)
+        reader.close()

@@ -1,19 +1,26 @@
 """Archives behind an object store: what is sent, what is believed, what may go here and is read from there."""
 
+import contextlib
+import errno
+import fcntl
 import hashlib
+import http.server
 import io
 import json
 import os
 import re
 import sys
+import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from archive_tools import cat, grow, names, rows, set_age
 from archived import SID, dump, session
 from hypothesis import given
 from hypothesis import strategies as st
+from s3_server import environment
 
 from mala_context.archive.catch_up import close_compactions
 from mala_context.archive.layout import manifest_name
@@ -218,6 +225,43 @@ class TestPush:
         archive.archive(transcript, "s1")
         with _turn(archive.location, 1.0), pytest.raises(ArchiveBusyError), _turn(archive.location, 0.0):
             pass
+
+    def test_another_process_is_waited_for(self, archive, transcript):
+        grow(transcript, 0, 3)
+        archive.archive(transcript, "s1")
+        fd = os.open(archive.location, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            with pytest.raises(ArchiveBusyError), _turn(archive.location, 0.01):
+                pytest.fail("there are two")
+        finally:
+            os.close(fd)
+        with _turn(archive.location, 0.0):
+            pass
+
+    def test_what_does_not_come_back_as_it_went_is_not_uploaded(self, archive, transcript, monkeypatch):
+        three_pieces(archive, transcript)
+        with monkeypatch.context() as patched:
+            patched.setattr(Bucket, "digest", lambda *_: "another")
+            with pytest.raises(ObjectStoreError, match="is not what was sent"):
+                archive.push()
+        assert uploads(archive.manifest("s1")) == {}
+        assert archive.push().files == 4
+
+    def test_a_piece_that_is_packed_while_others_are_sent_goes_packed(self, archive, transcript, monkeypatch):
+        three_pieces(archive, transcript)
+        put = Bucket.put
+
+        def put_and_pack(self, *what):
+            monkeypatch.undo()
+            put(self, *what)
+            archive.pack()
+
+        monkeypatch.setattr(Bucket, "put", put_and_pack)
+        assert archive.push().pending == ()
+        assert [name.rpartition(".")[2] for name in there(archive)] == ["jsonl", "jsonl", "zst", "zst"]
+        drop(archive, "s1")
+        assert cat(archive) == transcript.read_bytes()
 
     def test_without_a_store(self, tmp_path):
         with pytest.raises(ArchiveUnavailableError, match="to no object store"):
@@ -472,10 +516,99 @@ class TestBucket:
         bucket.remove("x")
         assert bucket.read("x") is None
 
-    def test_a_file_that_shrank_is_no_object(self, address):
-        with pytest.raises((OSError, ObjectStoreError)):
-            bucket_at(address).put("x", io.BytesIO(b"12"), 3)
-        assert bucket_at(address).size("x") is None
+    @pytest.mark.parametrize("size", [3, PART + 3])
+    @pytest.mark.parametrize("scheme", ["memory", "file"])
+    def test_what_cannot_be_read_here_is_no_fault_of_the_stores(self, address, tmp_path, scheme, size):
+        bucket = bucket_at(address if scheme == "memory" else f"file://{tmp_path}/store")
+        for error in (OSError(errno.EIO, "Input/output error"), ObjectStoreError("s3://other", "it is gone")):
+            with pytest.raises(type(error)) as raised:
+                bucket.put("x", Broken(error), size)
+            assert str(raised.value) == str(error)
+        with pytest.raises(OSError, match="shorter than it was"):
+            bucket.put("x", io.BytesIO(b"12"), size)
+        assert bucket.size("x") is None
+
+    def test_from_another_thread_it_is_the_same(self, address):
+        with ThreadPoolExecutor(1) as other:
+            bucket = other.submit(bucket_at, address).result()
+            other.submit(bucket.put, "x", io.BytesIO(b"123"), 3).result()
+            assert other.submit(bucket.read, "x").result() == b"123"
+            with pytest.raises(FileNotFoundError):
+                other.submit(bucket.open, "y").result()
+
+    def test_all_that_is_in_a_place_and_below_it(self, address):
+        bucket = bucket_at(address)
+        for name in ("a", "b/c", "b/d/e"):
+            bucket.put(name, io.BytesIO(b"123"), 3)
+        assert sorted(bucket.walk()) == [("a", 3), ("b/c", 3), ("b/d/e", 3)]
+        assert [each.name for each in bucket.list()] == ["a"]
+
+    def test_a_bucket_that_is_not_there_is_named_as_such(self, monkeypatch):
+        with answering(404, b"<Error><Code>NoSuchBucket</Code><Message>hunter2</Message></Error>") as (port, asked):
+            for name, value in environment(port).items():
+                monkeypatch.setenv(name, value)
+            bucket = Bucket("s3://none/p", "aws:kms", "the-key")
+            for ask in (
+                lambda: bucket.put("x", io.BytesIO(b"123"), 3),
+                lambda: bucket.size("x"),
+                lambda: bucket.read("x"),
+                lambda: list(bucket.list()),
+            ):
+                with pytest.raises(ObjectStoreError, match="there is no such bucket") as raised:
+                    ask()
+                assert "hunter2" not in str(raised.value)
+        (put,) = (headers for method, headers in asked if method == "PUT")
+        assert put["x-amz-server-side-encryption"] == "aws:kms"
+        assert put["x-amz-server-side-encryption-aws-kms-key-id"] == "the-key"
+        assert put["x-amz-checksum-sha256"]
+
+    def test_nothing_is_asked_before_there_is_something_to_ask(self, monkeypatch):
+        for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
+            monkeypatch.delenv(name)
+        assert Bucket("s3://b/p", "AES256").base == "s3://b/p"
+        assert Bucket("gs://b/").base == "gs://b"
+        with pytest.raises(ObjectStoreError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+            Bucket("az://b")
+
+
+class Broken:
+    """A reader that fails."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def readinto(self, _buffer):
+        raise self.error
+
+
+@contextlib.contextmanager
+def answering(status, body):
+    """A server on loopback that answers everything so, and what it was asked: methods with their headers."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self):
+            asked.append((self.command, {name.lower(): value for name, value in self.headers.items()}))
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = answer  # noqa: N815  # the names that the library asks for
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_port, asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class TestRows:

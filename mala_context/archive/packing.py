@@ -56,11 +56,11 @@ def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
     packed = piece.name + layout.PACKED
 
     def fill(write: Write) -> None:
-        with_reader = files.open(piece.name)
+        reader = files.open(piece.name)
         try:
-            codec.compress(with_reader, write, piece.stored)
+            codec.compress(reader, write, piece.stored)
         finally:
-            with_reader.close()
+            reader.close()
 
     try:
         files.publish(packed, fill, mtime_ns=piece.mtime_ns)

@@ -300,6 +300,10 @@ def _talking(base: str, name: str = "") -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, "not in the object store", f"{base}/{name}") from None
     except ObjectStoreError:
         raise
+    except OSError as error:
+        if error.errno is None:
+            raise ObjectStoreError(base, _reason(error)) from None
+        raise  # of the file that was to be sent: the library's have no number
     except Exception as error:  # noqa: BLE001  # the library's errors are of many kinds and may hold secrets
         raise ObjectStoreError(base, _reason(error)) from None
 
