@@ -198,7 +198,7 @@ def test_notes_that_cannot_be_copied_cost_nothing_else(world, monkeypatch, caplo
 
     monkeypatch.setattr("mala_context.archive.subagents.place", refusing)
     assert world.restored()[1] == world.only("a1", "a1x", "a2")
-    assert "Side file agent-a1.meta.json could not be put back" in caplog.text
+    assert "Side file subagents/agent-a1.meta.json could not be put back" in caplog.text
 
 
 def test_a_link_is_not_followed(world, tmp_path):
@@ -246,3 +246,44 @@ def test_no_more_bytes_are_told_than_are_expected(world):
     world.archive.restore(SID, before="2026-11-01T12:00:02Z", progress=rows)
     assert told.expected - rows.expected == sum(len(data) for data in world.only("a1", "a1x", "a2").values())
     assert 0 < sum(told) <= told.expected
+
+
+WORKFLOW = {
+    "subagents/workflows/run-1/agent-w1.jsonl": own("w1"),
+    "subagents/workflows/run-1/agent-w2.jsonl": own("w2") + b"{",
+    "subagents/workflows/run-1/journal.jsonl": b'{"step":1}\n',
+    "workflows/run-1.json": b'{"runId":"run-1"}',
+}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["there", "lost"])
+@pytest.mark.parametrize("where", [{}, {"at": 1}], ids=["whole", "cut"])
+def test_what_belongs_to_a_workflow_comes_with_it(lost, where, world):
+    for name, data in WORKFLOW.items():
+        path = world.folder / SID / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    world.keep()
+    if lost:
+        world.lose()
+    told = Told()
+    result = world.archive.restore(SID, progress=told, **where)
+    beside = world.folder / result.session_id
+    assert {name: (beside / name).read_bytes() for name in WORKFLOW} == WORKFLOW
+    assert {path.stat().st_mode & 0o777 for path in beside.rglob("*.json*")} == {0o600}
+    transcripts = {str(beside / name) for name in WORKFLOW if "/agent-" in name}
+    assert transcripts <= set(result.subagents)
+    assert sum(told) <= told.expected
+
+
+def test_a_name_of_a_workflows_file_leads_nowhere_else(world, caplog, tmp_path):
+    world.keep()
+    (row,) = [each for each in world.archive.manifest(SID).of_kind("file") if each["path"].endswith("a1.meta.json")]
+    paths = ("subagents/workflows/../../../../x", "workflows//x", "workflows/\0", "workflows/../../../y", 7)
+    with open(pathlib.Path(world.archive.location) / f"{SID}.manifest.jsonl", "ab") as file:
+        file.writelines(json.dumps({**row, "path": path}).encode() + b"\n" for path in paths)
+    before = set(tmp_path.rglob("*"))
+    result = world.archive.restore(SID)
+    new = {each for each in set(tmp_path.rglob("*")) - before if each.is_file()}
+    assert all(each.is_relative_to(world.folder) and result.session_id in str(each) for each in new)
+    assert caplog.text.count("could not be put back") == 4

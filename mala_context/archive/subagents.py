@@ -7,6 +7,9 @@ there and whole, else from the archive, and with it the CLI's own notes on the a
 
 A session that is restored whole gets all of its subagents; one that is cut those that its rows name, and those that
 these name in turn. Each transcript comes whole: what an agent in the background did after the cut is in it.
+
+The agents of a workflow have a folder for each run, `SESSION/subagents/workflows/RUN/`, and the run a file of its own,
+`SESSION/workflows/RUN.json`; rows name neither by their paths, so all of them come, cut or not.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from mala_context.archive.side_files import subagent_of, walk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from mala_context.archive.history import History
     from mala_context.archive.interface import Write
     from mala_context.archive.records import Piece
+
+
+_OF_WORKFLOWS = ("subagents/workflows/", "workflows/")
 
 
 @record
@@ -37,7 +43,7 @@ class Subagents:
     """What became of the subagents of a restored session."""
 
     copied: tuple[str, ...] = ()
-    """Paths of the transcripts that are beside the new session now."""
+    """Paths of the transcripts that are beside the new session now, those of workflows too."""
     missing: tuple[str, ...] = ()
     """Paths beside the old session of transcripts that are gone and not archived, or could not be copied."""
 
@@ -51,14 +57,15 @@ def bring_subagents(
     cannot be read or written is a WARNING and missing. The history's `progress` is told of the bytes.
     """
     bringing = _Bringing(history, projects, directory, new_id)
-    return bringing.bring(named | bringing.all() if whole else named)
+    found = bringing.bring(named | bringing.all() if whole else named)
+    return Subagents(copied=(*found.copied, *bringing.bring_workflows()), missing=found.missing)
 
 
 class _Bringing:
     def __init__(self, history: History, projects: str, directory: str, new_id: str) -> None:
         self._history = history
         self._old = side_directory_of(history, projects)
-        self._place = (directory, [new_id, "subagents"])
+        self._place = (directory, new_id)
         self._there = dict(walk(f"{self._old}.jsonl"))
         self._pieces = manifests.pieces_of(history.files.list(), history.manifest)
         self._kept = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
@@ -75,7 +82,7 @@ class _Bringing:
                 missing.append(os.path.join(self._old, "subagents", f"agent-{agent}.jsonl"))
                 continue
             copied.append(path)
-            self._bring_notes(agent)
+            self._copy_file(f"subagents/agent-{agent}.meta.json")  # the CLI does without, where it is lost
             more = _named_in(path) - seen
             seen |= more
             pending.extend(sorted(more, reverse=True))
@@ -86,6 +93,28 @@ class _Bringing:
         here = {agent for name in self._there if (agent := subagent_of(name)) is not None}
         return here | {piece.subagent for piece in self._pieces if piece.subagent is not None}
 
+    def bring_workflows(self) -> list[str]:
+        """Copy what belongs to workflows; return the paths of transcripts. What cannot be copied is a WARNING."""
+        kept = {name for name in self._kept if isinstance(name, str)}
+        found = sorted(name for name in {*self._there, *kept} if name.startswith(_OF_WORKFLOWS))
+        copied = [(name, self._copy_file(name, expected=name.endswith(".jsonl"))) for name in found[:MOST]]
+        return [path for _, path in copied if path is not None and os.path.basename(path).startswith("agent-")]
+
+    def _copy_file(self, name: str, *, expected: bool = False) -> str | None:
+        """Copy one side file as it is there, else as it is archived; `None` where it is neither, or cannot be."""
+        path, kept = self._there.get(name), self._kept.get(name)
+        try:
+            if path is not None:
+                if expected:
+                    self._history.expect(os.path.getsize(path))
+                return self._write(name, file_chunks(path))
+            if isinstance(kept, str) and kept in self._stored:
+                data = self._history.side_file(kept)
+                return self._write(name, data, told=False)
+        except (OSError, ValueError) as error:
+            log.warning("Side file %s could not be put back: %s", name, error)
+        return None
+
     def _copied(self, agent: str) -> str | None:
         """Copy one transcript; return its new path, or `None` where there is none to copy or it went wrong."""
         from mala_context.errors import ArchiveError
@@ -93,7 +122,7 @@ class _Bringing:
         name = f"agent-{agent}.jsonl"
         try:
             source = self._source(agent, f"subagents/{name}")
-            return None if source is None else self._write(name, source)
+            return None if source is None else self._write(f"subagents/{name}", source)
         except (ArchiveError, OSError, ValueError) as error:
             log.warning("Subagent's transcript %s could not be restored: %s", name, error)
             return None
@@ -113,29 +142,16 @@ class _Bringing:
         self._history.expect(sum(piece.length or 0 for piece in pieces))
         return chunks(self._history.files, pieces) if pieces else None
 
-    def _bring_notes(self, agent: str) -> None:
-        """Copy what the CLI keeps beside an agent's transcript; it does without, where that is lost."""
-        name = f"agent-{agent}.meta.json"
-        path, kept = self._there.get(f"subagents/{name}"), self._kept.get(f"subagents/{name}")
-        try:
-            if path is not None:
-                self._write(name, file_chunks(path))
-            elif isinstance(kept, str) and kept in self._stored:
-                self._write(name, self._history.side_file(kept))
-        except OSError as error:
-            log.warning("Side file %s could not be put back: %s", name, error)
-
-    def _write(self, name: str, data: Iterable[bytes]) -> str:
-        root, folders = self._place
-        told: Callable[[int], object] = self._history.told
+    def _write(self, name: str, data: Iterable[bytes], *, told: bool = True) -> str:
+        root, new_id = self._place
 
         def fill(write: Write) -> None:
             for chunk in data:
                 write(chunk)
-                if name.endswith(".jsonl"):
-                    told(len(chunk))
+                if told and name.endswith(".jsonl"):
+                    self._history.told(len(chunk))
 
-        return place(root, [*folders, name], fill)
+        return place(root, [new_id, *name.split("/")], fill)
 
 
 def _named_in(path: str) -> set[str]:
