@@ -106,7 +106,7 @@ def _callback(event: str, *actions: Action) -> HookCallback:
             if _level.isEnabledFor(logging.DEBUG):
                 _tell_news(event, found, told)
         except Exception:
-            log.warning("%s: the hook's input could not be read, the agent goes on", event, exc_info=True)
+            log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
         for action in actions:
             try:
                 answers.append(await action(found))

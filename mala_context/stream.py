@@ -13,7 +13,7 @@ success). It becomes one `ContextOverflow` and one WARNING, until a response or 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context.errors import ContextPressureError
@@ -110,20 +110,15 @@ class MessageStreamProcessor:
         pressure, self._pressure = self._pressure, None
         return pressure
 
-    async def stream(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
+    def stream(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
         """Yield every message of `messages` unchanged, at once and in order.
 
         Raises `ContextPressureError` behind the result that reached `restart_at` (at the start of the next stream if
         the caller left at that result); the driver then calls `reset()` and goes on in a fresh session. Whatever
-        `messages` itself raises passes through.
+        `messages` itself raises passes through. A caller may leave at any message: there is nothing to close here, and
+        `messages` stays the caller's own, to go on with or to close.
         """
-        self._raise_pressure()
-        process = self.process
-        async for message in messages:
-            process(message)
-            yield message
-            if self._pressure is not None:
-                self._raise_pressure()
+        return _Passing(self, messages)
 
     def process(self, message: object) -> None:
         """Take one message in. Never raises; what a caller of `stream` would get is kept for it."""
@@ -287,10 +282,40 @@ class MessageStreamProcessor:
             return snapshot.projected / snapshot.window
         return snapshot.ratio
 
-    def _raise_pressure(self) -> None:
-        pressure = self.take_pressure()
+
+class _Passing(AsyncIterator[M]):
+    """What `stream` returns. No generator: one that is left early makes trio warn, though it holds nothing."""
+
+    def __init__(self, processor: MessageStreamProcessor, messages: AsyncIterable[M]) -> None:
+        self._processor = processor
+        self._process = processor.process
+        self._messages = messages
+        self._next: Callable[[], Awaitable[M]] | None = None
+
+    async def __anext__(self) -> M:
+        following = self._next
+        if following is None or self._processor._pressure is not None:
+            following = self._begin()
+        message = await following()
+        self._process(message)
+        return message
+
+    async def aclose(self) -> None:
+        """End it, for those who use `contextlib.aclosing` with whatever they iterate."""
+        self._next = _nothing
+
+    def _begin(self) -> Callable[[], Awaitable[M]]:
+        """Return what gives the next message; raise what is to be raised before it."""
+        pressure = self._processor.take_pressure()
         if pressure is not None:
+            self._next = _nothing
             raise pressure
+        self._next = self._messages.__aiter__().__anext__
+        return self._next
+
+
+async def _nothing() -> Any:
+    raise StopAsyncIteration
 
 
 def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: ContextSnapshot | None) -> None:

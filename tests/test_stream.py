@@ -1,10 +1,14 @@
 """The way of messages through the processor: unchanged, in order, and never stopped by what they hold."""
 
+import gc
 import logging
+import warnings
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from claude_agent_sdk import AssistantMessage, StreamEvent, SystemMessage, TextBlock, UserMessage
 from hypothesis import given
@@ -291,6 +295,56 @@ async def test_a_caller_who_leaves_at_the_result_gets_the_pressure_next_time():
         await drain(processor, ["never seen"])
     processor.reset()
     assert await drain(processor, ["seen"]) == ["seen"]
+
+
+async def test_behind_the_pressure_comes_nothing():
+    stream = seed_processor().stream(feed([result(usage(300, 300)), "never"]))
+    await anext(stream)
+    with pytest.raises(ContextPressureError):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+class Held:
+    """Messages that are no generator, so that whatever is left to the garbage collector was not left by them."""
+
+    def __init__(self, *messages):
+        self.messages = list(messages)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await anyio.lowlevel.checkpoint()
+        if not self.messages:
+            raise StopAsyncIteration
+        return self.messages.pop(0)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_caller_may_leave_at_any_message_and_go_on_with_what_is_left(backend):
+    held = Held(init(), assistant(500), "more", "last")
+
+    async def main():
+        processor = MessageStreamProcessor()
+        async for _ in processor.stream(held):
+            break
+        async for _ in processor.stream(held):
+            break
+        async with aclosing(processor.stream(held)) as stream:
+            assert await anext(stream) == "more"
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        gc.collect()  # on trio, what is left open warns here
+        await anyio.lowlevel.checkpoint()
+        assert [message async for message in processor.stream(held)] == ["last"]
+        return processor.tracker.snapshot().tokens
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert anyio.run(main, backend=backend) == 500
+    assert [str(each.message) for each in warned] == []
 
 
 async def test_without_restart_at_nothing_is_raised():
