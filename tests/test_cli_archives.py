@@ -227,6 +227,17 @@ def test_restore(deleted, world):
     world.run("restore", SID, "--before", "soon", status=2)
 
 
+def test_restore_without_writing(world):
+    before = set(world.folder.parent.rglob("*"))
+    text = world.run("restore", SID, "--at", 1, "--dry-run").stdout
+    assert text.startswith(f"Would restore {SID} as it was before compaction 1")
+    assert f"in {world.folder.parent}" in text
+    assert "claude --resume" not in text
+    found = world.json("restore", SID, "--dry-run")
+    assert (found["dry_run"], found["session_id"], found["command"]) == (True, "*", "")
+    assert set(world.folder.parent.rglob("*")) == before
+
+
 def test_restore_says_how_many_subagents_came_with_it(world):
     world.write([message(1, toolUseResult={"agentId": "a1"}), boundary(2)], OTHER)
     beside = world.folder / OTHER / "subagents"
@@ -243,7 +254,34 @@ def test_restore_names_what_is_missing(world):
     assert f"missing:  {gone}" in world.run("restore", OTHER).stdout
 
 
+def test_restore_says_what_it_put_back(world):
+    kept = world.folder / OTHER / "tool-results" / "x.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("the whole result")
+    world.write([message(1, f"saved to: {kept}\n"), boundary(2)], OTHER)
+    world.archive.archive_side_files(str(world.folder / f"{OTHER}.jsonl"), OTHER)
+    kept.unlink()
+    assert f"put back: {kept}" in world.run("restore", OTHER).stdout
+    assert kept.read_text() == "the whole result"
+
+
 # prune, catch-up, pack
+
+
+def test_sessions_of_several_archives_are_not_removed_in_one_go(world, tmp_path, monkeypatch):
+    elsewhere = TranscriptArchive(repo_path=tmp_path / "elsewhere")
+    elsewhere.archive(world.transcript, OTHER, trigger="auto", agent="main")
+    monkeypatch.chdir(tmp_path)
+    assert "in several archives" in world.run("prune", SID, OTHER, "--yes", status=2).stderr
+    assert len(world.archive.sessions()) == len(elsewhere.sessions()) == 1
+
+
+def test_a_session_that_is_being_written_to_is_kept(world):
+    world.write(session(0), OTHER)
+    with world.archive.store(create=False).lock(OTHER, 1.0):
+        text = world.run("prune", "--sessions", 0, "--yes").stdout
+    assert f"kept {OTHER}: it is being written to" in text
+    assert OTHER in {each.session_id for each in world.archive.sessions()}
 
 
 def test_prune_is_dry_and_spares_the_only_copy(world):
@@ -279,6 +317,12 @@ def test_catch_up_follows_the_repositorys_configuration(world):
     world.transcript.write_bytes(dump(session(3)))
     world.run("catch-up")
     assert world.archive.pieces(SID)[-1].mode == "full"
+
+
+def test_catch_up_is_of_one_archive(world):
+    assert "exclude each other" in world.run("catch-up", "--repo", world.repo, "--dir", world.repo, status=2).stderr
+    world.transcript.write_bytes(dump(session(3)))
+    assert "1 of 1" in world.run("catch-up", "--dir", world.archive.location).stdout
 
 
 def test_pack(world):
