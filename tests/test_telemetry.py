@@ -144,7 +144,7 @@ def test_a_sessions_records_are_told_under_the_span_of_the_prompt(tmp_path, back
 
     async def main():
         with collector.tracer.start_as_current_span("opened"):
-            opened = open_session(Client(), runtime.processor, nothing, asked=runtime._hub.asked)
+            opened = open_session(Client(), runtime.processor, nothing, asked=runtime._parts.hub.asked)
             session = await opened.__aenter__()
             elsewhere = contextvars.copy_context()
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +21,26 @@ from mala_context.tracker import ContextTracker
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
     from mala_context.happenings import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a runtime is made of; `wiring` makes it."""
+
+    config: ContextConfig
+    processor: MessageStreamProcessor
+    archivist: Archivist | None
+    """`None` where nothing is archived."""
+    actions: Actions
+    hub: Hub
+    """Tells the observers; the other parts hold it already."""
+    reporter: Reporter
+    template: str | None
+    """The text of the continuation template, where one is configured."""
+    copy: Callable[..., Any]
+    """`copy(options, **changes)` makes options with other fields and our wiring in them."""
+    another: Callable[[Any, Hub], AgentRuntime]
+    """Makes a runtime like this one, with options and a hub of its own."""
 
 
 class AgentRuntime:
@@ -43,30 +63,12 @@ class AgentRuntime:
         observers: those who are told every record of `happenings`; callables may be added at any time.
     """
 
-    def __init__(
-        self,
-        options: Any,
-        processor: MessageStreamProcessor,
-        archivist: Archivist | None,
-        config: ContextConfig,
-        actions: Actions,
-        *,
-        hub: Hub | None = None,
-        reporter: Reporter | None = None,
-        template: str | None = None,
-        copy: Callable[..., Any] = replace,
-        another: Callable[[Any, Hub], AgentRuntime],
-    ) -> None:
+    def __init__(self, options: Any, parts: Parts) -> None:
         self.options = options
-        self.processor = processor
-        self.config = config
-        self.actions = actions
-        self._archivist = archivist
-        self._hub = Hub() if hub is None else hub
-        self._reporter = reporter
-        self._template = template
-        self._copy = copy
-        self._another = another
+        self.processor = parts.processor
+        self.config = parts.config
+        self.actions = parts.actions
+        self._parts = parts
         self._in_session = False
 
     @property
@@ -77,12 +79,13 @@ class AgentRuntime:
     @property
     def archive(self) -> TranscriptArchive | None:
         """The archive of this repository."""
-        return None if self._archivist is None else self._archivist.archive
+        archivist = self._parts.archivist
+        return None if archivist is None else archivist.archive
 
     @property
     def observers(self) -> list[Observer]:
         """Those who are told every record of `happenings`, the log and OpenTelemetry among them."""
-        return self._hub.observers
+        return self._parts.hub.observers
 
     def session(self) -> AbstractAsyncContextManager[AgentSession]:
         """Return a new session, to be used with `async with`; it connects on entering and disconnects on leaving.
@@ -96,7 +99,7 @@ class AgentRuntime:
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[AgentSession]:
-        runtime = self._another(self.options, self._hub.beside()) if self._in_session else self
+        runtime = self._parts.another(self.options, self._parts.hub.beside()) if self._in_session else self
         runtime._in_session = True
         try:
             async with runtime._open() as session:
@@ -109,7 +112,7 @@ class AgentRuntime:
 
         handler = None if self.config.restart_at is None else self.pressure_handler()
         steward = Steward(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
-        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward, self._hub.asked)
+        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward, self._parts.hub.asked)
 
     def pressure_handler(self, *, timeout_seconds: float | None = None) -> ContextPressureHandler:
         """Return what takes one run from a full session to a fresh one; for those who hold their own client.
@@ -119,28 +122,29 @@ class AgentRuntime:
         return ContextPressureHandler(
             self.options,
             self.processor,
-            template=self._template,
+            template=self._parts.template,
             max_restarts=self.config.max_restarts,
             timeout_seconds=timeout_seconds,
             keep=self._keep,
             limits=self.actions,
-            copy=self._copy,
-            tell=self._hub.tell,
+            copy=self._parts.copy,
+            tell=self._parts.hub.tell,
         )
 
     async def _keep(self, session_id: str) -> Sequence[str]:
         """Archive a session that is left; return its archive's paths, or the transcript's where nothing is archived."""
-        paths = [] if self._archivist is None else await self._archivist.keep(session_id)
+        archivist = self._parts.archivist
+        paths = [] if archivist is None else await archivist.keep(session_id)
         transcript = self.actions.transcript
         return paths or ([transcript] if transcript and session_id in transcript else [])
 
     async def aclose(self) -> None:
         """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
-        if self._archivist is not None and self.config.archive.at_session_end:
-            await self._archivist.close()
-        if self._reporter is not None:
-            self._reporter.ended()
-        self._hub.left()
+        parts = self._parts
+        if parts.archivist is not None and self.config.archive.at_session_end:
+            await parts.archivist.close()
+        parts.reporter.ended()
+        parts.hub.left()
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ from mala_context.errors import ConfigError
 from mala_context.runtime.agent import AgentRuntime
 from mala_context.runtime.sdk import SDK, SDKClientFactory
 from mala_context.runtime.wiring import wire
+from mala_context.telemetry import Hub, own_observers
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
@@ -41,7 +42,7 @@ def instrument(
     sdk = SDK()
     given = sdk.create_options() if options is None else options
     repo = _repo(repo_path, given.cwd)
-    return wire(given, repo, config, sdk, copy=replace, observers=observers)
+    return wire(given, repo, config, sdk, copy=replace, hub=_hub(observers))
 
 
 class AgentRuntimeBuilder:
@@ -132,9 +133,14 @@ class AgentRuntimeBuilder:
             self._config,
             self._sdk,
             copy=with_wired_hooks,
+            hub=_hub(self._observers),
             agent_id=self._agent_id,
-            observers=self._observers,
         )
+
+
+def _hub(observers: Iterable[Observer]) -> Hub:
+    given = list(observers)
+    return Hub([*own_observers(given), *given])
 
 
 def _repo(repo_path: str | os.PathLike[str] | None, cwd: object) -> str:

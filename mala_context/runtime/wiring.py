@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.actions import Actions
@@ -20,18 +20,17 @@ from mala_context.pin import AUTO, Pin
 from mala_context.policy import Policy, thresholds_from
 from mala_context.pressure import PLACE
 from mala_context.roster import LIVE
-from mala_context.runtime.agent import AgentRuntime
+from mala_context.runtime.agent import AgentRuntime, Parts
 from mala_context.runtime.sdk import SDKClientFactory
 from mala_context.sdk_hooks import HOOKS, is_ours
 from mala_context.search_tool import FULL_NAME, SERVER, HistorySearch
 from mala_context.stream import MessageStreamProcessor
-from mala_context.telemetry import Hub, Reporter, own_observers
+from mala_context.telemetry import Hub, Reporter
 from mala_context.tool_cap import ToolCap
 from mala_context.tracker import ContextTracker
 
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
-    from mala_context.happenings import Observer
 
 log = get_logger(__name__)
 _MOST_TEMPLATE: Final = 1_000_000
@@ -45,20 +44,13 @@ def wire(
     sdk: SDKClientFactory,
     *,
     copy: Callable[..., Any],
+    hub: Hub,
     agent_id: str | None = None,
-    observers: Iterable[Observer] = (),
-    hub: Hub | None = None,
 ) -> AgentRuntime:
-    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with.
-
-    With `hub` the `observers` are those of that hub.
-    """
+    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env)
-    if hub is None:
-        given = list(observers)
-        hub = Hub([*own_observers(given), *given])
     archivist = _archivist(repo, config, env, hub)
     processor = _processor(config, tracker, archivist, agent_id)
     reporter = Reporter(hub.tell, hub.wants)
@@ -66,10 +58,9 @@ def wire(
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:
-        gauge = _gauge(processor, options)
         parts = {
             "archivist": archivist,
-            "gauge": gauge if config.enabled else None,
+            "gauge": _gauge(processor, options) if config.enabled else None,
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
             "cap": _tool_cap(repo, config, tracker, actions),
@@ -84,10 +75,10 @@ def wire(
         return copy(given, **{**wired, **changes})
 
     def another(options: Any, hub: Hub) -> AgentRuntime:
-        return wire(options, repo, config, sdk, copy=copy, agent_id=agent_id, hub=hub)
+        return wire(options, repo, config, sdk, copy=copy, hub=hub, agent_id=agent_id)
 
-    made = (copy_wired(options), processor, archivist, config, actions)
-    return AgentRuntime(*made, hub=hub, reporter=reporter, template=template, copy=copy_wired, another=another)
+    made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another)
+    return AgentRuntime(copy_wired(options), made)
 
 
 def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hub) -> Archivist | None:
