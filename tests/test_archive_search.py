@@ -5,6 +5,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,8 +33,11 @@ class Bench:
         self.folder = folder
         self.archive = TranscriptArchive(folder / "archives", **archive)
 
+    def path(self, session="s1", subagent=""):
+        return self.folder / f"{session}{subagent}.jsonl"
+
     def keep(self, *rows, session="s1", **fields):
-        path = self.folder / f"{session}{fields.get('subagent', '')}.jsonl"
+        path = self.path(session, fields.get("subagent", ""))
         with path.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         self.archive.archive(str(path), session, **fields)
@@ -297,3 +301,52 @@ def test_an_index_that_cannot_be_read_is_an_error_and_not_an_empty_answer(tmp_pa
             search(bench.archive, "s1", "apples")
     monkeypatch.setattr(search_module, "_up_to_date", lambda *_: Broken(sqlite3.OperationalError("fts5: syntax error")))
     assert search(bench.archive, "s1", "apples") == []
+
+
+@pytest.mark.parametrize("place", ["beginning", "middle", "end"])
+@pytest.mark.parametrize("words", ["needle", "Näedle", "fine needle", "needles fine"])
+def test_the_words_around_what_was_found_are_shown(bench, words, place):
+    hay = "straw and hay " * 2_000
+    text = {"beginning": f"{words} {hay}", "middle": f"{hay} {words} {hay}", "end": f"{hay} {words}"}[place]
+    bench.keep(said(text, 1))
+    query = {"Näedle": "naedle", "needles fine": '"needles fine"'}.get(words, words)
+    (found,) = bench.find(query)
+    assert words in found
+    assert len(found) < 400
+    assert found.startswith("… ") == (place != "beginning")
+    assert found.endswith(" …") == (place != "end")
+
+
+def test_the_part_with_most_of_the_words_is_shown(bench):
+    bench.keep(said("red " * 500 + "grey " * 500 + "the red fox and the blue hen " + "grey " * 500 + "blue " * 500, 1))
+    (found,) = bench.find("blue red")
+    assert "red fox and the blue hen" in found
+
+
+@pytest.mark.parametrize(
+    ("size", "place"),
+    [(300_000, 0), (300_000, 199_990), (300_000, 299_980), (4_300_000, 65_530), (4_300_000, 264_500)],
+)
+def test_a_text_is_searched_to_its_end(bench, size, place):
+    """Also where it is cut, and in a row too long to be decoded: a word that stands there is whole on one side."""
+    words = "ab " * (size // 3)
+    bench.keep(said(f"{words[:place]} einzig artig {words[place:]}", 1), said("after", 2))
+    assert bench.find('"einzig artig"')
+    assert all(hit.role == "user" and hit.time == "2026-01-01" for hit in search(bench.archive, "s1", "einzig"))
+    assert bench.find("after") == ["after"]
+
+
+def test_a_row_of_very_many_values_is_searched(bench):
+    row = b'{"type":"assistant","message":{"content":[{"type":"tool_use","input":["needle",' + b"[]," * 1_500_000
+    bench.path().write_bytes(row + b'[]]}]},"uuid":"u1"}\n')
+    bench.keep(said("after", 2))
+    assert bench.find("needle")
+    assert bench.find("after") == ["after"]
+
+
+def test_a_word_that_stands_there_very_often(bench):
+    """Its square would be 10^10."""
+    bench.keep(said("y " * 100_000, 1))
+    before = time.process_time()
+    assert len(bench.find("y")) == 1
+    assert time.process_time() - before < 5

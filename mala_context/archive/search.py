@@ -46,9 +46,7 @@ _STRETCH, _OVERLAP = 200_000, 1_000
 """Characters of a text that are searched as one, and those that two stretches of a longer one share."""
 _SHOWN, _BEFORE = 240, 60
 """Characters that are shown of a text from what was found on, and before it, about."""
-_FIRST, _LAST = "\ufdd0", "\ufdd1"
-"""Stand around what was found; Unicode keeps them for such uses, so that no text means them."""
-_MARK = re.compile(f"{_FIRST}([^{_FIRST}{_LAST}]*){_LAST}")
+_WORD = re.compile(r"[^\W_]+")
 _CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _SCHEMA = (
     "CREATE TABLE piece (name TEXT PRIMARY KEY)",
@@ -57,7 +55,7 @@ _SCHEMA = (
     f"PRAGMA user_version = {VERSION}",
 )
 _BEST = "SELECT rowid, bm25(text) AS score FROM text WHERE text MATCH ? ORDER BY score, rowid DESC LIMIT ?"
-_MARKED = "SELECT agent, role, time, piece, highlight(text, 0, ?, ?) FROM text WHERE text MATCH ? AND rowid = ?"
+_TEXT = "SELECT agent, role, time, piece, body FROM text WHERE rowid = ?"
 
 
 @record
@@ -84,6 +82,7 @@ def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: in
 
     Raises `InvalidSessionIdError`, `ArchiveUnavailableError`, and `OSError` where the index cannot be written.
     """
+    phrases = _phrases(query)
     expression = as_expression(query)
     check_session_id(session_id)
     if not expression:
@@ -91,29 +90,34 @@ def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: in
     with closing(_up_to_date(archive, session_id)) as index:
         try:
             best = index.execute(_BEST, (expression, max(0, limit))).fetchall()
-            return [_hit(session_id, index, expression, rowid, score) for rowid, score in best]
+            words = _pattern(phrases)
+            return [_hit(session_id, index, words, rowid, score) for rowid, score in best]
         except sqlite3.DatabaseError as error:
             if "fts5: syntax" in str(error):  # a query of nothing but separators
                 return []
             raise OSError(f"the index of session {session_id} cannot be read: {error}") from error
 
 
-def _hit(session_id: str, index: sqlite3.Connection, expression: str, rowid: int, score: float) -> Hit:
-    """Return one place that was found; the words around it are chosen here, since `snippet` takes their square."""
-    agent, role, time, piece, marked = index.execute(_MARKED, (_FIRST, _LAST, expression, rowid)).fetchone()
-    text = _excerpt(marked)
-    return Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=text, score=score)
+def _hit(session_id: str, index: sqlite3.Connection, words: re.Pattern[str], rowid: int, score: float) -> Hit:
+    """Return one place that was found. The words around it are chosen here: `snippet` takes their square."""
+    agent, role, time, piece, text = index.execute(_TEXT, (rowid,)).fetchone()
+    shown = _excerpt(text, words)
+    return Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=shown, score=score)
 
 
 def as_expression(query: str) -> str:
     """Return a query in the index's own language: quoted words, so that nothing in them means anything."""
+    return " ".join(f'"{phrase.rstrip("*")}"*' if phrase.endswith("*") else f'"{phrase}"' for phrase in _phrases(query))
+
+
+def _phrases(query: str) -> list[str]:
+    """Return what must be found: words, and words in a row."""
     parts = _clean(query).replace("\0", " ").split('"')
     phrases: list[str] = []
     for place, part in enumerate(parts):
         quoted = place % 2 == 1 and place < len(parts) - 1
         phrases += [part] if quoted else part.split()
-    kept = [phrase for phrase in phrases if any(c.isalnum() for c in phrase)][:_MOST_WORDS]
-    return " ".join(f'"{phrase.rstrip("*")}"*' if phrase.endswith("*") else f'"{phrase}"' for phrase in kept)
+    return [phrase for phrase in phrases if any(c.isalnum() for c in phrase)][:_MOST_WORDS]
 
 
 def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connection:
@@ -251,30 +255,45 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _excerpt(marked: str) -> str:
-    """Return the part of a text in which most different words are marked, on one line and without the marks."""
-    found = [(each.start(), each[1].casefold()) for each in _MARK.finditer(marked)]
-    counts: dict[str, int] = {}
-    end = best = most = 0
+def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern that finds each phrase as a group of its own, about as the index does."""
+    groups = []
+    for phrase in phrases:
+        words = r"[\W_]{1,9}".join(map(re.escape, _WORD.findall(_without_accents(phrase))))
+        end = "" if phrase.endswith("*") else r"(?![^\W_])"
+        groups += [rf"(?<![^\W_])({words}){end}"] if words else []
+    return re.compile("|".join(groups) or "(?!)", re.IGNORECASE)
+
+
+def _without_accents(text: str) -> str:
+    """Return a text of the same length in which letters have no accents, as the index takes them."""
+    from unicodedata import normalize
+
+    if text.isascii():
+        return text
+    return text.translate({ord(each): normalize("NFD", each)[0] for each in set(text) if each > "\x7f"})
+
+
+def _excerpt(text: str, words: re.Pattern[str]) -> str:
+    """Return the part of a text in which most of the words are, on one line."""
+    found = [(each.start(), each.lastindex or 0) for each in words.finditer(_without_accents(text))]
+    counts = [0] * (words.groups + 1)
+    end = place = most = 0
     for start, word in found:
         while end < len(found) and found[end][0] < start + _SHOWN:
-            counts[found[end][1]] = counts.get(found[end][1], 0) + 1
+            counts[found[end][1]] += 1
             end += 1
-        if len(counts) > most:
-            best, most = start, len(counts)
+        different = sum(map(bool, counts))
+        if different > most:
+            place, most = start, different
         counts[word] -= 1
-        if not counts[word]:
-            del counts[word]
-    return _around(marked, best)
-
-
-def _around(marked: str, place: int) -> str:
-    """Return the words around a place, a few of them before it."""
     first, last = max(0, place - _BEFORE), place + _SHOWN
-    before, after = "… " * (first > 0), " …" * (last < len(marked))
-    first = marked.find(" ", first, place) + 1 or first if before else 0
-    last = max(marked.rfind(" ", place, last), place + 1) if after and " " in marked[place:last] else last
-    return f"{before}{_line(marked[first:last].replace(_FIRST, '').replace(_LAST, ''))}{after}"
+    before, after = "… " * (first > 0), " …" * (last < len(text))
+    if before:
+        first = text.find(" ", first, place) + 1 or first
+    if after:
+        last = max(text.rfind(" ", place, last), place + _BEFORE)
+    return f"{before}{_line(text[first:last])}{after}"
 
 
 def _line(text: str) -> str:
