@@ -287,3 +287,37 @@ def test_a_name_of_a_workflows_file_leads_nowhere_else(world, caplog, tmp_path):
     new = {each for each in set(tmp_path.rglob("*")) - before if each.is_file()}
     assert all(each.is_relative_to(world.folder) and result.session_id in str(each) for each in new)
     assert caplog.text.count("could not be put back") == 4
+
+
+@pytest.mark.parametrize("lost", ["nothing", "transcript", "all"])
+@pytest.mark.parametrize("where", [{}, {"at": 1}, {"before": "2030-01-01"}], ids=["last", "cut", "whole"])
+def test_a_dry_run_says_what_would_be_written_and_writes_nothing(lost, where, world, tmp_path):
+    result = world.folder / SID / "tool-results" / "b.txt"
+    result.parent.mkdir(exist_ok=True)
+    result.write_bytes(b"a long result")
+    rows = [message(n, f"saved to {result.with_name(name)}") for n, name in ((11, "b.txt"), (12, "never.txt"))]
+    world.transcript.write_bytes(dump(rows) + world.transcript.read_bytes())
+    (world.beside / "agent-a2.jsonl").unlink()
+    for name, data in WORKFLOW.items():
+        path = world.folder / SID / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    world.keep()
+    result.unlink()
+    if lost == "all":
+        world.lose()
+    elif lost == "transcript":
+        world.transcript.unlink()
+    before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+    told = Told()
+    said = world.archive.restore(SID, dry_run=True, progress=told, **where)
+    assert {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert sum(told) <= told.expected
+    done = world.archive.restore(SID, **where)
+    assert (said.dry_run, said.command, said.session_id, said.through) == (True, "", "*", "")
+    assert done.missing
+    assert done.put_back == (str(result),)
+    for field in ("source", "cwd", "rows", "compaction", "compactions", "read_from", "put_back", "missing"):
+        assert getattr(said, field) == getattr(done, field), field
+    assert said.path == done.path.replace(done.session_id, "*")
+    assert said.subagents == tuple(path.replace(done.session_id, "*") for path in done.subagents)

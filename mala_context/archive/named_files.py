@@ -63,8 +63,11 @@ def subagents_named(value: dict[str, object]) -> Iterator[str]:
         yield agent
 
 
-def look_after(history: History, results: set[str], projects: str) -> SideFiles:
-    """Put back what is archived and gone, and name what is missing; what cannot be written is missing too."""
+def look_after(history: History, results: set[str], projects: str, *, dry_run: bool = False) -> SideFiles:
+    """Put back what is archived and gone, and name what is missing; what cannot be written is missing too.
+
+    In a dry run they are only named.
+    """
     put_back: list[str] = []
     missing: list[str] = []
     stored = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
@@ -77,7 +80,8 @@ def look_after(history: History, results: set[str], projects: str) -> SideFiles:
         kept = stored.get(f"tool-results/{name}") if own else None
         if isinstance(kept, str) and kept in there and _is_ours(directory, projects):
             try:
-                _put_back(history, kept, directory, name)
+                if not dry_run:
+                    _put_back(history, kept, directory, name)
             except OSError as error:
                 log.warning("Side file %s could not be put back: %s", path, error)
                 missing.append(path)

@@ -43,7 +43,10 @@ _FORK_MOST = 16 << 20
 
 @record
 class RestoreResult:
-    """A session that was restored; resume it with `session_id` in `cwd`."""
+    """A session that was restored; resume it with `session_id` in `cwd`.
+
+    Of a dry run it says what would be written; a `*` stands for the new session's id then, and `through` is empty.
+    """
 
     session_id: str
     """The new session's id."""
@@ -69,12 +72,16 @@ class RestoreResult:
     """Side files and subagents' transcripts that rows name and that are neither there nor archived."""
     subagents: tuple[str, ...] = ()
     """Subagents' transcripts that now lie beside the new one, so that it can go on with those agents."""
+    dry_run: bool = False
+    """Whether nothing was written."""
 
     @property
     def command(self) -> str:
-        """The shell's words that open it."""
+        """The shell's words that open it; empty for a dry run."""
         from shlex import quote
 
+        if self.dry_run:
+            return ""
         resume = f"claude --resume {self.session_id}"
         return resume if self.cwd is None else f"cd {quote(self.cwd)} && {resume}"
 
@@ -108,6 +115,7 @@ def restore(
     cwd: str | os.PathLike[str] | None = None,
     projects: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] | None = None,
+    dry_run: bool = False,
 ) -> RestoreResult:
     """Make a new session of what `session_id` held just before a compaction.
 
@@ -121,6 +129,7 @@ def restore(
         projects: the projects directory; by default the one that the old session lay in, else the CLI's own.
         progress: called with the bytes of each row that was looked at; one that has `expect(bytes)` is told first how
             many there will be at the most.
+        dry_run: write nothing, and only say what would be.
 
     Raises `SessionNotFoundError`, `PartNotFoundError` (no such compaction, chain, or nothing to resume),
     `CorruptArchiveError` (run `verify`), `ValueError` for arguments that exclude each other, and `OSError`. Nothing
@@ -133,11 +142,16 @@ def restore(
         cut = cut_before(history.rows(), at, moment)
         if cut is None:
             raise _no_such(history, at)
-        return _make(history, cut, cwd, projects)
+        return _make(history, cut, cwd, projects, dry_run=dry_run)
 
 
 def _make(
-    history: History, cut: Cut, cwd: str | os.PathLike[str] | None, projects: str | os.PathLike[str] | None
+    history: History,
+    cut: Cut,
+    cwd: str | os.PathLike[str] | None,
+    projects: str | os.PathLike[str] | None,
+    *,
+    dry_run: bool,
 ) -> RestoreResult:
     scan = _scan(history, cut)
     if scan.last_uuid is None:
@@ -149,15 +163,15 @@ def _make(
     transcript = history.beside or history.known.transcript
     root = projects_dir(transcript, projects)
     where, directory = _folder(history, scan, root, cwd)
-    path = _fork(history, scan, directory)
-    through = "archive" if path is None else "fork_session"
-    if path is None:
-        path = _write(history, cut, scan, directory)
-    os.utime(path)
+    path, through = os.path.join(directory, "*.jsonl"), ""
+    if not dry_run:
+        path, through = _new_session(history, cut, scan, directory)
     new_id = os.path.basename(path)[: -len(".jsonl")]
-    side = look_after(history, scan.results, root)
-    agents = bring_subagents(history, scan.agents, root, directory, new_id, whole=cut.offset is None)
-    log.info("Restored session %s as %s (%d rows) in %s", history.session_id, new_id, scan.conversation, path)
+    side = look_after(history, scan.results, root, dry_run=dry_run)
+    whole = cut.offset is None
+    agents = bring_subagents(history, scan.agents, root, directory, new_id, whole=whole, dry_run=dry_run)
+    if not dry_run:
+        log.info("Restored session %s as %s (%d rows) in %s", history.session_id, new_id, scan.conversation, path)
     return RestoreResult(
         session_id=new_id,
         source=history.session_id,
@@ -171,7 +185,17 @@ def _make(
         put_back=side.put_back,
         missing=(*side.missing, *agents.missing),
         subagents=agents.copied,
+        dry_run=dry_run,
     )
+
+
+def _new_session(history: History, cut: Cut, scan: _Scan, directory: str) -> tuple[str, str]:
+    """Write the new transcript, with a time of today; return its path and what wrote it."""
+    path, through = _fork(history, scan, directory), "fork_session"
+    if path is None:
+        path, through = _write(history, cut, scan, directory), "archive"
+    os.utime(path)
+    return path, through
 
 
 def restore_options(archive: Kept, session_id: str, **where: Any) -> dict[str, Any]:

@@ -49,21 +49,29 @@ class Subagents:
 
 
 def bring_subagents(
-    history: History, named: set[str], projects: str, directory: str, new_id: str, *, whole: bool
+    history: History,
+    named: set[str],
+    projects: str,
+    directory: str,
+    new_id: str,
+    *,
+    whole: bool,
+    dry_run: bool = False,
 ) -> Subagents:
-    """Copy subagents' transcripts beside a session that was restored in `directory` as `new_id`.
+    """Copy subagents' transcripts beside a session that was restored in `directory` as `new_id`; not in a dry run.
 
     `named` are the ids of those that its rows name; where it is `whole`, all others that there are come too. What
     cannot be read or written is a WARNING and missing. The history's `progress` is told of the bytes.
     """
-    bringing = _Bringing(history, projects, directory, new_id)
+    bringing = _Bringing(history, projects, directory, new_id, dry_run=dry_run)
     found = bringing.bring(named | bringing.all() if whole else named)
     return Subagents(copied=(*found.copied, *bringing.bring_workflows()), missing=found.missing)
 
 
 class _Bringing:
-    def __init__(self, history: History, projects: str, directory: str, new_id: str) -> None:
+    def __init__(self, history: History, projects: str, directory: str, new_id: str, *, dry_run: bool) -> None:
         self._history = history
+        self._dry_run = dry_run
         self._old = side_directory_of(history, projects)
         self._place = (directory, new_id)
         self._there = dict(walk(f"{self._old}.jsonl"))
@@ -83,7 +91,7 @@ class _Bringing:
                 continue
             copied.append(path)
             self._copy_file(f"subagents/agent-{agent}.meta.json")  # the CLI does without, where it is lost
-            more = _named_in(path) - seen
+            more = self._named_by(agent, path) - seen
             seen |= more
             pending.extend(sorted(more, reverse=True))
         return Subagents(copied=tuple(sorted(copied)), missing=tuple(sorted(missing)))
@@ -127,6 +135,11 @@ class _Bringing:
             log.warning("Subagent's transcript %s could not be restored: %s", name, error)
             return None
 
+    def _named_by(self, agent: str, path: str) -> set[str]:
+        """Return the ids of the subagents that a subagent's own rows name; it was copied to `path`, or would be."""
+        data = self._source(agent, f"subagents/agent-{agent}.jsonl") if self._dry_run else file_chunks(path)
+        return _named_in(data or ())
+
     def _source(self, agent: str, name: str) -> Iterator[bytes] | None:
         """Return the bytes of one transcript, from where it is whole; raises as `choose_chain` and `chunks` do."""
         path = self._there.get(name)
@@ -144,6 +157,8 @@ class _Bringing:
 
     def _write(self, name: str, data: Iterable[bytes], *, told: bool = True) -> str:
         root, new_id = self._place
+        if self._dry_run:
+            return os.path.join(root, new_id, *name.split("/"))
 
         def fill(write: Write) -> None:
             for chunk in data:
@@ -154,10 +169,9 @@ class _Bringing:
         return place(root, [new_id, *name.split("/")], fill)
 
 
-def _named_in(path: str) -> set[str]:
-    """Return the ids of the subagents that a subagent's own rows name."""
+def _named_in(data: Iterable[bytes]) -> set[str]:
     found: set[str] = set()
-    for row in rows(file_chunks(path)):
+    for row in rows(data):
         if b'"toolUseResult"' in row.data:
             for value in objects(row.data):
                 found.update(subagents_named(value))

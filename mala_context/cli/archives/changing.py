@@ -34,6 +34,7 @@ from mala_context.printable import printable
 from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
+    from mala_context.archive.restore import RestoreResult
     from mala_context.archive.store import TranscriptArchive
 
 yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
@@ -47,6 +48,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is
 @click.option("--chain", type=click.IntRange(min=1), help="Read this chain of the archive, not the transcript.")
 @click.option("--cwd", type=ThereDirectory(), help="Where it is to be resumed.")
 @click.option("--projects-dir", type=click.Path(file_okay=False), help="The CLI's projects directory.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written and what is missing.")
 @json_option
 def restore(
     session: str,
@@ -57,6 +59,7 @@ def restore(
     chain: int | None,
     cwd: str | None,
     projects_dir: str | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Undo a compaction: make a new session of what this one held before it.
@@ -67,24 +70,32 @@ def restore(
     archive, session_id = find_session(repo, directory, session)
     where: dict[str, Any] = {"at": at, "before": before, "chain": chain, "cwd": cwd, "projects": projects_dir}
     with waiting("reading", counts=False) as progress:
-        result = restore_session(archive, session_id, progress=progress, **where)
+        result = restore_session(archive, session_id, progress=progress, dry_run=dry_run, **where)
     if as_json:
         say_json(fields_of(result, command=result.command))
-        return
+    else:
+        _say_restored(result, before)
+
+
+def _say_restored(result: RestoreResult, before: str | None) -> None:
     what = "whole" if before is None else f"as it was at {before}"
     if result.compaction is not None:
         tokens = result.compaction.tokens_before
         what = f"as it was before compaction {result.compaction.number}" + (f" ({tokens:,} tokens)" if tokens else "")
-    click.echo(f"Restored {session_id} {printable(what)}, {result.rows} rows, from the {result.read_from}.")
+    done = "Would restore" if result.dry_run else "Restored"
+    click.echo(f"{done} {result.source} {printable(what)}, {result.rows} rows, from the {result.read_from}.")
     if result.subagents:
         click.echo(f"with the transcripts of {plural(len(result.subagents), 'subagent')}")
     for path in result.put_back:
-        click.echo(f"put back: {printable(path)}")
+        click.echo(f"{'would put back' if result.dry_run else 'put back'}: {printable(path)}")
     for path in result.missing:
         click.echo(f"missing:  {printable(path)}")
     if result.cwd is not None and not os.path.isdir(result.cwd):
         click.echo(f"missing:  {printable(result.cwd)} (its working directory; --cwd names another)")
-    click.echo(printable(result.command))
+    if result.dry_run:
+        click.echo(f"in {printable(os.path.dirname(result.path))}; without --dry-run it is written")
+    else:
+        click.echo(printable(result.command))
 
 
 @click.command()
