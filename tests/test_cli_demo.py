@@ -53,7 +53,7 @@ def test_the_main_job_for_machines(env, temporary):
     assert set(result) == KEYS
     assert result["ok"] is True
     assert result["scripted_api"] is True
-    assert result["seconds"] < 20
+    assert 0 < result["seconds"] < 90  # on a busy machine
     assert all(check["ok"] for check in result["checks"])
     rows = result["responses"]
     assert len(rows) == 12

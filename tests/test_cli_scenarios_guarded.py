@@ -30,7 +30,7 @@ def test_a_scenario_dies_without_and_finishes_with(name, tmp_path):
     assert set(result) == BOTH | KEYS[name]
     assert result["ok"] is True
     assert all(check["ok"] for check in result["checks"])
-    assert result["seconds"] < 20
+    assert 0 < result["seconds"] < 90  # on a busy machine
     assert result["without"]["terminal_reason"] == "prompt_too_long"
     assert result["with_guard"]["terminal_reason"] == "completed"
     assert result["with_guard"]["refused"] == 0

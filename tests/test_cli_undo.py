@@ -32,7 +32,7 @@ def test_for_machines(env):
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
     assert result["ok"] is True
-    assert result["seconds"] < 20
+    assert 0 < result["seconds"] < 90  # on a busy machine
     assert result["compactions"] == 1
     before, after, *restored = result["requests"]
     assert (before["prompts"], before["tool_results"]) == (3, 3)
