@@ -1,6 +1,7 @@
 """`mala-context doctor`: what people see of it."""
 
 import json
+import os
 import re
 
 import pytest
@@ -89,3 +90,19 @@ def test_no_session_without_being_asked(monkeypatch, tmp_path):
     run("--repo", str(tmp_path), "--no-session")
     run("--repo", str(tmp_path))
     assert asked == [None, prove]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_in_a_directory_that_was_deleted_the_rest_is_looked_at(known, facts, tmp_path, monkeypatch):
+    facts(Facts(configs=()))
+    gone = tmp_path / "gone\x1b[2J"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PWD", str(gone) if known else "")
+    gone.rmdir()
+    result = CliRunner().invoke(doctor, [], standalone_mode=False, catch_exceptions=False)
+    assert result.stdout.endswith("Nothing is wrong.\n")
+    assert result.stderr.startswith("mala-context: the working directory is gone, /")
+    assert "\x1b" not in result.output
+    assert (str(tmp_path) in result.stdout) is known
+    assert os.getcwd() == "/", "what is started from here has a directory"

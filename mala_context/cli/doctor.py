@@ -42,7 +42,8 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
     from mala_context.cli.hook_proof import prove
     from mala_context.doctor import examine, gather
 
-    place = os.path.realpath(repo if repo is not None else _repository())
+    gone = _leave_what_is_gone()
+    place = os.path.realpath(repo if repo is not None else gone or _repository())
     with waiting("reading transcripts and archives") as progress:
         checked = examine(gather(place, prove_hooks=None if no_session else prove, progress=progress))
     found = [finding for each in checked for finding in each.findings]
@@ -51,6 +52,22 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
     else:
         _show(place, checked, found)
     return 1 if found else 0
+
+
+def _leave_what_is_gone() -> str | None:
+    """Go to the root directory where the working directory was deleted, and say so; return what it was called.
+
+    What is started in such a directory, the CLI too, ends at once.
+    """
+    try:
+        os.getcwd()
+    except OSError:
+        was = os.environ.get("PWD", "")
+        was = was if os.path.isabs(was) else os.sep
+        click.echo(f"mala-context: the working directory is gone, {printable(was)}; the rest is looked at", err=True)
+        os.chdir(os.sep)
+        return was
+    return None
 
 
 def _repository() -> str:
