@@ -204,6 +204,11 @@ def test_versions_newer_than_any_that_was_tested():
 def test_words_of_a_part():
     checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=Transcripts(9, 4)))}
     assert checked["unarchived"] == "9 transcripts, the newest 4 of them searched"
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=Transcripts(9, 4, (), 3)))}
+    assert checked["unarchived"] == "9 transcripts, the newest 4 of 6 of them searched"
+    some = (Readable("/a", (), looked=4_000), Readable("/b", (), looked=5, left=1_200))
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, readable=some))}
+    assert checked["readable"].endswith(" ours alone to read, by 4,005 files; 1,200 more not looked at")
     checked = {each.check.name: each.words for each in examine(replace(HEALTHY, verified=Verified(9, 4)))}
     assert checked["verify"].startswith("the newest 4 of 9 sessions verified")
 

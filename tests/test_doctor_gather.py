@@ -11,14 +11,17 @@ import pytest
 import s3_server
 from archived import SID, dump, message, session
 from doctored import FAULTS, OTHER, Machine, unknown_model
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mala_context.archive.remote.bucket import Bucket
 from mala_context.archive.source import CHUNK
 from mala_context.archive.store import TranscriptArchive
-from mala_context.doctor import gather
+from mala_context.doctor import examine, gather
 from mala_context.doctor.facts import Transcripts
-from mala_context.doctor.gather import models, object_store, transcripts
-from mala_context.doctor.gather.archives import verified
+from mala_context.doctor.gather import archives, models, object_store, places, transcripts
+from mala_context.doctor.gather.archives import look, verified
+from mala_context.doctor.gather.bounds import shares
 from mala_context.errors import ObjectStoreError
 
 
@@ -71,14 +74,14 @@ class TestUnarchived:
         assert (f"--repo {machine.repo} " in finding.mend) is named
 
     def test_what_went_away_while_we_looked_is_no_loss(self, machine):
-        found = dict(transcripts.candidates(machine.env))
+        found = transcripts.candidates(machine.env)
         machine.transcript.unlink()
         assert transcripts.transcripts(found, [], lambda _: None, 1 << 20) == Transcripts(1, 1, ())
-        assert models.models(found, [], {}) == {}
+        assert models.models(found.newest, [], {}) == {}
 
     def test_an_archive_that_cannot_be_read_covers_nothing(self, machine):
         (machine.home / "file").write_text("")
-        found = dict(transcripts.candidates(machine.env))
+        found = transcripts.candidates(machine.env)
         (folder,) = transcripts.transcripts(found, [str(machine.home / "file")], lambda _: None, 1 << 20).unarchived
         assert (folder.transcripts, folder.compactions, folder.known) == ((str(machine.transcript),), 2, False)
 
@@ -94,11 +97,97 @@ class TestUnarchived:
 class TestVerified:
     def test_a_directory_that_is_none_is_damage_and_the_others_are_verified(self, machine):
         (machine.home / "file").write_text("")
-        found = verified([str(machine.home / "file"), machine.archive.location], lambda _: None, 1 << 20)
+        kept = look([str(machine.home / "file"), machine.archive.location], lambda _: None)
+        found = verified(kept, lambda _: None, 1 << 20)
         (damage,) = found.damaged
         assert damage.location == str(machine.home / "file")
         assert "it is not a directory" in damage.problems[0]
         assert (found.sessions, found.verified) == (1, 1)
+
+
+class TestVeryMany:
+    """Of very much the newest is looked at, and what was left out is said."""
+
+    @pytest.fixture
+    def fill(self, machine, monkeypatch):
+        """Return a function that makes sessions up to a number; the doctor looks at ten of each kind."""
+        for module, name in ((archives, "MOST_SESSIONS"), (places, "MOST_FILES"), (transcripts, "MOST_SEARCHED")):
+            monkeypatch.setattr(module, name, 10)
+        monkeypatch.setattr(transcripts, "MOST_FILES", 20)
+        monkeypatch.setattr("mala_context.archive.names.SHARE", 1_000_000)  # what is listed again while others write
+        data, (piece,) = machine.transcript.read_bytes(), machine.pieces
+        manifest = (piece.parent / f"{SID}.manifest.jsonl").read_bytes()
+
+        def up_to(count):
+            for number in range(count):
+                other = f"{SID[:-12]}{number:012d}"
+                names = (machine.folder / f"{other}.jsonl", data), (piece.parent / piece.name.replace(SID, other), data)
+                for path, text in (*names, (piece.parent / f"{other}.manifest.jsonl", manifest)):
+                    path.write_bytes(text.replace(SID.encode(), other.encode()) if text is manifest else text)
+                    path.chmod(0o600)
+                    os.utime(path, (10**9 + number, 10**9 + number))
+
+        return up_to
+
+    def test_the_newest_are_looked_at_and_the_words_say_so(self, machine, fill):
+        fill(60)
+        checked = {each.check.name: each for each in examine(gather(str(machine.repo), env=machine.env))}
+        assert checked["unarchived"].words == "61 transcripts, the newest 10 of 20 of them searched"
+        assert checked["verify"].words.startswith("the newest 10 of 61 sessions verified")
+        assert ", by 10 files; " in checked["readable"].words  # the CLI's own are behind a directory that is shut
+        assert "archives take about " in checked["space"].words
+
+    def test_damage_among_the_newest_is_found(self, machine, fill):
+        fill(60)
+        damaged = next(each for each in machine.pieces if "000000000059" in each.name)
+        damaged.write_bytes(b"X" + damaged.read_bytes()[1:])
+        (finding,) = machine.findings()
+        assert (finding.check, finding.items) == ("verify", (f"{damaged}: the piece is not what its hash says",))
+
+    def test_no_more_is_opened_for_ten_times_as_many(self, machine, fill, monkeypatch):
+        opened = []
+        real = os.open
+        monkeypatch.setattr(os, "open", lambda path, *more, **by: opened.append(path) or real(path, *more, **by))
+        counts = []
+        for many in (40, 200):
+            fill(many)
+            opened.clear()
+            gather(str(machine.repo), env=machine.env)
+            counts.append(len(opened))
+        assert counts[0] == counts[1]
+
+    def test_a_folder_with_very_many_does_not_keep_others_from_being_looked_at(self, machine, fill):
+        fill(60)
+        other = machine.folder.with_name("-home-dev-other")
+        other.mkdir(mode=0o700)
+        (other / f"{OTHER}.jsonl").write_bytes(dump(session(1)))
+        os.utime(other / f"{OTHER}.jsonl", (2 * 10**9, 2 * 10**9))
+        (finding,) = machine.findings()
+        assert (finding.check, finding.where) == ("unarchived", str(other))
+
+    def test_whoever_wants_to_know_is_told_what_was_passed(self, machine, fill):
+        class Told:
+            files = 0
+
+            def __call__(self, size):
+                pass
+
+            def found(self, count):
+                self.files += count
+
+        fill(40)
+        told = Told()
+        gather(str(machine.repo), env=machine.env, progress=told)
+        assert told.files >= 20
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(0, 200))
+def test_shares(wanted, most):
+    given_ = shares(wanted, most)
+    assert sum(given_) == min(most, sum(wanted))
+    assert all(mine <= want for mine, want in zip(given_, wanted, strict=True))
+    largest = max(given_, default=0)
+    assert all(mine >= largest - 1 for mine, want in zip(given_, wanted, strict=True) if mine < want)
 
 
 class TestReadable:

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from types import TracebackType
     from typing import Any, Protocol, Self
 
@@ -162,11 +162,13 @@ class PieceStore(ABC):
     def list(self) -> Sequence[StoredFile]:
         """Return every published file of every session in the order of their names."""
 
-    def listed(self) -> PieceStore:
+    def listed(self, only: Collection[str] | None = None) -> PieceStore:
         """Return this store for work on all of its sessions; it may list its files once, and not for each session.
 
+        Where work is on `only` some sessions it may know no others.
         A reader may then miss files of the last moments; the holder of a session's lock never does.
         """
+        del only
         return self
 
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
@@ -179,12 +181,13 @@ class PieceStore(ABC):
         del progress
         return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 
-    def recent(self, until: float) -> Sequence[str]:
+    def recent(self, until: float, progress: Callable[[int], object] | None = None) -> Sequence[str]:
         """Return the sessions, the one that was written to last first; none where that takes longer than `until`.
 
-        `until` is a time of the monotonic clock. A session without a manifest may be left out.
+        `until` is a time of the monotonic clock. A session without a manifest may be left out. `progress` is told the
+        files that were looked at since it was told last.
         """
-        del until
+        del until, progress
         return [each.session_id for each in self.summaries()]
 
     def unfinished(self) -> Sequence[str]:

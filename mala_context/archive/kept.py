@@ -15,7 +15,7 @@ from mala_context.archive.projects import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import Self
 
     from mala_context.archive.interface import PieceStore
@@ -114,11 +114,14 @@ class Kept:
         """Return the sessions whose ids begin with `prefix`, the newest first; `progress` is told the bytes of each."""
         return list(self.store(create=False).summaries(prefix, progress))
 
-    def listed(self) -> Self:
-        """Return this archive for work on many of its sessions: its directory is then not listed for each of them."""
+    def listed(self, only: Collection[str] | None = None) -> Self:
+        """Return this archive for work on many of its sessions: its directory is then not listed for each of them.
+
+        With `only`, it knows no other sessions than these, and holds nothing of the others.
+        """
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._store = self.store(create=False).listed()
+        other._store = self.store(create=False).listed(only)
         return other
 
     def usage_bytes(self) -> int:

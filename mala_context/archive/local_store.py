@@ -20,7 +20,7 @@ from mala_context.archive.writer import LocalFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from mala_context.archive.records import SessionSummary, StoredFile
 
@@ -70,9 +70,9 @@ class LocalStore(PieceStore):
         finally:
             os.close(fd)
 
-    def listed(self) -> LocalStore:
+    def listed(self, only: Collection[str] | None = None) -> LocalStore:
         """Return a store of the same directory that lists it once."""
-        return ListedStore(self.location)
+        return ListedStore(self.location, only)
 
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
         """Return the sessions whose ids begin with a prefix, the one that was archived last first."""
@@ -88,7 +88,7 @@ class LocalStore(PieceStore):
         finally:
             os.close(fd)
 
-    def recent(self, until: float) -> Sequence[str]:
+    def recent(self, until: float, progress: Callable[[int], object] | None = None) -> Sequence[str]:
         """Return the sessions by their manifests, the one that was written to last first; none where time runs out."""
         try:
             fd = open_archives(self.location, create=False)
@@ -97,8 +97,11 @@ class LocalStore(PieceStore):
         found: list[tuple[int, str]] = []
         try:
             for number, name in enumerate(each_name(fd), 1):
-                if number % _BETWEEN_LOOKS == 0 and time.monotonic() > until:
-                    return []
+                if number % _BETWEEN_LOOKS == 0:
+                    if time.monotonic() > until:
+                        return []
+                    if progress is not None:
+                        progress(_BETWEEN_LOOKS)
                 session_id = name.removesuffix(_MANIFEST)
                 if session_id != name and layout.session_of(name) == session_id:
                     with contextlib.suppress(FileNotFoundError):
@@ -120,22 +123,25 @@ class LocalStore(PieceStore):
 
 
 class ListedStore(LocalStore):
-    """Archives as files of one directory, for work on all of them."""
+    """Archives as files of one directory, for work on all of them, or on `only` some."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, only: Collection[str] | None = None) -> None:
         from mala_context.archive.names import Names
 
         super().__init__(directory)
-        self._names = Names()
+        self._only = only
+        self._names = Names(only)
 
-    def listed(self) -> LocalStore:
+    def listed(self, only: Collection[str] | None = None) -> LocalStore:
         """Return one that knows the names of now: this one where no name has come or gone."""
+        if only is not None:
+            return super().listed(only)
         try:
             fd = open_archives(self.location, create=False)
         except FileNotFoundError:
             return self
         try:
-            return self if self._names.is_current(fd) else super().listed()
+            return self if self._names.is_current(fd) else super().listed(self._only)
         finally:
             os.close(fd)
 

@@ -21,7 +21,7 @@ from mala_context.archive.local_view import each_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 SHARE = 20
 """A listing is held for so many times as long as it took, at least, while the directory changes."""
@@ -31,9 +31,14 @@ _MANIFEST = ".manifest.jsonl"
 
 
 class Names:
-    """What a directory held of each session when it was listed last."""
+    """What a directory held of each session when it was listed last.
 
-    def __init__(self) -> None:
+    Args:
+        only: the sessions to hold, where it is not all of them: a directory may hold very many more.
+    """
+
+    def __init__(self, only: Collection[str] | None = None) -> None:
+        self._only = None if only is None else frozenset(only)
         self._ends: dict[str, list[str]] = {}
         self._temporary: dict[str, list[str]] = {}
         self._written: dict[str, int] = {}
@@ -96,6 +101,8 @@ class Names:
         self._ends, self._temporary = {}, {}
         for name in each_name(fd):
             session_id = _session_of(name)
+            if self._only is not None and session_id not in self._only:
+                continue
             if name.startswith(layout.TEMPORARY):
                 self._temporary.setdefault(session_id, []).append(name)
             else:

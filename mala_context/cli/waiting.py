@@ -30,7 +30,7 @@ class Wait:
         self._doing = doing
         self._counts = counts
         self._begun = self._shown = time.monotonic()
-        self._done = self._calls = self._within = 0
+        self._done = self._calls = self._within = self._found = 0
         self._total: int | None = None
         self._files: int | None = None
         self._visible = False
@@ -46,7 +46,13 @@ class Wait:
         self._done += size
         self._calls += 1
         self._within = 0
+        self._said = ""
         self._show()
+
+    def found(self, count: int = 1) -> None:
+        """Take note of what was found before the work on it begins, since the last call."""
+        self._found += count
+        self.say(f"{self._found:,} files found")
 
     def within(self, size: int) -> None:
         """Take the bytes done so far of what is worked on, until the call that counts it as done."""
@@ -54,7 +60,7 @@ class Wait:
         self._show()
 
     def say(self, words: str) -> None:
-        """Show these words instead, for work that is not counted in bytes."""
+        """Show these words instead until bytes are counted, for work that is not."""
         self._said = f"{self._doing}: {words}"
         self._show()
 

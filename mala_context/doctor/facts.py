@@ -101,6 +101,8 @@ class Space:
     """Bytes that all archives take."""
     per_day: float = 0.0
     """Bytes that archives gained a day of late, by the times in their manifests."""
+    estimated: bool = False
+    """Whether `stored` is taken from the newest sessions, since there are very many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class Transcripts:
     searched: int = 0
     """Those of them that were searched for compactions; the newest."""
     unarchived: tuple[Unarchived, ...] = ()
+    left: int = 0
+    """Those of them whose times were not looked at, so that the newest are those of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,10 @@ class Readable:
     root: str
     """The directory below which they lie: the runs directory, or the CLI's projects."""
     files: tuple[Entry, ...]
+    looked: int = 0
+    """Files that were looked at."""
+    left: int = 0
+    """Files, and directories with what is in them, that were not; where there are very many."""
 
 
 @dataclass(frozen=True, slots=True)

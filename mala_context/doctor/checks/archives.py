@@ -95,9 +95,11 @@ def _them(each: Readable) -> str:
 
 
 def readable_well(facts: Facts) -> str:
-    """Say that nobody can."""
-    del facts
-    return "transcripts and archives are ours alone to read"
+    """Say that nobody can, and how many files were looked at where it is not all."""
+    left = sum(each.left for each in facts.readable or ())
+    looked = sum(each.looked for each in facts.readable or ())
+    some = f", by {looked:,} files; {left:,} more not looked at" if left else ""
+    return f"transcripts and archives are ours alone to read{some}"
 
 
 def space(facts: Facts) -> Iterator[Finding]:
@@ -123,9 +125,8 @@ def space_well(facts: Facts) -> str:
     disk = facts.space
     if disk is None:
         return ""
-    return (
-        f"{size_text(disk.free)}; archives take {size_text(disk.stored)}, {size_text(round(disk.per_day))} more a day"
-    )
+    stored = f"{'about ' if disk.estimated else ''}{size_text(disk.stored)}"
+    return f"{size_text(disk.free)}; archives take {stored}, {size_text(round(disk.per_day))} more a day"
 
 
 def unarchived(facts: Facts) -> Iterator[Finding]:
@@ -150,7 +151,8 @@ def unarchived_well(facts: Facts) -> str:
     seen = facts.transcripts
     if seen is None:
         return ""
-    some = "" if seen.searched == seen.files else f", the newest {seen.searched:,} of them searched"
+    known = "them" if not seen.left else f"{seen.files - seen.left:,} of them"
+    some = "" if seen.searched == seen.files else f", the newest {seen.searched:,} of {known} searched"
     return f"{plural(seen.files, 'transcript')}{some}"
 
 

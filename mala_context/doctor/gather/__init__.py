@@ -35,24 +35,31 @@ def gather(
         repo: the repository whose `mala.yaml` and project settings count.
         env: the environment; `None` for this process's own.
         prove_hooks: plays a session and says whether hooks fire; without it nobody looked.
-        progress: told the bytes of what is read; one that has `expect` is told first how many there will be, about.
+        progress: told the bytes of what is read; one that has `expect` is told first how many there will be, about,
+            and one that has `found` the files that are looked at before, by number.
         most_bytes: how much of transcripts and of archives is read at most, each.
+
+    Of very many sessions and files some are looked at, the newest where that can be told; the facts say how many.
 
     Never raises for what is wrong on the machine: that is what it is for.
     """
     values = os.environ if env is None else env
     tell = progress or (lambda _: None)
+    passed = getattr(progress, "found", lambda _: None)
     config = _config(repo)
     runs = places.runs(values)
     directories = places.archive_directories(repo, config, values)
-    readable = places.readable(values)
+    readable = places.readable(values, passed)
     claude = places.claude(values)
     files = settings.files(repo, values)
-    found = dict(transcripts.candidates(values))
-    space = places.space(values, directories)
+    found = transcripts.candidates(values, passed)
+    kept = archives.look(directories, passed)
     expect = getattr(progress, "expect", None)
     if expect is not None:
-        sizes = sum(status.st_size for status in found.values()), space.stored if space is not None else 0
+        sizes = (
+            sum(found.newest[each].st_size for each in transcripts.within(found, most_bytes)),
+            sum(session.stored for each in kept for session in each.newest),
+        )
         expect(sum(min(size, most_bytes) for size in sizes))
     return Facts(
         repo=repo,
@@ -63,14 +70,14 @@ def gather(
         claude=claude,
         stores=object_store.stores(repo, config, values),
         runs=runs,
-        space=space,
+        space=places.space(values, kept),
         settings=files,
         environment={name: values[name] for name in LOOKED_AT if values.get(name)},
         configs=settings.configs([repo, *(name for name, _ in places.known(values))]),
         transcripts=transcripts.transcripts(found, directories, tell, most_bytes),
-        verified=archives.verified(directories, tell, most_bytes),
+        verified=archives.verified(kept, tell, most_bytes),
         readable=readable,
-        models=models.models(found, files, values),
+        models=models.models(found.newest, files, values),
     )
 
 

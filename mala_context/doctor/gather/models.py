@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from mala_context.archive.objects import objects
@@ -16,7 +17,7 @@ _TAIL: Final = 256 * 1024
 _ANSWER: Final = b"assistant"
 
 
-def models(found: Mapping[str, os.stat_result], settings: Sequence[Settings], env: Mapping[str, str]) -> dict[str, str]:
+def models(found: Collection[str], settings: Sequence[Settings], env: Mapping[str, str]) -> dict[str, str]:
     """Return each model with the first place where it was seen."""
     seen: dict[str, str] = {}
     for each in settings:
@@ -25,7 +26,7 @@ def models(found: Mapping[str, os.stat_result], settings: Sequence[Settings], en
             seen.setdefault(model, each.path)
     if env.get("ANTHROPIC_MODEL"):
         seen.setdefault(env["ANTHROPIC_MODEL"], "$ANTHROPIC_MODEL")
-    for path in list(found)[:TRANSCRIPTS]:
+    for path in itertools.islice(found, TRANSCRIPTS):
         for model in _answering(path):
             seen.setdefault(model, path)
     return seen

@@ -6,24 +6,31 @@ import contextlib
 import os
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from mala_context.archive import layout
 from mala_context.archive.known import known_archives
-from mala_context.archive.store import TranscriptArchive
 from mala_context.config import ContextConfig, names_object_store
 from mala_context.doctor.facts import ClaudeDirectory, Entry, Readable, Runs, Space
+from mala_context.doctor.gather.bounds import shares
 from mala_context.doctor.gather.settings import config_dir
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+    from mala_context.doctor.gather.archives import Archive
 
 SPAN_DAYS: Final = 30
 """Days over which the growth of archives is taken."""
-MOST_ENTRIES: Final = 200_000
-"""Files and directories that are looked at below one place."""
+MOST_DIRECTORIES: Final = 20_000
+"""Directories that are listed below one place, those nearest to it first."""
+MOST_FILES: Final = 20_000
+"""Files whose permissions are looked at below one place."""
+_BETWEEN_WORDS: Final = 1_000
 MOST_SESSIONS: Final = 2_000
 """Manifests that are read for the growth, the newest first."""
 
@@ -109,83 +116,102 @@ def _entry(path: str) -> Entry | None:
     return Entry(path, stat.S_IMODE(status.st_mode), status.st_uid, kind == stat.S_IFDIR, kind == stat.S_IFREG)
 
 
-def readable(env: Mapping[str, str]) -> tuple[Readable, ...]:
-    """Return, by place, the files with transcripts' text that others can read.
+def readable(env: Mapping[str, str], found: Callable[[int], object] = lambda _: None) -> tuple[Readable, ...]:
+    """Return, by place, the files with transcripts' text that others can read; `found` is told how many were passed.
 
     Each file of the runs directory must be private itself. The CLI's own files count as private where a directory
     among those that the CLI makes keeps others out; what lies above does not count, for it is easily opened one day.
     """
-    found = []
+    places = []
     user = config_dir(env)
     if user is not None:
-        projects = os.path.join(user, "projects")
-        found.append(Readable(projects, tuple(_open_to_others(projects, by_directories=True))))
+        places.append(_open_to_others(os.path.join(user, "projects"), found, by_directories=True))
     with contextlib.suppress(ArchiveUnavailableError):
-        runs_dir = layout.runs_dir(env)
-        found.append(Readable(runs_dir, tuple(_open_to_others(runs_dir, by_directories=False))))
-    return tuple(found)
+        places.append(_open_to_others(layout.runs_dir(env), found, by_directories=False))
+    return tuple(places)
 
 
-def _open_to_others(root: str, *, by_directories: bool) -> Iterator[Entry]:
-    """Yield the files below a directory that the group or others can read, and come to."""
-    waiting = [(root, 0o077)]
-    seen = 0
-    while waiting and seen < MOST_ENTRIES:
-        directory, coming = waiting.pop()
+def _open_to_others(root: str, found: Callable[[int], object], *, by_directories: bool) -> Readable:
+    """Find the files below a directory that the group or others can read, and come to; of very many, look at some."""
+    waiting = deque([(root, 0o077)])
+    files: list[tuple[int, list[str]]] = []
+    walked = 0
+    while waiting and walked < MOST_DIRECTORIES:
+        directory, coming = waiting.popleft()
         here = _entry(directory)
         if here is None or not here.directory:
             continue
         if by_directories:
             coming &= (here.mode & 0o011) * 7
-        try:
-            names = sorted(os.listdir(directory)) if coming else []
-        except OSError:
-            continue
-        seen += len(names)
-        for name in names:
-            found = _entry(os.path.join(directory, name))
-            if found is not None and found.directory:
-                waiting.append((found.path, coming))
-            elif found is not None and found.regular and found.mode & coming & 0o044 and name != layout.REPO_MARKER:
-                yield found
+        if coming:
+            walked += 1
+            directories, others = _names_in(directory, found)
+            waiting += [(each, coming) for each in directories]
+            files.append((coming, others))
+    given = shares([len(others) for _, others in files], MOST_FILES)
+    left = sum(len(others) for _, others in files) - sum(given) + len(waiting)
+    entries: list[Entry] = []
+    for (coming, others), share in zip(files, given, strict=True):
+        looked = filter(None, map(_entry, others[:share]))
+        entries += (each for each in looked if each.regular and each.mode & coming & 0o044)
+    return Readable(root, tuple(entries), sum(given), left)
 
 
-def space(env: Mapping[str, str], directories: Sequence[str]) -> Space | None:
+def _names_in(directory: str, found: Callable[[int], object]) -> tuple[list[str], list[str]]:
+    """Return the paths of the directories in a directory and those of all else in it, by their names."""
+    directories: list[str] = []
+    others: list[str] = []
+    try:
+        with os.scandir(directory) as entries:
+            for each in entries:
+                if each.is_dir(follow_symlinks=False):
+                    directories.append(each.path)
+                elif each.name != layout.REPO_MARKER:
+                    others.append(each.path)
+                    if len(others) % _BETWEEN_WORDS == 0:
+                        found(_BETWEEN_WORDS)
+    except OSError:
+        pass  # gone meanwhile, or not ours to list: then its files are nobody's who cannot list it either
+    return sorted(directories), sorted(others)
+
+
+def space(env: Mapping[str, str], archives: Sequence[Archive]) -> Space | None:
     """Return the room for archives; `None` where there is no place for them, or where the system does not say."""
     try:
         path = layout.runs_dir(env)
         figures = os.statvfs(_nearest(path))
     except (ArchiveUnavailableError, OSError, AttributeError):
         return None
-    archives = [TranscriptArchive(each).listed() for each in directories]
-    return Space(path, figures.f_bavail * figures.f_frsize, *_stored(archives, time.time()))
+    return Space(
+        path,
+        figures.f_bavail * figures.f_frsize,
+        sum(each.stored for each in archives),
+        _per_day(archives, time.time()),
+        any(each.is_part for each in archives),
+    )
 
 
-def _guarded(ask: Callable[[], T]) -> T | None:
-    """Return an archive's answer, `None` where it cannot be read: `verify` says so."""
-    try:
-        return ask()
-    except (ArchiveError, OSError):
-        return None
-
-
-def _stored(archives: Sequence[TranscriptArchive], now: float) -> tuple[int, float]:
-    """Return the bytes of archives, and what pieces brought a day in the last days, by the times in the manifests."""
-    stored = 0
+def _per_day(archives: Sequence[Archive], now: float) -> float:
+    """Return the bytes that pieces brought a day in the last days, by the times in the manifests of the newest."""
     sizes: list[tuple[float, int]] = []
-    for archive in archives:
-        summaries = _guarded(archive.sessions) or []
-        stored += sum(summary.stored for summary in summaries)
-        for summary in summaries[:MOST_SESSIONS]:
-            pieces = _guarded(lambda: archive.pieces(summary.session_id))  # noqa: B023 - asked at once
-            for piece in pieces or []:
+    for each in archives:
+        for summary in each.newest[:MOST_SESSIONS]:
+            for piece in _pieces(each.archive, summary.session_id):
                 when = _moment(piece.row.get("time") if piece.row else None)
                 if when is not None and 0 <= now - when <= SPAN_DAYS * 86_400:
                     sizes.append((when, piece.stored))
     if not sizes:
-        return stored, 0.0
+        return 0.0
     days = max(1.0, (now - min(when for when, _ in sizes)) / 86_400)
-    return stored, sum(size for _, size in sizes) / days
+    return sum(size for _, size in sizes) / days
+
+
+def _pieces(archive: TranscriptArchive, session_id: str) -> Sequence[Piece]:
+    """Return a session's pieces, none where it cannot be read: `verify` says so."""
+    try:
+        return archive.pieces(session_id)
+    except (ArchiveError, OSError):
+        return ()
 
 
 def _moment(text: object) -> float | None:

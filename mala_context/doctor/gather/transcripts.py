@@ -7,6 +7,7 @@ session that it comes from, boundaries too; those are the other session's.
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from mala_context.archive.objects import objects
 from mala_context.archive.reading import Row, file_chunks, rows
 from mala_context.archive.store import TranscriptArchive
 from mala_context.doctor.facts import Transcripts, Unarchived
+from mala_context.doctor.gather.bounds import shares
 from mala_context.doctor.gather.settings import config_dir
 from mala_context.errors import ArchiveError
 
@@ -27,21 +29,41 @@ _MARKS: Final = (b"compact_boundary", b'"isCompactSummary"')
 _LONGEST_MARK: Final = max(map(len, _MARKS))
 _FORKED: Final = b'"forkedFrom"'
 _ANSWER: Final = b'"type":"assistant"'
+MOST_FILES: Final = 100_000
+"""Transcripts whose times are looked at, to tell which are the newest."""
+MOST_SEARCHED: Final = 10_000
+"""Transcripts that are searched, the newest."""
 _OPENING: Final = 50
 """Rows at a transcript's start among which its working directory must be named."""
 
 
-def candidates(env: Mapping[str, str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield each main transcript of the CLI's project folders, the one that was written to last first."""
+@dataclass(frozen=True)
+class Candidates:
+    """The CLI's main transcripts, those that were written to last first."""
+
+    newest: Mapping[str, os.stat_result]
+    """Of those that were looked at."""
+    left: int = 0
+    """Names in folders with very many of them that were not looked at."""
+
+
+def candidates(env: Mapping[str, str], found: Callable[[int], object] = lambda _: None) -> Candidates:
+    """Look for main transcripts in the CLI's project folders; `found` is told the files that were looked at."""
     user = config_dir(env)
-    found: list[tuple[str, os.stat_result]] = []
-    for folder in _directories(os.path.join(user, "projects")) if user is not None else ():
-        for name in _names(folder):
+    folders = _directories(os.path.join(user, "projects")) if user is not None else []
+    names = [[name for name in _names(folder) if name.endswith(".jsonl")] for folder in folders]
+    counts = [len(each) for each in names]
+    given = shares(counts, MOST_FILES)
+    known: list[tuple[str, os.stat_result]] = []
+    for folder, each, share in zip(folders, names, given, strict=True):
+        for name in each[:share]:
             path = os.path.join(folder, name)
             status = _status(path)
-            if name.endswith(".jsonl") and status is not None and stat.S_ISREG(status.st_mode):
-                found.append((path, status))
-    yield from sorted(found, key=lambda each: (-each[1].st_mtime_ns, each[0]))
+            if status is not None and stat.S_ISREG(status.st_mode):
+                known.append((path, status))
+        found(share)
+    known.sort(key=lambda each: (-each[1].st_mtime_ns, each[0]))
+    return Candidates(dict(known), sum(counts) - sum(given))
 
 
 def _directories(path: str) -> list[str]:
@@ -73,22 +95,23 @@ class _Folder:
 
 
 def transcripts(
-    found: Mapping[str, os.stat_result],
+    found: Candidates,
     directories: Sequence[str],
     progress: Callable[[int], object],
     most_bytes: int,
 ) -> Transcripts:
     """Search transcripts for compactions that are not archived, in their order until so many bytes were read."""
-    archives = [TranscriptArchive(each).listed() for each in directories]
+    chosen = list(within(found, most_bytes))
+    compacted = {}
+    for path in chosen:
+        if places := _compactions(path):
+            compacted[path] = places
+        progress(found.newest[path].st_size)
+    ids = {session_id for path in compacted if (session_id := _session_id(path)) is not None}
+    archives = [TranscriptArchive(each).listed(ids) for each in directories]
     folders: dict[str, _Folder] = {}
-    searched = 0
-    for path, status in found.items():
-        most_bytes -= status.st_size
-        if most_bytes < 0:
-            break
-        searched += 1
-        missing, known = _missing(path, archives)
-        progress(status.st_size)
+    for path, places in compacted.items():
+        missing, known = _missing(path, places, archives)
         if missing:
             folder = folders.setdefault(os.path.dirname(path), _Folder(cwd=_cwd(path)))
             folder.transcripts.append(path)
@@ -98,18 +121,30 @@ def transcripts(
         Unarchived(path, each.cwd, tuple(each.transcripts), each.compactions, each.known)
         for path, each in folders.items()
     )
-    return Transcripts(len(found), searched, tuple(listed))
+    return Transcripts(len(found.newest) + found.left, len(chosen), tuple(listed), found.left)
 
 
-def _missing(path: str, archives: Sequence[TranscriptArchive]) -> tuple[int, bool]:
-    """Return how many compactions of a transcript no archive covers, and whether an archive knows the session."""
+def within(found: Candidates, most_bytes: int) -> Iterator[str]:
+    """Yield the transcripts that are searched: the newest, until there are so many bytes or `MOST_SEARCHED`."""
+    for path, status in itertools.islice(found.newest.items(), MOST_SEARCHED):
+        most_bytes -= status.st_size
+        if most_bytes < 0:
+            return
+        yield path
+
+
+def _compactions(path: str) -> list[int]:
+    """Return where the compactions of a transcript are; none where it cannot be read."""
     try:
-        if not _has_marks(path):
-            return 0, False
-        found = [each.offset for each in compactions(_own_rows(path))]
-        if not found:
-            return 0, False
-        end = _archived(os.path.splitext(os.path.basename(path))[0], archives)
+        return [each.offset for each in compactions(_own_rows(path))] if _has_marks(path) else []
+    except OSError:
+        return []
+
+
+def _missing(path: str, found: Sequence[int], archives: Sequence[TranscriptArchive]) -> tuple[int, bool]:
+    """Return how many compactions of a transcript no archive covers, and whether an archive knows the session."""
+    end = _archived(_session_id(path), archives)
+    try:
         missing = sum(offset > (end or 0) and _answers_between(path, end or 0, offset) for offset in found)
     except OSError:
         return 0, False
@@ -131,11 +166,17 @@ def _own_rows(path: str) -> Iterator[Row]:
     return (row for row in rows(file_chunks(path)) if _FORKED not in row.data)
 
 
-def _archived(session_id: str, archives: Sequence[TranscriptArchive]) -> int | None:
-    """Return up to which byte a session is archived anywhere; `None` where nobody knows it."""
+def _session_id(path: str) -> str | None:
+    """Return the session whose transcript a path is by its name; `None` for a name that no session has."""
     try:
-        layout.check_session_id(session_id)
+        return layout.check_session_id(os.path.splitext(os.path.basename(path))[0])
     except ArchiveError:
+        return None
+
+
+def _archived(session_id: str | None, archives: Sequence[TranscriptArchive]) -> int | None:
+    """Return up to which byte a session is archived anywhere; `None` where nobody knows it."""
+    if session_id is None:
         return None
     ends: list[int] = []
     for archive in archives:
