@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, TextIO
 
 from mala_context.guard import GuardEvent
-from mala_context.guard.events import Observer
+from mala_context.guard.events import Listener
 from mala_context.log import get_logger
 
 STILL_OVER: Final = "Context limit still exceeded with finishing tools alone; going on."
@@ -28,7 +28,7 @@ def log_event(event: GuardEvent) -> None:
         _log.debug("%s: %s", event.name, event.fields.get("outcome"), **event.fields)
 
 
-def debug_printer(environ: Mapping[str, str] | None = None, stream: TextIO | None = None) -> Observer | None:
+def debug_printer(environ: Mapping[str, str] | None = None, stream: TextIO | None = None) -> Listener | None:
     """Return what prints the debug topics, one line of JSON each, or `None` unless `CONTEXT_DEBUG` is `true`.
 
     Give it to `ContextGuard` as `on_debug`; with `None` there the guard makes no records at all.

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from mala_context.guard.capping import estimate_tokens
-from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, Observer, Outcome, Trigger
+from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, Listener, Outcome, Trigger
 from mala_context.guard.final_turn import FinalTurnState, Requirement
 from mala_context.guard.targets import TargetContextConfig, is_count
 
@@ -88,8 +88,8 @@ class ContextGuard:
         schema: int = 0,
         finishing_schema: int | None = None,
         requirements: Sequence[Requirement] = (),
-        on_event: Observer | None = None,
-        on_debug: Observer | None = None,
+        on_event: Listener | None = None,
+        on_debug: Listener | None = None,
     ) -> None:
         if not targets:
             raise ValueError("a guard needs at least one target")

@@ -45,5 +45,5 @@ class GuardEvent(NamedTuple):
         return {"event": self.name, **self.fields}
 
 
-Observer = Callable[[GuardEvent], None]
+Listener = Callable[[GuardEvent], None]
 """Takes an event at once, in the guard's own call: be quick; what it raises reaches the guard's caller."""

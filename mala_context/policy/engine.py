@@ -40,7 +40,7 @@ BREAKER_COUNT: Final = 3
 """Useless compactions, or restarts, that open the breaker."""
 BREAKER_SECONDS: Final = 300.0
 """Time within which they do."""
-ANSWER_SECONDS: Final = 600.0
+OUTCOME_SECONDS: Final = 600.0
 """Time after which an action whose outcome nobody reported counts as failed."""
 OVERDUE_PROMPTS: Final = 2
 """Prompts above the CLI's own threshold, without a compaction, after which it is said."""
@@ -112,7 +112,7 @@ class Policy:
             if self._session is not None:
                 self.reset()
             self._session = snapshot.session_id
-        if self._asked_since is not None and now - self._asked_since > ANSWER_SECONDS:
+        if self._asked_since is not None and now - self._asked_since > OUTCOME_SECONDS:
             self.action_failed()
         size = snapshot.ratio
         ahead = _ahead(snapshot) if self._looks_ahead else size
