@@ -1,6 +1,8 @@
 """The pages against the code: log lines that exist, links that lead somewhere, blocks that can be read."""
 
 import ast
+import importlib
+import inspect
 import pathlib
 import re
 
@@ -157,3 +159,31 @@ class TestArchiveFormat:
     def test_outcomes_are_those_of_the_code(self):
         (words,) = re.findall(r"\| `outcome` \| `outcome` \(([^)]*)\)", self.page)
         assert set(re.findall(r"`(\w+)`", words)) == manifest.OUTCOMES
+
+
+IMPORT = re.compile(r"^ *from (mala_context[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
+
+
+def referenced():
+    """Return what the reference of the API describes: single objects, and all that some modules have."""
+    module, found = "mala_context", []
+    for directive, name in re.findall(
+        r"^\.\. (currentmodule|auto\w+):: (\S+)", (ROOT / "docs/reference/api.md").read_text(), re.MULTILINE
+    ):
+        if directive == "currentmodule":
+            module = name
+        elif directive == "automodule":
+            found += vars(importlib.import_module(name)).values()
+        else:
+            home, _, own = (name if "." in name else f"{module}.{name}").rpartition(".")
+            found.append(getattr(importlib.import_module(home), own))
+    return found
+
+
+def test_what_pages_and_examples_import_is_in_the_reference():
+    there = referenced()
+    for page in [*PAGES, *sorted((ROOT / "examples").glob("*.py"))]:
+        for home, names in IMPORT.findall(page.read_text()):
+            for name in re.findall(r"\w+", names.partition("#")[0]):
+                used = getattr(importlib.import_module(home), name)
+                assert inspect.ismodule(used) or any(used is each for each in there), f"{page.name}: {home}.{name}"
