@@ -45,3 +45,11 @@ def test_of_a_row_of_values_alone_few_are_kept(part, number):
 def test_what_takes_no_more_than_its_bytes_is_kept(text):
     row = {"type": "user", "message": {"content": [{"type": "text", "text": text} for _ in range(20)]}, "n": [[]] * 20}
     assert few_objects(json.dumps(row).encode()) == [row]
+
+
+def test_a_row_for_which_there_is_no_memory_has_none():
+    class Huge(bytes):
+        def decode(self, *_):
+            raise MemoryError
+
+    assert objects(Huge(b'{"a":1}')) == []

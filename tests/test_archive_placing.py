@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from mala_context.archive import locks
 from mala_context.archive.placing import TEMPORARY, place
 
 
@@ -113,3 +114,37 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(tmp_path, 
     place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
     assert os.listdir(tmp_path) == ["file"]
     assert answers == []
+
+
+class TestTemporaryFile:
+    """It is locked from its first moment on, so that nobody who clears up takes it for one that was left."""
+
+    def test_one_that_was_cleared_away_before_its_lock_is_made_again(self, tmp_path, monkeypatch):
+        real, cleared = locks.try_flock, []
+
+        def too_late(fd):
+            if len(cleared) < 2:
+                (name,) = os.listdir(tmp_path)
+                cleared.append(name)
+                os.unlink(tmp_path / name)
+            return real(fd)
+
+        monkeypatch.setattr(locks, "try_flock", too_late)
+        place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert len(set(cleared)) == 2
+        assert os.listdir(tmp_path) == ["file"]
+        assert (tmp_path / "file").read_bytes() == b"bytes"
+
+    def test_on_a_file_system_without_locks_it_is_written_all_the_same(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(locks, "try_flock", lambda _fd: False)
+        place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert os.listdir(tmp_path) == ["file"]
+
+    def test_an_interrupt_while_it_is_locked_leaves_nothing(self, tmp_path, monkeypatch):
+        def interrupted(_fd):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(locks, "try_flock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert os.listdir(tmp_path) == []

@@ -1,15 +1,17 @@
 """Reading a transcript that anybody may be writing to."""
 
 import errno
+import hashlib
 import io
 import os
+import pathlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import source as sources
-from mala_context.archive.source import Source, digest_of, fill
+from mala_context.archive.source import Source, digest_of, fill, own_directory
 from mala_context.errors import TranscriptError
 
 
@@ -66,8 +68,6 @@ def test_comparing_is_equality_whatever_the_reader(data, other, step, tmp_path_f
 
 
 def test_a_copy_is_hashed_on_the_way(path):
-    import hashlib
-
     data = os.urandom(700_000)
     path.write_bytes(data)
     written = []
@@ -162,3 +162,61 @@ def test_a_transcript_that_another_machine_replaced_is_changing(path, monkeypatc
         os.unlink(path)
         with pytest.raises(TranscriptError, match="missing"):
             source.open_again()
+
+
+class TestOwnDirectory:
+    """A subagent's transcript lies in its session's own directory; whoever may write there may put links on the way."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "projects" / "s1" / "subagents" / "inner" / "agent-a1.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"one\n")
+        return path
+
+    @pytest.mark.parametrize(
+        ("path", "found"),
+        [
+            ("/p/s1/subagents/agent-a.jsonl", "/p/s1"),
+            (pathlib.Path("/p/s1/subagents/a/b/agent-a.jsonl"), "/p/s1"),
+            ("/p/s1/subagents/../../x", None),
+            ("/p/s1.jsonl", None),
+            ("subagents/agent-a.jsonl", None),
+            (None, None),
+        ],
+    )
+    def test_it_is_what_stands_before_subagents(self, path, found):
+        assert own_directory(path) == found
+
+    def test_a_file_in_it_is_read(self, path):
+        own = own_directory(path)
+        with Source(path, own=own) as source:
+            assert source.last_newline(0, source.size) == 4
+            source.open_again()
+            assert source.digest(0, 4) == hashlib.sha256(b"one\n").hexdigest()
+
+    @pytest.mark.parametrize("link", ["s1", "s1/subagents", "s1/subagents/inner", "s1/subagents/inner/agent-a1.jsonl"])
+    def test_no_link_on_the_way_is_followed(self, path, tmp_path, link):
+        place, elsewhere = tmp_path / "projects" / link, tmp_path / "elsewhere"
+        place.rename(elsewhere)
+        place.symlink_to(elsewhere)
+        with pytest.raises(TranscriptError) as caught:
+            Source(path, own=own_directory(path))
+        assert caught.value.reason in {"not a regular file", "missing"}
+
+    def test_what_is_not_there_is_missing(self, path):
+        with pytest.raises(TranscriptError, match="missing"):
+            Source(path.with_name("agent-a2.jsonl"), own=own_directory(path))
+
+
+def test_a_size_that_cannot_be_taken_is_no_size(path, monkeypatch):
+    path.write_bytes(b"one\n")
+    with Source(path) as source:
+
+        def broken(_fd):
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "fstat", broken)
+        with pytest.raises(TranscriptError, match="unreadable"):
+            source.take_size()
+        monkeypatch.undo()

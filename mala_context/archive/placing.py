@@ -23,6 +23,8 @@ _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLL
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 TEMPORARY = ".mala-context-"
 """What the names of temporary files begin with, which no other program's do."""
+_TRIES = 2
+"""How often a temporary file that could not be locked is given up for another."""
 
 
 def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> str:
@@ -85,23 +87,30 @@ def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
 
 def _own(directory: int) -> tuple[int, str]:
     """Create a temporary file and lock it, so that nobody takes it for one that was left."""
-    from mala_context.archive.locks import try_flock
-    from mala_context.archive.naming import create, discard, leads_to
+    from mala_context.archive.naming import discard
 
-    for attempt in (1, 2, 3):
-        fd, temporary = create(directory, TEMPORARY)
-        try:
-            os.fchmod(fd, 0o600)
-            locked = try_flock(fd) and leads_to(directory, temporary, fd)
-        except BaseException:
-            os.close(fd)
-            discard(directory, temporary)
-            raise
-        if locked or attempt == 3:
+    for _ in range(_TRIES):
+        fd, temporary, locked = _created(directory)
+        if locked:
             return fd, temporary
         os.close(fd)  # somebody took it for one that was left
         discard(directory, temporary)
-    raise AssertionError("unreachable")
+    return _created(directory)[:2]
+
+
+def _created(directory: int) -> tuple[int, str, bool]:
+    """Create a temporary file; tell also whether the lock on it is ours and its name still leads to it."""
+    from mala_context.archive.locks import try_flock
+    from mala_context.archive.naming import create, discard, leads_to
+
+    fd, temporary = create(directory, TEMPORARY)
+    try:
+        os.fchmod(fd, 0o600)
+        return fd, temporary, try_flock(fd) and leads_to(directory, temporary, fd)
+    except BaseException:
+        os.close(fd)
+        discard(directory, temporary)
+        raise
 
 
 def _drop_leftovers(directory: int) -> None:
