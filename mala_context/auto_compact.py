@@ -6,12 +6,19 @@ compacts: the rules here are those of 2.1.332. The status line reads this too, s
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 AUTO_COMPACT_WINDOW = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 """The variable of the environment without which the CLI does not compact proactively."""
+OFF_SWITCHES = ("DISABLE_COMPACT", "DISABLE_AUTO_COMPACT")
+"""Variables with which it never compacts by itself, whatever its window; with the first one `/compact` does nothing."""
 AUTO_COMPACT_BUFFER = 33_000
 """What the CLI keeps free where it compacts proactively, in tokens."""
 LEAST_AUTO_WINDOW = 100_000
 """The smallest automatic window that the CLI takes, in tokens."""
+_ON = frozenset({"1", "true", "yes", "on"})
 _MOST = 10**12
 _SCALES = {"k": 1_000, "m": 1_000_000}
 _DIGITS = frozenset("0123456789")
@@ -32,6 +39,16 @@ def read_auto_compact_window(value: object) -> int | None:
     else:
         tokens = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
     return min(_MOST, max(LEAST_AUTO_WINDOW, int(tokens))) if 1 <= tokens < float("inf") else None
+
+
+def switched_off(env: Mapping[str, object]) -> bool:
+    """Tell whether an environment forbids the CLI to compact by itself."""
+    return any(str(env.get(name, "")).strip().lower() in _ON for name in OFF_SWITCHES)
+
+
+def auto_compact_window_of(env: Mapping[str, object]) -> int | None:
+    """Return the automatic window of an environment, in tokens; `None` where it names none, or forbids to compact."""
+    return None if switched_off(env) else read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW))
 
 
 def _joined(text: str) -> str:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.auto_compact import LEAST_AUTO_WINDOW, auto_compact_threshold, read_auto_compact_window
+from mala_context.auto_compact import (
+    AUTO_COMPACT_WINDOW,
+    LEAST_AUTO_WINDOW,
+    OFF_SWITCHES,
+    auto_compact_threshold,
+    auto_compact_window_of,
+    read_auto_compact_window,
+)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +101,14 @@ def test_it_imports_nothing():
     code = "import sys; before = set(sys.modules); import mala_context.auto_compact; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"mala_context", "mala_context.auto_compact", "__future__"}
+
+
+@pytest.mark.parametrize("name", OFF_SWITCHES)
+@pytest.mark.parametrize(
+    ("value", "window"),
+    [("1", None), (" TRUE ", None), ("Yes", None), ("on", None), (True, None), (1, None)]
+    + [(each, 150_000) for each in ("0", "", "off", "no", "false", "2", None, "x")],
+)
+def test_a_window_counts_unless_a_switch_is_on(name, value, window):
+    assert auto_compact_window_of({AUTO_COMPACT_WINDOW: "150k", name: value}) == window
+    assert auto_compact_window_of({name: value}) is None

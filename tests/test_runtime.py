@@ -128,6 +128,15 @@ def test_a_proactive_window_gives_a_threshold(repo, monkeypatch, environment):
     assert instrument(options).tracker.snapshot().auto_compact_threshold == 167_000
 
 
+@pytest.mark.parametrize("name", ["DISABLE_AUTO_COMPACT", "DISABLE_COMPACT"])
+def test_no_threshold_where_a_variable_forbids_it(repo, monkeypatch, name):
+    options = ClaudeAgentOptions(cwd=repo, model="claude-sonnet-4-5", env={"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"})
+    monkeypatch.setenv(name, "1")
+    assert instrument(options).tracker.snapshot().auto_compact_threshold is None
+    options.env[name] = "0"  # the options' environment goes over the process's
+    assert instrument(options).tracker.snapshot().auto_compact_threshold == 167_000
+
+
 def test_mala_yaml_of_the_repository_counts(repo):
     (repo / "mala.yaml").write_text("model: x\ncontext:\n  window: 12345\n  archive:\n    enabled: false\n")
     runtime = instrument(ClaudeAgentOptions(cwd=repo))

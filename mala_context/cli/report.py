@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 from mala_context.cli.archives.common import find_session, place_options
 from mala_context.cli.waiting import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
@@ -68,7 +68,7 @@ def report(
     kind = _kind(target, as_json=as_json, named=output is not None)
     _check_place(target, kind)
     if auto_compact_window is None:
-        auto_compact_window = read_auto_compact_window(os.environ.get(AUTO_COMPACT_WINDOW))
+        auto_compact_window = auto_compact_window_of(os.environ)
     looking = Looking(window, auto_compact_window, _warn_at(warn_at), big)
     recorded, archived = _inputs(paths, repo, directory)
     with waiting("reading") as progress:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
+from mala_context.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 from mala_context.cli.replay import moment_since
 from mala_context.cli.streams import can_redraw
 from mala_context.watch.watcher import MOST
@@ -82,7 +82,7 @@ def watch(
     from mala_context.watch import Watcher
 
     if auto_compact_window is None:
-        auto_compact_window = read_auto_compact_window(os.environ.get(AUTO_COMPACT_WINDOW))
+        auto_compact_window = auto_compact_window_of(os.environ)
     directories = _directories(projects)
     watcher = Watcher(
         directories,

@@ -11,7 +11,7 @@ from mala_context.actions import Actions
 from mala_context.archive.regular import read_regular
 from mala_context.archive.spills import Spills
 from mala_context.archivist import Archivist
-from mala_context.auto_compact import AUTO_COMPACT_WINDOW, read_auto_compact_window
+from mala_context.auto_compact import auto_compact_window_of
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 from mala_context.gauge import TranscriptGauge
@@ -110,7 +110,7 @@ def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str]) -> Con
         window=None if config.window == "auto" else config.window,
         model=getattr(options, "model", None),
         betas=tuple(getattr(options, "betas", None) or ()),
-        auto_compact_window=read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW, os.environ.get(AUTO_COMPACT_WINDOW))),
+        auto_compact_window=auto_compact_window_of({**os.environ, **env}),
         remembers=LIVE,
     )
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.regular import read_regular
-from mala_context.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_threshold, read_auto_compact_window
+from mala_context.auto_compact import (
+    AUTO_COMPACT_WINDOW,
+    auto_compact_threshold,
+    read_auto_compact_window,
+    switched_off,
+)
 from mala_context.statusline.values import rows, table, text
 
 TYPE_CHECKING = False
@@ -21,11 +26,9 @@ def threshold_of(window: int, given: Mapping[str, Any], env: Mapping[str, str]) 
 
     It acts on a threshold only where an automatic window is set: by a variable, or in a file of settings.
     """
-    auto = read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW))
-    if any(
-        env.get(name, "").lower() in {"1", "true", "yes", "on"} for name in ("DISABLE_AUTO_COMPACT", "DISABLE_COMPACT")
-    ):
+    if switched_off(env):
         return None
+    auto = read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW))
     settings = _settings(given, env)
     if settings.get("autoCompactEnabled") is False:
         return None

@@ -262,8 +262,20 @@ async def test_a_compaction_that_does_not_help_is_marked(agent):
     ("value", "threshold"), [("110k", 77_000), ("110,000", 77_000), ("50000", 67_000), ("garbage", None), ("", None)]
 )
 async def test_the_cli_compacts_where_its_variable_is_read_to_say(agent, value, threshold):
+    await compacts_at(agent, threshold, CLAUDE_CODE_AUTO_COMPACT_WINDOW=value)
+
+
+@pytest.mark.parametrize("name", ["DISABLE_AUTO_COMPACT", "DISABLE_COMPACT"])
+@pytest.mark.parametrize(
+    ("value", "threshold"), [(" 1", None), ("True", None), ("on", None), ("0", 77_000), ("off", 77_000)]
+)
+async def test_the_cli_does_not_where_a_variable_forbids_it(agent, name, value, threshold):
+    await compacts_at(agent, threshold, **{"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "110k", name: value})
+
+
+async def compacts_at(agent, threshold, **env):
     """Prompts of 5,000 tokens on top of 57,000: the CLI does not compact before the threshold, and does at it."""
-    options = {"model": "claude-sonnet-4-5", "env": {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": value}}
+    options = {"model": "claude-sonnet-4-5", "env": env}
     runtime, watch = agent(["ok"] * 8, chars_per_token=1.0, window=None, options=options)
     seen, last = [], 0
     runtime.processor.observe(lambda event, snapshot: seen.append(event.pre_tokens), Compaction)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from mala_context.auto_compact import OFF_SWITCHES, switched_off
 from mala_context.doctor.facts import Facts, Settings
 from mala_context.doctor.findings import Finding
 from mala_context.windows import from_name
@@ -17,11 +18,8 @@ DEFAULT_CLEANUP: Final = 30
 """Days after which the CLI deletes transcripts where no settings say otherwise."""
 SHORT_CLEANUP: Final = 7
 """Days below which a session that nobody archived may be gone before anybody catches up."""
-SWITCHES: Final = ("DISABLE_COMPACT", "DISABLE_AUTO_COMPACT")
-"""Variables that switch compaction off."""
-LOOKED_AT: Final = (*SWITCHES, "ANTHROPIC_MODEL")
+LOOKED_AT: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL")
 """Variables that these checks look at, and no others."""
-_TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
 
 
@@ -89,9 +87,9 @@ def hooks_off_well(facts: Facts) -> str:
 
 def compaction(facts: Facts) -> Iterator[Finding]:
     """Find what switches automatic compaction off, so that a full session can only end."""
-    for name in SWITCHES:
+    for name in OFF_SWITCHES:
         value, where = variable(facts, name)
-        if value.strip().lower() in _TRUE:
+        if switched_off({name: value}):
             too = " and /compact" if name == "DISABLE_COMPACT" else ""
             found = f"{name} is {value.strip()}: automatic compaction{too} is off, a full session can only end"
             yield Finding("compaction", "warning", found, where, f"unset {name}; or set restart_at in mala.yaml")
