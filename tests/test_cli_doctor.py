@@ -5,8 +5,10 @@ import os
 import re
 
 import pytest
+from archived import SID
 from click.testing import CliRunner
 
+from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.doctor import doctor
 from mala_context.cli.hook_proof import prove
 from mala_context.doctor import CHECKS, Facts
@@ -106,3 +108,18 @@ def test_in_a_directory_that_was_deleted_the_rest_is_looked_at(known, facts, tmp
     assert "\x1b" not in result.output
     assert (str(tmp_path) in result.stdout) is known
     assert os.getcwd() == "/", "what is started from here has a directory"
+
+
+@pytest.mark.parametrize("home", ["there", "nowhere"])
+def test_the_repository_is_the_one_around_us_unless_named(facts, tmp_path, monkeypatch, home):
+    """Where archives have no place at all, that is a finding and not the end."""
+    deep = tmp_path / "repo" / "deep"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    for name in ("MALA_RUNS_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path) if home == "there" else "/")
+    if home == "there":
+        TranscriptArchive(repo_path=tmp_path / "repo").archive(__file__, SID, trigger="auto")
+    facts(Facts())
+    assert run().splitlines()[0] == f"{tmp_path / 'repo' if home == 'there' else deep}:"
