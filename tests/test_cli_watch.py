@@ -17,6 +17,7 @@ from recordings import SID, plain
 from watched import WATCH, Terminal, append, session, session_id, subagent
 
 from mala_context.auto_compact import AUTO_COMPACT_WINDOW
+from mala_context.cli import waiting
 from mala_context.cli import watch as watch_module
 from mala_context.cli.watch import watch
 from mala_context.errors import RecordingNotFoundError, SessionNotFoundError, TranscriptError
@@ -348,3 +349,52 @@ def test_a_terminal_that_is_closed_ends_it_without_a_traceback(projects, tmp_pat
         terminal.hang_up()
         assert terminal.process.wait(20) == 3
     assert "Traceback" not in errors.read_text()
+
+
+class Watched:
+    """Stands in for a watcher: `steps` says for each tick whether something changed, and what is still to be read."""
+
+    older = 0
+    known = 1_200
+
+    def __init__(self, steps, problems=()):
+        self.steps = iter(steps)
+        self.waiting = 0
+        self.busy = True
+        self._problems = problems
+
+    def tick(self):
+        changed, self.waiting = next(self.steps)
+        self.busy = self.waiting > 0
+        return changed
+
+    def rows(self):
+        return []
+
+    def problems(self):
+        return list(self._problems)
+
+
+def test_reading_says_how_far_it_is(monkeypatch):
+    words = []
+    monkeypatch.setattr(waiting.Wait, "say", lambda self, said: words.append(said))
+    watch_module._settle(Watched([(True, 30), (True, 1), (True, 0)]))
+    assert words == [f"1,200 transcripts and folders found; {left} to read" for left in (30, 1)]
+
+
+def test_a_problem_is_told_once_however_long_one_follows(capsys):
+    gone = PermissionError(13, "Permission denied", "/a\x1b.jsonl")
+    steps = [(True, 0), *[(False, 0), (True, 0)] * 3]
+    with pytest.raises(StopIteration):
+        watch_module._follow(Watched(steps, [gone]), 0.0, str)
+    assert capsys.readouterr().err == "mala-context: /a\\x1b.jsonl: Permission denied\n"
+
+
+def test_a_session_is_not_found_where_there_is_nothing(projects):
+    (projects / "file").write_text("")
+    with pytest.raises(SessionNotFoundError):
+        once("abc")
+    (projects / "file").unlink()
+    projects.rmdir()
+    with pytest.raises(SessionNotFoundError):
+        once("abc")
