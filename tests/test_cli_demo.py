@@ -311,3 +311,14 @@ class TestVerdict:
         assert self.run("--help") == 0
         words = capsys.readouterr().out
         assert all(name in words for name in demo_module.SCENARIOS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "took"), [(0.04, "0.0"), (9.94, "9.9"), (9.96, "10"), (11.3, "11"), (123.4, "123"), (1_234.5, "1234")]
+)
+def test_the_last_line_fits_however_slow_the_machine_is(capsys, seconds, took):
+    checks = [Check(f"check-{number}", ok=True, words="as it should be") for number in range(7)]
+    demo_module._print_text(Report({}, [], checks), "compaction", seconds, None)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"All 7 checks passed, in {took} s. What it made is removed now; --keep DIR keeps it."
+    assert len(last) <= 80
