@@ -314,7 +314,7 @@ class TestVerdict:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "took"), [(0.04, "0.0"), (9.94, "9.9"), (9.96, "10"), (11.3, "11"), (123.4, "123"), (1_234.5, "1234")]
+    ("seconds", "took"), [(0.04, "0.0"), (9.94, "9.9"), (9.96, "10"), (11.3, "11"), (123.4, "123"), (999, "999")]
 )
 def test_the_last_line_fits_however_slow_the_machine_is(capsys, seconds, took):
     checks = [Check(f"check-{number}", ok=True, words="as it should be") for number in range(7)]
