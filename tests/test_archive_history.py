@@ -1,9 +1,18 @@
 """From where a session's rows are read."""
 
-import pytest
-from archived import SID, dump, session
+import errno
 
-from mala_context.archive.history import History
+import pytest
+from archive_memory import MemoryStore
+from archived import SID, Told, dump, session
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.history import History, continues
+from mala_context.archive.increment import mend
+from mala_context.archive.long_rows import LONG
+from mala_context.archive.packing import pack_piece
+from mala_context.archive.reading import LongRow
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import PartNotFoundError, SessionNotFoundError
 
@@ -102,3 +111,83 @@ def test_its_size_is_known_without_reading(archive, transcript):
     transcript.unlink()
     with History(archive, SID) as history:
         assert history.size() == len(DATA)
+
+
+def test_rows_are_read_in_parts_where_they_are_long(archive, transcript):
+    seen = Told()
+    long = b'{"text":"' + b"x" * (LONG + (2 << 20)) + b'"}'
+    transcript.write_bytes(DATA + long + b'\n{"last":1}\n')
+    with History(archive, SID, progress=seen) as history:
+        history.expect(history.size())
+        found = [b"".join(line.parts()) if isinstance(line, LongRow) else line.data for line in history.lines()]
+        assert sum(isinstance(line, LongRow) for line in history.lines()) == 1
+    assert found == [*DATA.splitlines(), long, b'{"last":1}']
+    assert seen.expected == transcript.stat().st_size
+    assert sum(seen) == 2 * (seen.expected - len(found))
+    with History(archive, SID, progress=seen.append) as history:
+        history.expect(1)  # one that cannot be told what to expect is not
+
+
+def test_a_side_file_comes_by_its_name_in_the_archive(archive, transcript):
+    data = bytes(range(256)) * 2_000
+    beside = transcript.with_suffix("") / "tool-results" / "large.txt"
+    beside.parent.mkdir(parents=True)
+    beside.write_bytes(data)
+    archive.archive_side_files(str(transcript), SID)
+    with History(archive, SID) as history:
+        (row,) = history.manifest.of_kind("file")
+        assert b"".join(history.side_file(row["name"])) == data
+        with pytest.raises(FileNotFoundError):
+            list(history.side_file(row["name"] + "0"))
+        assert row["name"] in {file.name for file in history.files.list()}
+
+
+class TestContinues:
+    """Whether a transcript begins with exactly what the archive has of it."""
+
+    @pytest.fixture
+    def pieces(self):
+        with MemoryStore().lock("s1", 1.0) as files:
+            for number, data in enumerate((b"one\n", b"two\n")):
+                files.publish(layout.piece_name("s1", None, 1, layout.stamp(10**15 + number), ".jsonl"), written(data))
+            yield files
+
+    @pytest.mark.parametrize(
+        ("data", "found"),
+        [(b"one\ntwo\n", True), (b"one\ntwo\nthree", True), (b"one\ntw0\n", False), (b"one\n", False)],
+    )
+    @pytest.mark.parametrize("pack", [False, True])
+    def test_byte_by_byte_or_by_hash(self, pieces, tmp_path, data, found, pack):
+        (tmp_path / "t.jsonl").write_bytes(data)
+        mend(pieces, of(pieces), 10**15)
+        for piece in of(pieces) if pack else ():
+            pack_piece(pieces, piece, 10**15)
+        assert continues(pieces, str(tmp_path / "t.jsonl"), of(pieces)) is found
+
+    def test_not_one_that_cannot_be_read(self, pieces, tmp_path):
+        assert not continues(pieces, str(tmp_path / "t.jsonl"), of(pieces))
+        (tmp_path / "t.jsonl").mkdir()
+        assert not continues(pieces, str(tmp_path / "t.jsonl"), of(pieces))
+
+    def test_not_where_the_archive_cannot_be_read(self, pieces, tmp_path, monkeypatch):
+        (tmp_path / "t.jsonl").write_bytes(b"one\ntwo\n")
+
+        def broken(_name):
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(pieces, "open", broken)
+        assert not continues(pieces, str(tmp_path / "t.jsonl"), of(pieces))
+
+    def test_an_empty_one_continues_nothing(self, pieces, tmp_path):
+        (tmp_path / "t.jsonl").write_bytes(b"")
+        assert not continues(pieces, str(tmp_path / "t.jsonl"), [])
+        (tmp_path / "t.jsonl").write_bytes(b"x")
+        assert continues(pieces, str(tmp_path / "t.jsonl"), [])
+
+
+def of(files):
+    return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+
+
+def written(data):
+    return lambda write: write(data)

@@ -12,7 +12,16 @@ import os
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.projects import find_transcript
-from mala_context.archive.reading import choose_chain, chunks, file_chunks, lines, missing_pieces, open_current, rows
+from mala_context.archive.reading import (
+    LongRow,
+    choose_chain,
+    chunks,
+    file_chunks,
+    lines,
+    missing_pieces,
+    open_current,
+    rows,
+)
 from mala_context.archive.records import record
 from mala_context.archive.source import Source
 
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import SessionView
     from mala_context.archive.kept import Kept
     from mala_context.archive.manifest import Manifest
-    from mala_context.archive.reading import LongRow, Row
+    from mala_context.archive.reading import Row
     from mala_context.archive.records import Piece
 
 
@@ -106,6 +115,8 @@ class History:
         """Yield them likewise, but a long one to be read in parts."""
         for line in lines(self._data()):
             yield line
+            if isinstance(line, LongRow):
+                line.finish()  # what nobody looked at was read all the same
             self.told(line.size)
 
     def _data(self) -> Iterator[bytes]:
