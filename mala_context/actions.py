@@ -19,6 +19,7 @@ from mala_context.gated_turn import GatedTurn
 from mala_context.guard import FinalGate
 from mala_context.happenings import FinalTurn, GuardActed, GuardAction, Observer, Threshold, ThresholdCrossed
 from mala_context.hook_answers import denied, stopped, told
+from mala_context.hook_inputs import text_in
 from mala_context.lines import context_line, log_values
 from mala_context.log import get_logger
 from mala_context.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
@@ -304,9 +305,7 @@ class Actions:
         if hook_input.get("agent_id"):
             return False
         await checkpoint()  # so that the messages before this hook have been taken in
-        path = hook_input.get("transcript_path")
-        if isinstance(path, str) and path:
-            self.transcript = path
+        self.transcript = text_in(hook_input, "transcript_path") or self.transcript
         self._ask(self._processor.tracker.snapshot())
         if self._final is not None:
             self._final.heard = True  # by a note, or by what its tools are answered

@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import sys
 
+from mala_context.hook_inputs import text_in
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,8 +111,7 @@ def _input() -> dict[str, Any]:
 
 def _repository(found: Mapping[str, Any], env: Mapping[str, str]) -> str:
     """Return the directory that the session was started in; a hook's own `cwd` follows each `cd`."""
-    cwd = found.get("cwd")
-    return env.get("CLAUDE_PROJECT_DIR") or (cwd if isinstance(cwd, str) and cwd else os.getcwd())
+    return env.get("CLAUDE_PROJECT_DIR") or text_in(found, "cwd") or os.getcwd()
 
 
 class _Configured:
@@ -201,10 +202,10 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     from mala_context.archive import layout
     from mala_context.archive.catch_up import is_looked_after
 
-    session_id, path, agent = (found.get(name) for name in ("session_id", "transcript_path", "agent_id"))
+    path = text_in(found, "transcript_path")
     try:
-        sid = layout.check_session_id(session_id)
-        if not isinstance(path, str) or not is_looked_after(archive.manifest(sid)):
+        sid = layout.check_session_id(found.get("session_id"))
+        if path is None or not is_looked_after(archive.manifest(sid)):
             return False
         size = os.stat(path).st_size
     except (OSError, ValueError):
@@ -214,8 +215,7 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     since = time.time_ns() // 1000 - round(_RECENT_SECONDS * 1e6)
     end = time.monotonic() + OWNER_SECONDS
     while time.monotonic() < end:
-        agent_id = agent if isinstance(agent, str) and agent else "main"
-        if archive.manifest(sid).open_piece(agent_id, since=since) is not None:
+        if archive.manifest(sid).open_piece(text_in(found, "agent_id") or "main", since=since) is not None:
             return True
         if any(piece.end == size for piece in archive.pieces(sid) if piece.subagent is None):
             return True
@@ -230,13 +230,13 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
         return
     from mala_context.archive.catch_up import is_looked_after
 
-    session_id, agent, summary = (found.get(name) for name in ("session_id", "agent_id", "compact_summary"))
+    session_id, summary = found.get("session_id"), found.get("compact_summary")
     if is_looked_after(archive.manifest(str(session_id))):
         return
     outcome: dict[str, Any] = {
         "trigger": found.get("trigger"),
         "summary": summary if isinstance(summary, str) else None,
-        "agent": agent if isinstance(agent, str) and agent else "main",
+        "agent": text_in(found, "agent_id") or "main",
     }
     if outcome["agent"] == "main":
         path = found.get("transcript_path")
@@ -249,8 +249,8 @@ def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, 
     """Return what the summary does not mention; `None` where that cannot be told."""
     from mala_context.losses import read_loss
 
-    summary, path = found.get("compact_summary"), found.get("transcript_path")
-    if not isinstance(summary, str) or not isinstance(path, str):
+    summary, path = found.get("compact_summary"), text_in(found, "transcript_path")
+    if not isinstance(summary, str) or path is None:
         return None
     loss = read_loss(archive, str(found.get("session_id")), summary, transcript=path)
     return None if loss is None else loss.as_dict()
@@ -261,7 +261,7 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
 
     Where it takes half of that to look for them, they are left to `archives catch-up`.
     """
-    session_id, path, cwd = (found.get(name) for name in ("session_id", "transcript_path", "cwd"))
+    session_id, path = found.get("session_id"), text_in(found, "transcript_path")
     settings = _Configured(_repository(found, env), env)
     archive = settings.archive()
     if archive is None or not settings.at_session_end or found.get("source") == "compact":
@@ -269,11 +269,11 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     import time
 
     end = time.monotonic() + CATCH_UP_SECONDS
-    if isinstance(path, str) and path:
+    if path is not None:
         from mala_context.archive.catch_up import is_looked_after
 
         if not is_looked_after(archive.manifest(str(session_id))):
-            archive.note_session(session_id, path, cwd=cwd if isinstance(cwd, str) else None)
+            archive.note_session(session_id, path, cwd=text_in(found, "cwd"))
     known = archive.listed()
     for each in known.store(create=False).recent(end - CATCH_UP_SECONDS / 2):
         if each != session_id:
@@ -287,20 +287,19 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
 def _session_ended(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     settings = _Configured(_repository(found, env), env)
     archive = settings.archive()
-    path = found.get("transcript_path")
-    if archive is None or not settings.at_session_end or not isinstance(path, str) or not os.path.exists(path):
+    path = text_in(found, "transcript_path")
+    if archive is None or not settings.at_session_end or path is None or not os.path.exists(path):
         return  # a session in which nothing was said has no transcript
-    cwd = found.get("cwd")
     archive.archive_session(
-        path, found.get("session_id"), trigger="session_end", agent="main", cwd=cwd if isinstance(cwd, str) else None
+        path, found.get("session_id"), trigger="session_end", agent="main", cwd=text_in(found, "cwd")
     )
 
 
 def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
     """Tell the agent once that its context is nearly full; once more after a compaction."""
     settings = _Configured(_repository(found, env), env)
-    path = found.get("transcript_path")
-    if settings.warn_at is None or not isinstance(path, str) or not os.path.exists(path) or found.get("agent_id"):
+    path = text_in(found, "transcript_path")
+    if settings.warn_at is None or path is None or not os.path.exists(path) or found.get("agent_id"):
         return None
     from mala_context.hook_answers import told
     from mala_context.statusline.measuring import measure
@@ -312,11 +311,11 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
         return None
     import json
 
-    text = (
+    words = (
         f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {window:,} tokens). "
         "Save what must not be lost, and keep further reads small."
     )
-    return json.dumps(told("UserPromptSubmit", text)).encode()
+    return json.dumps(told("UserPromptSubmit", words)).encode()
 
 
 _EVENTS: dict[object, Callable[[Mapping[str, Any], Mapping[str, str]], bytes | None]] = {

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio.lowlevel import checkpoint
 
 from mala_context.events import Appended, Refusal, Response, SessionStart, TotalTokens, TurnEnd, UsageDelta
+from mala_context.hook_inputs import texts_in
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
 from mala_context.readers import read_row
@@ -73,11 +74,11 @@ class TranscriptGauge:
 
         Raises `OSError` where the transcript cannot be read and `TimeoutError` where that takes too long.
         """
-        session_id, path = hook_input.get("session_id"), hook_input.get("transcript_path")
-        if hook_input.get("agent_id") or not isinstance(session_id, str) or not session_id:
+        session_id, path = texts_in(hook_input, "session_id", "transcript_path")
+        if hook_input.get("agent_id") or session_id is None:
             return
         settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
-        if (self._to_seed or not self._fed) and isinstance(path, str) and path:
+        if (self._to_seed or not self._fed) and path is not None:
             await self._follow(session_id, path, settle)
         if self._fed:
             await self._complete(session_id, path, hook_input, settle)
@@ -99,12 +100,12 @@ class TranscriptGauge:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
         self._feed(rows, session_id)
 
-    async def _complete(self, session_id: str, path: object, hook_input: Mapping[str, Any], settle: float) -> None:
+    async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
         """Add what the stream does not say, where the processor is fed."""
         prompt = hook_input.get("prompt")
         if isinstance(prompt, str):
             self._processor.take(Appended(None, session_id, "user", prompt))
-        if not isinstance(path, str) or not path:
+        if path is None:
             return
         if hook_input.get("source") == "compact" and self._opening_of != session_id:
             self._opening_of = session_id

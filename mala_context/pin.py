@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.archive.regular import read_regular
 from mala_context.guard import cap_text
 from mala_context.hook_answers import told
+from mala_context.hook_inputs import text_in
 from mala_context.log import get_logger
 from mala_context.loss.report import PIN_TOKENS, safe_tokens
 from mala_context.offload import Worker, wait_for
@@ -48,19 +49,19 @@ class Pin:
         self._file = None if setting == AUTO else os.path.join(repo_path, os.path.expanduser(setting))
         self._lost = lost
         self._worker = Worker("mala-context pin")
-        self._compacting: set[object] = set()
+        self._compacting: set[str | None] = set()
         self._summary: str | None = None
         self._owed: str | None = None
 
     async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Take note of a compaction that begins, and of whose it is."""
-        self._compacting.add(hook_input.get("agent_id"))
+        self._compacting.add(text_in(hook_input, "agent_id"))
         self._summary = None
 
     async def agent_stopped(self, hook_input: Mapping[str, Any]) -> None:
         """Take the summary from the agent that wrote it."""
-        words = hook_input.get("last_assistant_message")
-        if self._compacting == {None} and hook_input.get("agent_type") == "" and isinstance(words, str) and words:
+        words = text_in(hook_input, "last_assistant_message")
+        if self._compacting == {None} and hook_input.get("agent_type") == "" and words is not None:
             self._summary = words
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -77,7 +78,7 @@ class Pin:
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Measure what is still owed, now that the summary is known."""
-        agent, summary = hook_input.get("agent_id"), hook_input.get("compact_summary")
+        agent, summary = text_in(hook_input, "agent_id"), hook_input.get("compact_summary")
         self._compacting.discard(agent)
         if agent is None and self._owed is not None and isinstance(summary, str):
             self._owed = await self._words(hook_input, summary)
@@ -90,8 +91,8 @@ class Pin:
         return _answer(str(hook_input.get("hook_event_name")), words)
 
     async def _words(self, hook_input: Mapping[str, Any], summary: str) -> str:
-        session_id = hook_input.get("session_id")
-        if self._lost is None or not isinstance(session_id, str):
+        session_id = text_in(hook_input, "session_id")
+        if self._lost is None or session_id is None:
             return ""
         try:
             return await wait_for(self._lost(session_id, summary), seconds=SECONDS) or ""
@@ -104,11 +105,11 @@ class Pin:
             return read_regular(path, _MOST_BYTES).decode("utf-8", "replace").strip()
 
         try:
-            text = await wait_for(self._worker.submit(read), seconds=SECONDS)
+            found = await wait_for(self._worker.submit(read), seconds=SECONDS)
         except (OSError, TimeoutError) as error:
             log.warning("Pin: %s cannot be read: %s", path, error)
             return ""
-        return cap_text(text, PIN_TOKENS, where=path, count=safe_tokens)
+        return cap_text(found, PIN_TOKENS, where=path, count=safe_tokens)
 
 
 def _answer(event: str, words: str) -> Mapping[str, Any] | None:

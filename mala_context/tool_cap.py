@@ -23,6 +23,7 @@ from mala_context.archive.regular import read_regular
 from mala_context.errors import ArchiveError
 from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
 from mala_context.hook_answers import replaced
+from mala_context.hook_inputs import text_in, texts_in
 from mala_context.log import get_logger
 from mala_context.offload import Worker, wait_for
 from mala_context.tool_budget import ToolBudget
@@ -106,9 +107,9 @@ class ToolCap:
 
     async def after_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Answer a PostToolUse hook: a result over the cap, in its own shape; nothing for any other."""
-        tool, session_id = hook_input.get("tool_name"), hook_input.get("session_id")
+        tool, session_id = texts_in(hook_input, "tool_name", "session_id")
         response = hook_input.get("tool_response")
-        if not isinstance(tool, str) or not isinstance(session_id, str):
+        if tool is None or session_id is None:
             return None
         found = find(tool, response)
         if found is None:
@@ -120,12 +121,12 @@ class ToolCap:
 
     async def after_batch(self, hook_input: Mapping[str, Any]) -> None:
         """Close the batch: the next result is counted against what is left then."""
-        self._batches.pop(_agent(hook_input), None)
+        self._batches.pop(text_in(hook_input, "agent_id"), None)
 
     async def _fit(self, found: Found, tool: str, session_id: str, hook_input: Mapping[str, Any]) -> str | None:
         """Return what the model may see; `None` where that is the CLI's to say."""
         count = _counter(found)
-        batch = self._batch(_agent(hook_input))
+        batch = self._batch(text_in(hook_input, "agent_id"))
         cap = cap_tokens(self._config.tool_output_tokens, batch.budget.guard.remaining)
         if found.persisted is not None or (cap is not None and count(found.text) > cap):
             full = await self._look(found, session_id, hook_input)
@@ -207,10 +208,10 @@ class ToolCap:
 
     def _ours(self, hook_input: Mapping[str, Any]) -> str | None:
         """Return the file of ours that the tool was asked to read, through whatever link."""
-        given, cwd = hook_input.get("tool_input"), hook_input.get("cwd")
+        given = hook_input.get("tool_input")
         if not isinstance(given, Mapping):
             return None
-        base = cwd if isinstance(cwd, str) else os.sep
+        base = text_in(hook_input, "cwd") or os.sep
         path, command = given.get("file_path"), given.get("command")
         words = [path] if isinstance(path, str) else []
         if isinstance(command, str):
@@ -223,8 +224,7 @@ class ToolCap:
 
     async def _keep(self, session_id: str, data: bytes, hook_input: Mapping[str, Any]) -> bool:
         """Keep a full text; false, with a WARNING, where that is impossible."""
-        transcript = hook_input.get("transcript_path")
-        known = transcript if isinstance(transcript, str) and transcript else None
+        known = text_in(hook_input, "transcript_path")
         try:
             await wait_for(
                 self._worker.submit(lambda: self._spills.write(session_id, data, known)), seconds=DISK_SECONDS
@@ -236,11 +236,6 @@ class ToolCap:
             log.warning("Tool output: the full text could not be kept: %s", error)
             return False
         return True
-
-
-def _agent(hook_input: Mapping[str, Any]) -> str | None:
-    agent = hook_input.get("agent_id")
-    return agent if isinstance(agent, str) and agent else None
 
 
 def _counter(found: Found) -> Callable[[str], int]:

@@ -19,6 +19,7 @@ from mala_context.archivist.work import ArchiveWork
 from mala_context.config import ArchiveConfig, archive_of
 from mala_context.errors import ArchiveError, TranscriptError
 from mala_context.events import Compaction, CompactionStatus, SessionStart, TurnEnd
+from mala_context.hook_inputs import texts_in
 from mala_context.log import get_logger
 from mala_context.offload import wait_for
 from mala_context.upkeep import Upkeep
@@ -146,8 +147,8 @@ class Archivist:
 
     async def subagent_stopped(self, hook_input: Mapping[str, Any]) -> None:
         """Archive a subagent's own transcript once the subagent has ended."""
-        path, session_id, agent_id = (hook_input.get(n) for n in ("agent_transcript_path", "session_id", "agent_id"))
-        if not (isinstance(path, str) and isinstance(session_id, str) and isinstance(agent_id, str)):
+        path, session_id, agent_id = texts_in(hook_input, "agent_transcript_path", "session_id", "agent_id")
+        if path is None or session_id is None or agent_id is None:
             return
         archive, why = self.archive.archive, "subagent_end"
 
@@ -288,11 +289,11 @@ class Archivist:
         return lambda: path or self.archive.find_transcript(session_id, projects_dirs=self._projects_dirs)
 
     def _remember(self, hook_input: Mapping[str, Any], *, note: bool = True) -> None:
-        session_id, path, cwd = (hook_input.get(name) for name in ("session_id", "transcript_path", "cwd"))
-        if not (isinstance(session_id, str) and isinstance(path, str) and session_id and path):
+        session_id, path, cwd = texts_in(hook_input, "session_id", "transcript_path", "cwd")
+        if session_id is None or path is None:
             return
         session = self._sessions.pop(session_id, None) or _Session()
-        session.transcript, session.cwd = path, cwd if isinstance(cwd, str) else None
+        session.transcript, session.cwd = path, cwd
         self._sessions[session_id] = session
         self._catch_up()
         if note:
@@ -329,10 +330,8 @@ def _session_of(event: Any, snapshot: ContextSnapshot | None) -> str | None:
 
 
 def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None] | None:
-    session_id, agent_id = hook_input.get("session_id"), hook_input.get("agent_id")
-    if not isinstance(session_id, str):
-        return None
-    return session_id, agent_id if isinstance(agent_id, str) and agent_id else None
+    session_id, agent_id = texts_in(hook_input, "session_id", "agent_id")
+    return None if session_id is None else (session_id, agent_id)
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {
