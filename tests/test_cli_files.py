@@ -125,3 +125,60 @@ def test_errors_name_the_target(tmp_path, name):
         write(path, "words")
     assert raised.value.filename == path
     assert ".tmp-" not in str(raised.value)
+
+
+class Owned:
+    """A status with another owner."""
+
+    def __init__(self, status, owner):
+        self.st_mode, self.st_uid = status.st_mode, owner
+
+
+@pytest.fixture
+def of_another(monkeypatch):
+    """Let some paths belong to another user; returns what names them."""
+    paths, lstat = set(), os.lstat
+    monkeypatch.setattr(
+        os, "lstat", lambda path, **more: Owned(lstat(path), 54321) if str(path) in paths else lstat(path, **more)
+    )
+    return lambda path: paths.add(str(path))
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777])
+@pytest.mark.parametrize("private", [True, False])
+def test_a_trap_of_another_user_is_refused(mode, private, tmp_path, of_another):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "rc").write_text("keep me")
+    (shared / "out.html").symlink_to(mine / "rc")
+    (shared / "folder").symlink_to(mine)
+    os.mkfifo(shared / "pipe")
+    for name in ("out.html", "folder", "pipe"):
+        of_another(shared / name)
+    (tmp_path / "by-two").symlink_to("shared/folder/")
+    for path in ("shared/out.html", "shared/folder/new", "shared/pipe", "by-two/rc", "by-two/../mine/new"):
+        with pytest.raises(PermissionError, match="user 54321 has put a link or a pipe there"):
+            write(tmp_path / path, "new", private=private)
+    assert (mine / "rc").read_text() == "keep me"
+    assert names(mine) == ["rc"]
+
+
+def test_links_that_are_nobody_elses_are_followed(tmp_path, of_another):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (tmp_path / "link").symlink_to("mine")
+    (tmp_path / "other").symlink_to(mine)
+    of_another(tmp_path / "other")  # in a directory that is ours alone
+    tmp_path.chmod(0o755)
+    for name in ("link", "other"):
+        write(tmp_path / name / "a", name)
+        assert (mine / "a").read_text() == name
+    tmp_path.chmod(0o1777)
+    write(tmp_path / "link" / "a", "again")
+    assert (mine / "a").read_text() == "again"
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels"):
+        write(tmp_path / "loop", "x")

@@ -3,6 +3,10 @@
 What is written goes into a temporary file beside the target, which takes its place once it is complete. So Ctrl-C, a
 full disk or a bug leave what was there before. A target that is no regular file (a pipe, `/dev/stdout`) is written to
 as it is, since nothing can take its place.
+
+A link that the user made is followed. One, or a pipe, that another user put where everybody may write, `/tmp` say, is
+refused: it would have a file of ours replaced, or give him what is written. Linux refuses that itself, but only where
+the link is followed by it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Final
 _MODE: Final = 0o644
 """Mode of a new file before the umask takes from it: nobody else may write to what we made, whatever that is."""
 _PRIVATE: Final = 0o600
+_MOST_LINKS: Final = 40
 
 
 @contextlib.contextmanager
@@ -27,6 +32,7 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
     `private` says so, whatever was there. Raises `FileExistsError` where something is there and `replace` is false, and
     `OSError` that names the target where it cannot be written.
     """
+    _refuse_traps(path)
     target = os.path.realpath(path)
     status = _status(target)
     if status is not None and not replace:
@@ -48,6 +54,39 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
     finally:
         with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
             os.unlink(temporary)
+
+
+def _refuse_traps(path: str) -> None:
+    """Raise `PermissionError` for a link or a pipe on the way that another user put where everybody may write."""
+    done, pending, links = os.sep, _parts(os.path.join(os.getcwd(), path)), 0
+    while pending:
+        name = pending.pop()
+        here = os.path.normpath(os.path.join(done, name))
+        try:
+            status = os.lstat(here)
+        except OSError:
+            return  # the rest is not there, or nobody is led anywhere
+        if (stat.S_ISLNK(status.st_mode) or stat.S_ISFIFO(status.st_mode)) and _is_a_trap(status, os.stat(done)):
+            raise PermissionError(errno.EACCES, f"user {status.st_uid} has put a link or a pipe there", here)
+        if not stat.S_ISLNK(status.st_mode):
+            done = here
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return  # who opens it says so
+        leads = os.readlink(here)
+        done = os.sep if os.path.isabs(leads) else done
+        pending.extend(_parts(leads))
+
+
+def _parts(path: str) -> list[str]:
+    """Return a path's parts, the last one first."""
+    return [part for part in reversed(path.split(os.sep)) if part]
+
+
+def _is_a_trap(status: os.stat_result, directory: os.stat_result) -> bool:
+    anybody = bool(directory.st_mode & stat.S_IWOTH)
+    return anybody and hasattr(os, "geteuid") and status.st_uid not in {os.geteuid(), directory.st_uid}
 
 
 def _status(path: str) -> os.stat_result | None:
