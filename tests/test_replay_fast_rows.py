@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import plain
 
-from mala_context.replay.fast_rows import Unusual, decode_each, decode_lines
+from mala_context.replay.fast_rows import Unusual, decode_line, decode_lines
 from mala_context.replay.rows import decode
 
 ROW = {"type": "user", "uuid": "u1", "parentUuid": None, "message": {"content": "hello"}}
@@ -37,19 +37,21 @@ def test_a_block_with_a_line_that_does_not_decode_is_refused_whole(line):
         decode_lines(lines(json.dumps(ROW).encode(), line))
 
 
-def test_line_by_line_the_good_ones_are_read_and_the_others_told_with_their_place():
-    good = json.dumps(ROW).encode()
-    rows, numbers, problems = decode_each(lines(good, b"", b"  ", b"{broken", good))
-    assert [row.uuid for row in rows] == ["u1", "u1"]
-    assert numbers == [0, 4]
-    assert [number for number, _ in problems] == [3]
+def test_a_line_by_itself_gives_its_row_and_a_bad_one_what_is_wrong():
+    rows, problem = decode_line(json.dumps(ROW).encode())
+    assert ([row.uuid for row in rows], problem) == (["u1"], None)
+    assert decode_line(b"{broken") == ([], "no whole JSON object")
+
+
+@pytest.mark.parametrize("line", [b"", b"  ", b"\r", b" \t\x0b"])
+def test_an_empty_line_is_neither_a_row_nor_a_problem(line):
+    assert decode_line(memoryview(line)) == ([], None)
 
 
 def test_two_rows_on_a_line_are_two():
     good = json.dumps(ROW).encode()
-    rows, numbers, _ = decode_each(lines(good + good))
-    assert [row.uuid for row in rows] == ["u1", "u1"]
-    assert numbers == [0, 0]
+    rows, problem = decode_line(good + good)
+    assert ([row.uuid for row in rows], problem) == (["u1", "u1"], None)
 
 
 @pytest.mark.parametrize(
@@ -57,16 +59,14 @@ def test_two_rows_on_a_line_are_two():
 )
 def test_good_json_of_another_shape_is_for_the_careful_way(odd):
     with pytest.raises(Unusual):
-        decode_each(lines(json.dumps(odd).encode()))
+        decode_line(json.dumps(odd).encode())
 
 
-@given(st.lists(st.binary(max_size=40).filter(lambda data: b"\n" not in data), max_size=8))
-def test_whatever_stands_on_lines_it_is_a_row_or_a_problem_or_for_the_careful_way(data):
+@given(st.binary(max_size=40).filter(lambda data: b"\n" not in data))
+def test_whatever_stands_on_a_line_it_is_a_row_or_a_problem_or_for_the_careful_way(line):
     try:
-        _, numbers, problems = decode_each(lines(*data) if data else memoryview(bytearray()))
+        found, problem = decode_line(line)
     except Unusual:
         return
-    told = {*numbers, *(number for number, _ in problems)}
-    for number, line in enumerate(data):
-        rows, problem = decode(line) if line.strip() else ([], None)
-        assert (number in told) == bool(rows or problem), line
+    rows, careful = decode(line) if line.strip() else ([], None)
+    assert (len(found), problem) == (len(rows), careful)

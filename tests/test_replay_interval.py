@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from recordings import dump, plain
 
 from mala_context.replay.fast_rows import Unusual
-from mala_context.replay.interval import SHORT, count_lines, estimates, head
+from mala_context.replay.interval import SHORT, between, count_lines, estimates
 
 
 def block(data):
@@ -23,10 +23,18 @@ def test_lines_are_counted_and_a_short_one_is_noticed(lines, rest):
 
 
 @given(st.lists(st.binary(max_size=8).filter(lambda data: b"\n" not in data), min_size=1), st.data())
-def test_the_head_of_a_block_is_its_lines_between_two_places(lines, data):
+def test_lines_between_two_positions_are_the_same_however_they_are_named(tmp_path_factory, lines, data):
+    path = tmp_path_factory.getbasetemp() / "lines"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    starts = [sum(len(line) + 1 for line in lines[:place]) for place in range(len(lines) + 1)]
     first = data.draw(st.integers(0, len(lines)))
     last = data.draw(st.integers(first, len(lines)))
-    assert head(block(b"".join(line + b"\n" for line in lines)), first, last) == lines[first:last]
+    begins = data.draw(st.integers(0, last), label="the block's first line")
+    since = data.draw(st.integers(0, first), label="a line that the first is counted from")
+    until = data.draw(st.integers(max(begins, since), last), label="a line that the last is counted from")
+    rest = block(path.read_bytes()[starts[begins] :])
+    found = between(str(path), (starts[since], first - since), (starts[until], last - until), starts[begins], rest)
+    assert found == lines[first:last]
 
 
 @pytest.fixture
@@ -43,21 +51,20 @@ def recorded(tmp_path):
 def test_what_stood_before_a_boundary_is_the_same_in_one_block_and_in_two(recorded):
     path, rows, since, boundary = recorded
     whole = dump(rows)
-    in_one = estimates(path, (0, since), 0, block(whole), boundary, 20_180)
-    assert in_one[0] == 21_290  # what the CLI itself recorded
-    assert 20_180 < in_one[1] < 22_000
+    in_one = between(path, (0, since), (0, boundary), 0, block(whole))
+    assert estimates(in_one, 20_180)[0] == 21_290  # what the CLI itself recorded
+    assert 20_180 < estimates(in_one, 20_180)[1] < 22_000
     cut = len(dump(rows[: since + 1]))
-    in_two = estimates(path, (0, since), cut, block(whole[cut:]), boundary - since - 1, 20_180)
-    assert in_two == in_one
+    assert between(path, (0, since), (cut, boundary - since - 1), cut, block(whole[cut:])) == in_one
 
 
 def test_lines_that_do_not_give_the_same_tokens_are_for_the_careful_way(recorded):
     path, rows, since, boundary = recorded
     with pytest.raises(Unusual, match="other counts"):
-        estimates(path, (0, since), 0, block(dump(rows)), boundary, 1)
+        estimates(between(path, (0, since), (0, boundary), 0, block(dump(rows))), 1)
 
 
 def test_a_file_that_is_gone_is_an_error_of_the_system(recorded, tmp_path):
     _, rows, since, boundary = recorded
     with pytest.raises(FileNotFoundError):
-        estimates(str(tmp_path / "gone"), (0, since), 1, block(json.dumps(rows[0]).encode()), boundary, 20_180)
+        between(str(tmp_path / "gone"), (0, since), (1, boundary), 1, block(json.dumps(rows[0]).encode()))

@@ -80,28 +80,54 @@ decode_lines = _decoder.decode_lines
 """A block of whole lines to rows; raises `msgspec.MsgspecError` where one of them does not decode."""
 
 
-def decode_each(block: memoryview) -> tuple[list[Row], list[int], list[tuple[int, str]]]:
-    """Read a block line by line: rows, the line that each is on (from 0), and what is wrong with which line.
+def decode_line(line: bytes | memoryview) -> tuple[list[Row], str | None]:
+    """Read a line by itself: its rows, and what is wrong with it.
 
     Raises `Unusual` for a row that is good JSON and yet none that the fast way knows.
     """
-    rows: list[Row] = []
-    numbers: list[int] = []
-    problems: list[tuple[int, str]] = []
-    for number, line in enumerate(bytes(block).split(b"\n")):
-        if not line or line.isspace():
-            continue
+    try:
+        return [_decoder.decode(line)], None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        line = bytes(line)
+    if not line or line.isspace():
+        return [], None
+    found, problem = decode(line)
+    rows = []
+    for each in found:
         try:
-            rows.append(_decoder.decode(line))
-            numbers.append(number)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            found, problem = decode(line)
-            if problem is not None:
-                problems.append((number, problem))
-            for each in found:
-                try:
-                    rows.append(_decoder.decode(msgspec.json.encode(each)))
-                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                    raise Unusual(str(error)) from error
-                numbers.append(number)
-    return rows, numbers, problems
+            rows.append(_decoder.decode(msgspec.json.encode(each)))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Unusual(str(error)) from error
+    return rows, problem
+
+
+def last_call(usage: RowUsage, tokens: int) -> int:
+    """Return the prompt tokens of a response's last model call that tells some, or else `tokens`."""
+    for each in reversed(usage.iterations or ()):
+        if each.type == "message":
+            last = each.input_tokens + each.cache_creation_input_tokens + each.cache_read_input_tokens
+            if last > 0:
+                return last
+    return tokens
+
+
+def value_of(raw: Any) -> Any:
+    """Decode what was left as bytes; raises `Unusual` where it is no text at all, since nobody has looked."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Unusual(str(error)) from error
+
+
+def is_clear(row: Row) -> bool:
+    """Tell whether a row is what a `/clear` leaves; raises `Unusual` as `value_of` does."""
+    data = value_of(row.data) if row.data else None
+    return isinstance(data, dict) and data.get("hookName") == "SessionStart:clear"
+
+
+def is_result(content: Any) -> bool:
+    """Tell whether a tool's result is in a message's undecoded content; raises `Unusual` as `value_of` does."""
+    blocks_ = value_of(content)
+    if not isinstance(blocks_, list):
+        return False
+    return any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in blocks_)

@@ -7,7 +7,7 @@ from typing import Final, cast
 from mala_context.replay.fast_rows import Unusual
 
 Position = tuple[int, int]
-"""Where a line is: the offset of its block in bytes, and its place among the block's lines, from 0."""
+"""Where a line is: so many lines behind a byte of the recording at which a line begins."""
 
 SHORT: Final = 12
 """A line of fewer bytes, newline included, is no row."""
@@ -31,38 +31,31 @@ def count_lines(block: memoryview, size: int) -> tuple[int, bool]:
     return count, short
 
 
-def head(data: memoryview, first: int, last: int) -> list[bytes]:
-    """Return the lines from place `first` up to before `last`."""
-    buffer = cast("bytearray", data.obj)
-    found = []
-    start = 0
-    for place in range(last):
-        end = buffer.index(b"\n", start)
-        if place >= first:
-            found.append(bytes(data[start:end]))
-        start = end + 1
-    return found
+def between(path: str, since: Position, until: Position, offset: int, block: memoryview) -> list[bytes]:
+    """Return the lines from one position up to before another, which is in the block that begins at byte `offset`.
+
+    What stands before the block is read again. Raises `OSError` where the file cannot be read.
+    """
+    first, skipped = since
+    last, more = until
+    lines: list[bytes] = []
+    if first < offset:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(first)
+            lines = file.read(offset - first).split(b"\n")[:-1]
+        first = offset
+    lines += bytes(block[first - offset : last - offset]).split(b"\n")[:-1]
+    if more:
+        lines += bytes(block[last - offset :]).split(b"\n", more)[:more]
+    return lines[skipped:]
 
 
-def estimates(
-    path: str, since: Position, offset: int, block: memoryview, place: int, tokens: int | None
-) -> tuple[int | None, int | None]:
+def estimates(lines: list[bytes], tokens: int | None) -> tuple[int | None, int | None]:
     """Return `cli_estimate` and `projected` (by the table) of what stood before a boundary.
 
-    `since` is the first row of the response that made the context, `tokens` what it made of it; `offset`, `block` and
-    `place` are the boundary's. Raises `Unusual` where the lines do not give the same tokens, `OSError` where the file
-    cannot be read again.
+    The lines begin with the first row of the response that made the context, and `tokens` is what it made of it. Raises
+    `Unusual` where the lines do not give the same tokens.
     """
-    first, start = since
-    if first == offset:
-        return _through_a_tracker(head(block, start, place), tokens)
-    with open(path, "rb", buffering=0) as file:
-        file.seek(first)
-        before = file.read(offset - first).split(b"\n")[start:-1]
-    return _through_a_tracker(before + head(block, 0, place), tokens)
-
-
-def _through_a_tracker(lines: list[bytes], tokens: int | None) -> tuple[int | None, int | None]:
     from mala_context.readers import read_row
     from mala_context.replay.rows import decode
     from mala_context.tracker import ContextTracker

@@ -14,19 +14,39 @@ a boundary is read a second time, from the response that its context began with,
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from mala_context.readers.parts import boundary, parse_context_text, refusal
 from mala_context.readers.stream_json import error_text
-from mala_context.replay.fast_rows import Row, RowUsage, Unusual, decode_each, decode_lines
+from mala_context.replay.fast_rows import (
+    Row,
+    RowUsage,
+    Unusual,
+    decode_line,
+    decode_lines,
+    is_clear,
+    is_result,
+    last_call,
+    value_of,
+)
 from mala_context.replay.files import Recording, blocks
-from mala_context.replay.interval import Position, count_lines, estimates
+from mala_context.replay.interval import Position, between, count_lines, estimates
 from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch, identify
 from mala_context.windows import Windows
 
+Skim = Callable[["Scanner", memoryview, int, int], tuple[int, int, int]]
+try:
+    skim: Skim | None = import_module("mala_context.replay._skim").skim
+except ImportError:  # not compiled where this was installed: the same, slower
+    skim = None
+
+Counts = tuple[int, int, int, int]
+"""Tokens of a response: input, cache creation, cache read, output."""
 PLACES: Final = 8_192
 """Rows whose context is remembered, at least; more than the tracker remembers."""
 NEAR: Final = 2_000
@@ -65,9 +85,11 @@ class Scanner:
         self.turned = 0
         """Rows in generations of places that are gone from `places`."""
         self.seen: dict[str, str | None] = {}
-        self.best: dict[str, RowUsage] = {}
+        self.best: dict[str, Counts] = {}
         self.current: str | None = None
         self.based: str | None = None
+        self.exact: Position | None = None
+        """Where the present row's line is; known where rows are taken line by line."""
         self.begun: Position | None = None
         self.since: Position | None = None
         self.model: str | None = None
@@ -86,28 +108,53 @@ class Scanner:
     def run(self, buffer: bytearray | None = None) -> list[Stretch]:
         """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
         for block in blocks(self.recording, self._unreadable, buffer):
-            size = len(block)
-            lines, short = count_lines(block, size)
-            lines += block[size - 1] != _NEWLINE
-            numbers: Sequence[int] | None = None
-            try:
-                rows = decode_lines(block)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                rows = []
-            if short or len(rows) != lines:
-                rows, numbers = self._line_by_line(block)
             self.block = block
-            self._block(rows, numbers or range(lines))
-            self.offset += size
+            lines = self._whole(block) if skim is None else self._skimmed(block, skim)
+            self.offset += len(block)
             self.lines += lines
         return [self._stretch()]
 
-    def _line_by_line(self, block: memoryview) -> tuple[list[Row], Sequence[int]]:
-        """Read a block in which not every line is one good row."""
-        rows, numbers, problems = decode_each(block)
-        for number, words in problems:
-            self.problems.add(self.lines + number + 1, words)
-        return rows, numbers
+    def _whole(self, block: memoryview) -> int:
+        """Take a block, all of its rows decoded at once; return its lines."""
+        size = len(block)
+        lines, short = count_lines(block, size)
+        lines += block[size - 1] != _NEWLINE
+        try:
+            rows = decode_lines(block)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            rows = []
+        if short or len(rows) != lines:
+            for number, line in enumerate(bytes(block).split(b"\n")):
+                self._line(line, number)
+        else:
+            self._block(rows, range(lines))
+        return lines
+
+    def _skimmed(self, block: memoryview, skim: Skim) -> int:
+        """Take a block, its common rows compiled; return its lines."""
+        size, end, line = len(block), -1, 0
+        while True:
+            start, end, line = skim(self, block, end + 1, line)
+            if start == size:
+                return line
+            self.exact = (self.offset + start, 0)
+            self._line(block[start:end], line)
+            line += 1
+            if end == size:
+                return line
+
+    def _line(self, line: memoryview | bytes, number: int) -> None:
+        """Take a line by itself, counted from the block's first."""
+        rows, problem = decode_line(line)
+        if problem is not None:
+            self.problems.add(self.lines + number + 1, problem)
+        if rows:
+            self._block(rows, [number] * len(rows))
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is known whose file this is, and nothing special is under way: then common rows may be skimmed."""
+        return not (self.owner is _UNKNOWN or self.named is None or self.after_boundary or self.silent)
 
     def _unreadable(self, words: str) -> None:
         raise Unusual(words)
@@ -128,6 +175,8 @@ class Scanner:
                     started = started or moment
                 elif moment < started:
                     started = moment
+            if row.forkedFrom is not None:
+                self.is_fork = True
             uuid = row.uuid
             if not uuid:
                 self._without_id(row)
@@ -176,7 +225,6 @@ class Scanner:
     def _special(self, row: Row) -> None:
         """Take a row that says whose file this is, or is a summary."""
         self._own(row)
-        self.is_fork = self.is_fork or row.forkedFrom is not None
         if row.isCompactSummary is True and row.type == "user":
             if not self.wants_summary:
                 raise Unusual("a compaction without a boundary")
@@ -208,7 +256,7 @@ class Scanner:
         elif place == self.context:
             return
         content = row.message.content if row.message is not None else None
-        if content is None or not _is_result(content):
+        if content is None or not is_result(content):
             raise Unusual("a prompt that goes back, or begins anew")
 
     def _link(self, row: Row, place: int | None, index: int, numbers: Sequence[int]) -> None:
@@ -216,7 +264,6 @@ class Scanner:
         if self.named is None:
             self.named = row.sessionId
         parent = row.parentUuid
-        self.is_fork = self.is_fork or row.forkedFrom is not None
         if row.session_id is not msgspec.UNSET and row.sessionId is None:
             raise Unusual("stream-json")
         if row.type == "system":
@@ -226,7 +273,7 @@ class Scanner:
                 return
             if row.subtype == "local_command" and isinstance(row.content, str) and "Context Usage" in row.content:
                 self._report(row.content)
-        elif row.type == "progress" and parent is None and (self.places or self.older) and _is_clear(row):
+        elif row.type == "progress" and parent is None and (self.places or self.older) and is_clear(row):
             raise Unusual("a /clear")
         if place is not None:
             self.places[row.uuid] = place
@@ -250,8 +297,6 @@ class Scanner:
         self, row: Row, place: int | None, index: int, numbers: Sequence[int]
     ) -> None:
         message = row.message
-        if row.forkedFrom is not None:
-            self.is_fork = True
         if row.agentId != self.owner or row.sessionId is None or (row.isSidechain and self.owner is None):
             self._own(row)
         if message is None:
@@ -259,18 +304,20 @@ class Scanner:
         if message.model == "<synthetic>" or row.isApiErrorMessage is True:
             self._error(row, place)
             return
+        if row.sessionId != self.session_id:
+            self._session(row)
         identity = message.id or ""
         if identity != self.current:
             if not identity:
                 raise Unusual("a response without an id")
-            if row.sessionId != self.session_id:
-                self._session(row)
             if place != self.context and (place is not None or (row.parentUuid is None and self.responses)):
                 raise Unusual("a response that goes back, or begins anew")
             known = self.seen.get(identity, _UNKNOWN)
             if known is not _UNKNOWN:
                 if len(self.seen) > IDS:
                     raise Unusual("a response that the tracker may have forgotten")
+                if self.since is not None:
+                    raise Unusual("an earlier response's row behind a later one")
                 if known is None or row.requestId is None or known == row.requestId:
                     self._count(identity, message.usage)
                     return
@@ -278,7 +325,7 @@ class Scanner:
                 self.seen[identity] = row.requestId or None
             self.current = identity
             self.responses += 1
-            self.begun = (self.offset, numbers[index])
+            self.begun = self.exact or (self.offset, numbers[index])
         model = message.model
         if model and model != self.model:
             if "[" in model:
@@ -296,11 +343,9 @@ class Scanner:
         if not tokens:
             self.silent = self.after_boundary
             return
-        best = self.best.get(identity)
-        if best is None or usage.output_tokens >= best.output_tokens:
-            self.best[identity] = usage
+        self._keep(identity, usage)
         if usage.iterations:
-            tokens = _last_call(usage, tokens)
+            tokens = last_call(usage, tokens)
         if self.based != identity:
             if self.silent:
                 raise Unusual("a response without counts behind a compaction")
@@ -324,9 +369,17 @@ class Scanner:
             usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
         ):
             return
+        self._keep(identity, usage)
+
+    def _keep(self, identity: str, usage: RowUsage) -> None:
         best = self.best.get(identity)
-        if best is None or usage.output_tokens >= best.output_tokens:
-            self.best[identity] = usage
+        if best is None or usage.output_tokens >= best[3]:
+            self.best[identity] = (
+                usage.input_tokens,
+                usage.cache_creation_input_tokens,
+                usage.cache_read_input_tokens,
+                usage.output_tokens,
+            )
 
     def _session(self, row: Row) -> None:
         if row.session_id is not msgspec.UNSET and row.sessionId is None:
@@ -339,7 +392,7 @@ class Scanner:
     def _error(self, row: Row, place: int | None) -> None:
         content = row.message.content if row.message is not None else None
         found = refusal(row.errorDetails, None, None) or (
-            error_text(_value(content), None, None) if content is not None else ()
+            error_text(value_of(content), None, None) if content is not None else ()
         )
         if found:
             raise Unusual("a refusal")
@@ -356,7 +409,9 @@ class Scanner:
         parent = row.logicalParentUuid or None
         place = None
         if parent is not None:
-            place = self.places.get(parent, self.older.get(parent))
+            place = self.places.get(parent)
+            if place is None:
+                place = self.older.get(parent)
             if place is not None and place != self.context:
                 raise Unusual("a compaction that goes back")
             if self.turned + len(self.places) - self.placed > NEAR:
@@ -368,8 +423,9 @@ class Scanner:
         if self.owner is None:
             cli_estimate = projected = None
             if self.since is not None:
-                path = self.recording.path
-                cli_estimate, projected = estimates(path, self.since, self.offset, self.block, line, self.tokens)
+                until = self.exact or (self.offset, line)
+                lines = between(self.recording.path, self.since, until, self.offset, self.block)
+                cli_estimate, projected = estimates(lines, self.tokens)
             self.compactions.append(
                 CompactionRecord(
                     self.lines + line + 1,
@@ -396,12 +452,6 @@ class Scanner:
     def _stretch(self) -> Stretch:
         if self.after_boundary or (self.session_id is None and self.named is None):
             raise Unusual("a compaction with nothing behind it, or no session's id")
-        counts = array("q")
-        for usage in self.best.values():
-            counts.append(usage.input_tokens)
-            counts.append(usage.cache_creation_input_tokens)
-            counts.append(usage.cache_read_input_tokens)
-            counts.append(usage.output_tokens)
         agent = AgentRecord(
             None if self.owner is _UNKNOWN else self.owner,
             self.model,
@@ -410,7 +460,7 @@ class Scanner:
             self.peak,
             len(self.compactions),
             ids=array("q", map(identify, self.best)),
-            counts=counts,
+            counts=array("q", chain.from_iterable(self.best.values())),
         )
         main = agent
         if agent.agent_id is not None:
@@ -431,32 +481,3 @@ class Scanner:
             self.ended or None,
             self.problems.found,
         )
-
-
-def _last_call(usage: RowUsage, tokens: int) -> int:
-    for each in reversed(usage.iterations or ()):
-        if each.type == "message":
-            last = each.input_tokens + each.cache_creation_input_tokens + each.cache_read_input_tokens
-            if last > 0:
-                return last
-    return tokens
-
-
-def _value(raw: Any) -> Any:
-    """Decode what the fast way left as bytes, and so has not looked at: it may be no text at all."""
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Unusual(str(error)) from error
-
-
-def _is_clear(row: Row) -> bool:
-    data = _value(row.data) if row.data else None
-    return isinstance(data, dict) and data.get("hookName") == "SessionStart:clear"
-
-
-def _is_result(content: Any) -> bool:
-    blocks_ = _value(content)
-    if not isinstance(blocks_, list):
-        return False
-    return any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in blocks_)

@@ -43,6 +43,10 @@ def _claim(ordered: Sequence[Stretch]) -> dict[str, Totals]:
     others = [(stretch, agent) for stretch in ordered for agent in stretch.agents]
     for stretch, agent in (*mains, *others):
         total = totals.setdefault(_key(stretch), Totals())
+        if seen.isdisjoint(agent.ids):
+            seen.update(agent.ids)
+            total.add(map(sum, (agent.counts[place::4] for place in range(4))))
+            continue
         for place, identity in enumerate(agent.ids):
             if identity in seen:
                 agent.responses -= 1

@@ -1,0 +1,56 @@
+"""Compiles the part of the replay that is in C, where there is a compiler; without one, Python does the same, slower.
+
+`MALA_CONTEXT_COMPILE=0` leaves it out, for a wheel that runs everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import tempfile
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NAME = "mala_context.replay._skim"
+SOURCE = "mala_context/replay/_skim.c"
+TAG = "cp311-abi3"
+"""The oldest Python that the compiled part is for; it runs on all later ones."""
+
+
+class CompiledPart(BuildHookInterface):
+    """Adds the compiled part to a wheel, or puts it beside its source for an editable install."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile; whatever goes wrong is said, and ends in a wheel without it."""
+        if os.environ.get("MALA_CONTEXT_COMPILE") == "0" or os.name != "posix":
+            return
+        self._into = self.root if version == "editable" else tempfile.mkdtemp()
+        try:
+            built = compiled(self.root, self._into)
+        except Exception as error:  # noqa: BLE001  (setuptools raises several kinds, SystemExit not among them)
+            self.app.display_warning(f"{SOURCE} was not compiled, replay will be slower: {error}")
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = f"{TAG}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        if version != "editable":
+            build_data["force_include"][built] = os.path.relpath(built, self._into)
+
+
+def compiled(root: str, into: str) -> str:
+    """Compile below a folder and return the file's path; raises what setuptools raises."""
+    from setuptools import Distribution, Extension
+
+    macros = [("Py_LIMITED_API", "0x030B0000")]
+    flags = ["-O3", "-std=c11"]
+    extension = Extension(
+        NAME, [os.path.join(root, SOURCE)], define_macros=macros, py_limited_api=True, extra_compile_args=flags
+    )
+    command = Distribution({"name": "mala-context", "ext_modules": [extension]}).get_command_obj("build_ext")
+    command.build_lib = into
+    with tempfile.TemporaryDirectory() as temporary:
+        command.build_temp = temporary
+        command.ensure_finalized()
+        command.run()
+    (path,) = command.get_outputs()
+    return str(path)
