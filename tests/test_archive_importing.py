@@ -1,5 +1,6 @@
 """Full copies of plain copy hooks become pieces, and go only after every byte was compared."""
 
+import errno
 import os
 import pathlib
 
@@ -156,3 +157,109 @@ def test_a_directory_is_not_searched_below_and_pieces_are_no_copies(archive, cop
     import_copies(archive, [copies])
     assert len(find_copies([copies, copies])) == 3
     assert find_copies([archive.location]) == []
+
+
+def test_progress_is_told_the_bytes_of_each_copy(archive, copies):
+    told = []
+    import_copies(archive, [copies], dry_run=True, progress=told.append)
+    import_copies(archive, [copies], progress=told.append)
+    assert told == [len(text_of(count)) for count in (2, 5, 9)] * 2
+
+
+@pytest.mark.parametrize(
+    ("become", "reason"),
+    [
+        (lambda path: None, "missing"),
+        (lambda path: path.symlink_to("/etc/hostname"), "not a regular file"),
+        (os.mkfifo, "not a regular file"),
+    ],
+    ids=["gone", "a link", "a pipe"],
+)
+def test_a_copy_that_is_another_thing_when_its_turn_comes_is_skipped(archive, copies, monkeypatch, become, reason):
+    """The first copy may take a while, and the place is not ours: the others are imported all the same."""
+    import mala_context.archive.importing as module
+
+    _, second, _ = sorted(copies.iterdir())
+    real = module._import
+
+    def slowly(archive, session_id, path, **how):
+        result = real(archive, session_id, path, **how)
+        if path != str(second) and second.is_file() and not second.is_symlink():
+            second.unlink()
+            become(second)
+        return result
+
+    monkeypatch.setattr(module, "_import", slowly)
+    results = import_copies(archive, [copies], remove=True)
+    assert outcomes(results) == [("archived", True, True), ("skipped", False, False), ("archived", True, True)]
+    assert results[1].reason == reason
+    assert archived(archive) == text_of(9)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_copy_that_cannot_be_read_holds_up_no_other(archive, copies, monkeypatch, dry_run):
+    import mala_context.archive.importing as module
+
+    first, second, _ = sorted(copies.iterdir())
+    import_copies(archive, [first])
+    real = module.file_chunks
+
+    def broken(path):
+        if path == str(second):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path)
+
+    monkeypatch.setattr(module, "file_chunks", broken)
+    results = import_copies(archive, [copies], remove=True, dry_run=dry_run)
+    assert [each.outcome for each in results][:2] == ["there already", "skipped"]
+    assert results[1].reason == "unreadable"
+    assert results[2].outcome != "skipped"
+    assert second.exists()
+
+
+def test_a_copy_that_goes_after_it_was_compared_was_not_removed_by_us(archive, copies, monkeypatch):
+    import mala_context.archive.importing as module
+
+    real = module._is_there
+
+    def compared(archive, session_id, path):
+        if there := real(archive, session_id, path):
+            os.unlink(path)
+        return there
+
+    monkeypatch.setattr(module, "_is_there", compared)
+    results = import_copies(archive, [copies], remove=True)
+    assert outcomes(results) == [("archived", True, False)] * 3
+    assert {each.reason for each in results} == {"No such file or directory"}
+
+
+def test_a_copy_that_cannot_be_removed_is_archived_all_the_same(archive, copies, monkeypatch):
+    def refused(path, **where):
+        if str(path).startswith(str(copies)):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return real(path, **where)
+
+    real = os.unlink
+    monkeypatch.setattr(os, "unlink", refused)
+    results = import_copies(archive, [copies], remove=True)
+    assert outcomes(results) == [("archived", True, False)] * 3
+    assert {each.reason for each in results} == {"Operation not permitted"}
+    assert len(list(copies.iterdir())) == 3
+
+
+@pytest.mark.parametrize("mode", ["incremental", "full"])
+def test_a_chain_that_cannot_be_read_proves_nothing(copies, tmp_path, caplog, mode):
+    """What cannot be compared is archived again, and nothing goes for the sake of it."""
+    archive = TranscriptArchive(tmp_path / "archives", mode=mode)
+    import_copies(archive, [copies])
+    archive.pack()
+    for piece in archive.pieces(SID):
+        path = pathlib.Path(archive.location, piece.name)
+        path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+    before = len(archive.pieces(SID))
+    results = import_copies(archive, [copies], remove=True)
+    assert "cannot be compared" in caplog.text
+    again = [each for each in results if each.outcome == "archived"]
+    assert again
+    assert len(archive.pieces(SID)) > before
+    assert all(each.verified or not each.removed for each in results)

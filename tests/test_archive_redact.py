@@ -1,13 +1,16 @@
 """What the exported copy's detector masks, and that it leaves the rest alone."""
 
 import json
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.archive import redact as redacting
 from mala_context.archive.reading import Row, rows
 from mala_context.archive.redact import MASK, Redactor
+from mala_context.errors import ArchiveError
 
 SECRETS = {
     "Anthropic key": "sk-ant-api03-Zm9vYmFyYmF6-cXV4",
@@ -120,3 +123,34 @@ def test_the_mask_is_not_masked_again():
     again, found = redact(once.rstrip())
     assert again == once
     assert found == 0
+
+
+def test_without_the_library_nothing_is_exported_unmasked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "detect_secrets.core.plugins.util", None)
+    with pytest.raises(ArchiveError, match=r"pip install 'mala-context\[redact\]'"):
+        Redactor()
+
+
+def test_what_is_remembered_of_clean_lines_is_bounded(monkeypatch):
+    monkeypatch.setattr(redacting, "_REMEMBERED", 3)
+    redactor = Redactor()
+    for number in range(10):
+        assert redactor.text(f"line {number}") == f"line {number}"
+        assert redactor.text("password = 'hunter2hunter2'") == f"password = '{MASK}'"
+    assert len(redactor._clean) <= 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export ANTHROPIC_API_KEY=sk-ant-api03-Zm9vYmFyYmF6-cXV4",
+        "Authorization: Bearer sk-ant-api03-Zm9vYmFyYmF6-cXV4",
+        "token = 'ghp_" + "a1B2" * 9 + "'",
+    ],
+)
+def test_what_several_patterns_find_is_masked_once(text):
+    redactor = Redactor()
+    masked = redactor.text(text)
+    assert masked.count(MASK) == redactor.found == 1
+    assert "Zm9v" not in masked
+    assert "a1B2" not in masked

@@ -135,7 +135,7 @@ def _import(
         return skipped("neither its name nor its rows say whose it is")
     try:
         layout.check_session_id(session_id)
-        before = os.lstat(path)
+        before = _status(path)
         there = _is_there(archive, session_id, path)
         if dry_run:
             outcome = "there already" if there else "would be archived"
@@ -165,6 +165,19 @@ def _import(
     )
 
 
+def _status(path: str) -> os.stat_result:
+    """Return what a copy is; raises `TranscriptError` where it is gone, or no regular file any more."""
+    from mala_context.errors import TranscriptError
+
+    try:
+        status = os.lstat(path)
+    except OSError:
+        raise TranscriptError(path, "missing") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise TranscriptError(path, "not a regular file")
+    return status
+
+
 def _is_there(archive: TranscriptArchive, session_id: str, path: str) -> bool:
     """Say whether some chain of the session begins with every byte of a file."""
     with archive.store(create=False).view(session_id) as files:
@@ -177,14 +190,26 @@ def _is_there(archive: TranscriptArchive, session_id: str, path: str) -> bool:
 
 
 def _begins_with(files: SessionView, chain: Sequence[Piece], path: str) -> bool:
-    from mala_context.errors import ArchiveError
+    """Compare a copy with a chain; raises `TranscriptError` where the copy cannot be read."""
+    from mala_context.errors import ArchiveError, TranscriptError
 
     archived = _Bytes(chunks(files, chain))
     try:
-        return all(archived.take(len(data)) == data for data in file_chunks(path))
+        return all(archived.take(len(data)) == data for data in _bytes_of(path))
+    except TranscriptError:
+        raise
     except ArchiveError as error:
         log.warning("An archived chain of session %s cannot be compared: %s", files.session_id, error)
         return False
+
+
+def _bytes_of(path: str) -> Iterator[bytes]:
+    from mala_context.errors import TranscriptError
+
+    try:
+        yield from file_chunks(path)
+    except OSError as error:
+        raise TranscriptError(path, "unreadable", str(error.strerror or error)) from None
 
 
 class _Bytes:
@@ -206,11 +231,11 @@ class _Bytes:
 
 def _remove(path: str, before: os.stat_result) -> tuple[bool, str]:
     """Remove a copy if it is still the file that was compared."""
-    now = os.lstat(path)
     keys = ("st_dev", "st_ino", "st_size", "st_mtime_ns")
-    if any(getattr(now, key) != getattr(before, key) for key in keys):
-        return False, "it changed meanwhile"
     try:
+        now = os.lstat(path)
+        if any(getattr(now, key) != getattr(before, key) for key in keys):
+            return False, "it changed meanwhile"
         os.unlink(path)
     except OSError as error:
         return False, str(error.strerror or error)
