@@ -1,10 +1,11 @@
 """Local files as a store of pieces, and the same for work on all sessions."""
 
+import math
 import os
 
 import pytest
 
-from mala_context.archive import layout
+from mala_context.archive import layout, local_store
 from mala_context.archive.local_store import ListedStore, LocalStore
 from mala_context.errors import ArchiveUnavailableError
 from mala_context.testing.battery import STORE_CHECKS
@@ -116,3 +117,39 @@ class TestListed:
             with store.view(each.session_id) as files, listed.view(each.session_id) as same:
                 assert list(same.list()) == list(files.list())
                 assert same.manifest() == files.manifest()
+
+
+class TestRecent:
+    """The sessions by their manifests' times alone: for work that may take no longer than so much."""
+
+    def test_the_one_that_was_written_to_last_is_first(self, store, tmp_path):
+        os.utime(tmp_path / "archives" / layout.manifest_name("s12"), ns=(10**18 + 5, 10**18 + 5))
+        os.utime(tmp_path / "archives" / layout.manifest_name("s1"), ns=(10**18 + 9, 10**18 + 9))
+        (tmp_path / "archives" / "..manifest.jsonl").write_text("{}")
+        told = []
+        assert store.recent(math.inf, told.append) == ["s1", "s12", "t1"]
+
+    def test_none_where_time_runs_out(self, store, monkeypatch):
+        monkeypatch.setattr(local_store, "_BETWEEN_LOOKS", 1)
+        told = []
+        assert store.recent(-1.0, told.append) == []
+        assert sorted(store.recent(math.inf, told.append)) == ["s1", "s12", "t1"]
+        assert sum(told) == len(os.listdir(store.location))
+
+    def test_of_many_the_times_of_some_are_asked_for(self, store, monkeypatch):
+        asked = []
+        real = os.stat
+        monkeypatch.setattr(os, "stat", lambda name, **how: asked.append(name) or real(name, **how))
+        assert sorted(store.recent(math.inf, None, 2)) == ["s1", "s12", "t1"]
+        assert len([each for each in asked if str(each).endswith("manifest.jsonl")]) == 2
+
+    def test_nothing_is_there(self, kind, tmp_path):
+        assert kind(str(tmp_path / "none")).recent(math.inf) == []
+
+
+def test_work_on_some_sessions_knows_no_others(store):
+    some = store.listed({"s1", "t1"})
+    assert [each.session_id for each in some.summaries()] == ["t1", "s1"]
+    assert [each.session_id for each in some.listed().summaries()] == ["t1", "s1"]
+    with some.view("t1") as files:
+        assert len(files.list()) == 4

@@ -172,7 +172,7 @@ class TestVeryMany:
             def __call__(self, size):
                 pass
 
-            def found(self, count):
+            def passed(self, count):
                 self.files += count
 
         fill(40)

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         def manifest(self, session_id: str) -> Manifest:
             """Return a session's manifest."""
 
-        def sessions(self) -> list[SessionSummary]:
-            """Return all sessions."""
+        def sessions(self, *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
+            """Return all sessions; `progress` is told the bytes of each."""
 
         def archive(
             self,
@@ -181,13 +181,16 @@ class PieceStore(ABC):
         del progress
         return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 
-    def recent(self, until: float, progress: Callable[[int], object] | None = None) -> Sequence[str]:
+    def recent(
+        self, until: float, progress: Callable[[int], object] | None = None, most: int | None = None
+    ) -> Sequence[str]:
         """Return the sessions, the one that was written to last first; none where that takes longer than `until`.
 
         `until` is a time of the monotonic clock. A session without a manifest may be left out. `progress` is told the
-        files that were looked at since it was told last.
+        files that were passed since it was told last. Of more than `most` sessions the times of so many are asked for,
+        and the others come last.
         """
-        del until, progress
+        del until, progress, most
         return [each.session_id for each in self.summaries()]
 
     def unfinished(self) -> Sequence[str]:

@@ -7,7 +7,6 @@ is made of is imported where it is used.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
@@ -88,13 +87,16 @@ class LocalStore(PieceStore):
         finally:
             os.close(fd)
 
-    def recent(self, until: float, progress: Callable[[int], object] | None = None) -> Sequence[str]:
+    def recent(
+        self, until: float, progress: Callable[[int], object] | None = None, most: int | None = None
+    ) -> Sequence[str]:
         """Return the sessions by their manifests, the one that was written to last first; none where time runs out."""
         try:
             fd = open_archives(self.location, create=False)
         except FileNotFoundError:
             return []
-        found: list[tuple[int, str]] = []
+        times: list[tuple[int, str]] = []
+        others: list[str] = []
         try:
             for number, name in enumerate(each_name(fd), 1):
                 if number % _BETWEEN_LOOKS == 0:
@@ -102,13 +104,19 @@ class LocalStore(PieceStore):
                         return []
                     if progress is not None:
                         progress(_BETWEEN_LOOKS)
-                session_id = name.removesuffix(_MANIFEST)
-                if session_id != name and layout.session_of(name) == session_id:
-                    with contextlib.suppress(FileNotFoundError):
-                        found.append((os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns, session_id))
+                if not name.endswith(_MANIFEST) or (session_id := layout.session_of(name)) is None:
+                    continue
+                if most is not None and len(times) >= most:
+                    others.append(session_id)
+                    continue
+                try:
+                    times.append((os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns, session_id))
+                except FileNotFoundError:
+                    continue
         finally:
             os.close(fd)
-        return [session_id for _, session_id in sorted(found, reverse=True)]
+        times.sort(reverse=True)
+        return [*(session_id for _, session_id in times), *others]
 
     def unfinished(self) -> Sequence[str]:
         """Return the sessions that have temporary files, of a killed writer or one at work; lock each to drop them."""

@@ -36,7 +36,7 @@ def gather(
         env: the environment; `None` for this process's own.
         prove_hooks: plays a session and says whether hooks fire; without it nobody looked.
         progress: told the bytes of what is read; one that has `expect` is told first how many there will be, about,
-            and one that has `found` the files that are looked at before, by number.
+            and one that has `passed` the files that are looked at before, by number.
         most_bytes: how much of transcripts and of archives is read at most, each.
 
     Of very many sessions and files some are looked at, the newest where that can be told; the facts say how many.
@@ -45,7 +45,7 @@ def gather(
     """
     values = os.environ if env is None else env
     tell = progress or (lambda _: None)
-    passed = getattr(progress, "found", lambda _: None)
+    passed = getattr(progress, "passed", lambda _: None)
     config = _config(repo)
     runs = places.runs(values)
     directories = places.archive_directories(repo, config, values)

@@ -21,6 +21,8 @@ from mala_context.errors import ArchiveError
 
 OF_PERMISSIONS: Final = frozenset({"directory", "mode", "stray"})
 """Kinds of problems that are a matter of permissions, which have a check of their own."""
+MOST_LOOKED: Final = 100_000
+"""Sessions of one archive whose times are looked at, to tell which are the newest."""
 MOST_SESSIONS: Final = 5_000
 """Sessions of all archives together that are looked at, the newest of each."""
 
@@ -70,7 +72,7 @@ def look(directories: Sequence[str], found: Callable[[int], object]) -> list[Arc
 def _sessions(archive: TranscriptArchive, found: Callable[[int], object]) -> Sequence[str] | str:
     """Return the sessions that have a manifest, the newest first, or why they cannot be listed."""
     try:
-        return archive.store(create=False).recent(math.inf, found)
+        return archive.store(create=False).recent(math.inf, found, MOST_LOOKED)
     except (ArchiveError, OSError) as error:
         return str(error)
 

@@ -134,7 +134,7 @@ def readable(env: Mapping[str, str], found: Callable[[int], object] = lambda _: 
 def _open_to_others(root: str, found: Callable[[int], object], *, by_directories: bool) -> Readable:
     """Find the files below a directory that the group or others can read, and come to; of very many, look at some."""
     waiting = deque([(root, 0o077)])
-    files: list[tuple[int, list[str]]] = []
+    found_in: list[tuple[str, int, _Files]] = []
     walked = 0
     while waiting and walked < MOST_DIRECTORIES:
         directory, coming = waiting.popleft()
@@ -145,34 +145,40 @@ def _open_to_others(root: str, found: Callable[[int], object], *, by_directories
             coming &= (here.mode & 0o011) * 7
         if coming:
             walked += 1
-            directories, others = _names_in(directory, found)
-            waiting += [(each, coming) for each in directories]
-            files.append((coming, others))
-    given = shares([len(others) for _, others in files], MOST_FILES)
-    left = sum(len(others) for _, others in files) - sum(given) + len(waiting)
+            files = _Files(directory, found)
+            waiting += [(os.path.join(directory, each), coming) for each in sorted(files.directories)]
+            found_in.append((directory, coming, files))
+    given = shares([files.count for _, _, files in found_in], MOST_FILES)
     entries: list[Entry] = []
-    for (coming, others), share in zip(files, given, strict=True):
-        looked = filter(None, map(_entry, others[:share]))
-        entries += (each for each in looked if each.regular and each.mode & coming & 0o044)
+    for (directory, coming, files), share in zip(found_in, given, strict=True):
+        looked = (_entry(os.path.join(directory, name)) for name in files.names[:share])
+        entries += (each for each in looked if each is not None and each.regular and each.mode & coming & 0o044)
+    left = sum(files.count for _, _, files in found_in) - sum(given) + len(waiting)
     return Readable(root, tuple(entries), sum(given), left)
 
 
-def _names_in(directory: str, found: Callable[[int], object]) -> tuple[list[str], list[str]]:
-    """Return the paths of the directories in a directory and those of all else in it, by their names."""
-    directories: list[str] = []
-    others: list[str] = []
-    try:
+class _Files:
+    """What there is in a directory: all directories, and the names of other files as far as any is looked at."""
+
+    def __init__(self, directory: str, found: Callable[[int], object]) -> None:
+        self.directories: list[str] = []
+        self.names: list[str] = []
+        self.count = 0
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to list
+            self._list(directory, found)
+        self.names.sort()
+
+    def _list(self, directory: str, found: Callable[[int], object]) -> None:
         with os.scandir(directory) as entries:
             for each in entries:
                 if each.is_dir(follow_symlinks=False):
-                    directories.append(each.path)
+                    self.directories.append(each.name)
                 elif each.name != layout.REPO_MARKER:
-                    others.append(each.path)
-                    if len(others) % _BETWEEN_WORDS == 0:
+                    self.count += 1
+                    if self.count <= MOST_FILES:
+                        self.names.append(each.name)
+                    if self.count % _BETWEEN_WORDS == 0:
                         found(_BETWEEN_WORDS)
-    except OSError:
-        pass  # gone meanwhile, or not ours to list: then its files are nobody's who cannot list it either
-    return sorted(directories), sorted(others)
 
 
 def space(env: Mapping[str, str], archives: Sequence[Archive]) -> Space | None:
