@@ -9,6 +9,7 @@ import pytest
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import manifest_name
+from mala_context.archive.local_view import LocalView
 from mala_context.archive.remote import uploaded
 from mala_context.archive.store import TranscriptArchive
 
@@ -96,6 +97,45 @@ class TestHereAlone:
         add("new")
         assert archive.apply_keep([]).removed == ("old",)
         assert here(archive, "old") == []
+
+
+class Told:
+    """What is told how far the work is."""
+
+    def __init__(self):
+        self.seen, self.done, self.expected = [], [], []
+
+    def __call__(self, size):
+        self.done.append(size)
+
+    def found(self, size):
+        self.seen.append(size)
+
+    def expect(self, size, sessions):
+        self.expected.append((size, sessions))
+
+
+class TestOfVeryMany:
+    @pytest.mark.parametrize("dry", [True, False])
+    def test_whoever_waits_is_told_of_each_session(self, archive, add, dry):
+        for number in range(5):
+            add(f"s{number}", days=number)
+        told = Told()
+        sizes = sorted(each.stored for each in archive.sessions())
+        result = archive.prune(sessions=2, dry_run=dry, progress=told)
+        assert len(result.removed) == 3
+        assert sorted(told.seen) == sizes
+        assert told.expected == [(sum(told.done), len(told.done))]
+        assert len(told.done) == (3 if dry else 6)  # each is looked into, and then removed
+
+    def test_no_manifest_is_read_of_what_stays(self, archive, add, monkeypatch):
+        for number in range(9):
+            add(f"s{number}", days=number)
+        read = []
+        real = LocalView.manifest
+        monkeypatch.setattr(LocalView, "manifest", lambda view: read.append(view.session_id) or real(view))
+        assert archive.prune(sessions=8, projects_dirs=[]).removed == ("s8",)
+        assert set(read) == {"s8"}
 
 
 class TestInAStore:

@@ -242,7 +242,7 @@ def test_a_session_that_is_written_to_is_looked_at_again(world, monkeypatch):
 def test_a_session_that_is_pruned_meanwhile_is_no_problem(world, monkeypatch):
     summaries = world.archive.sessions()
     world.archive.prune(session_ids=["s1"], dry_run=False)
-    monkeypatch.setattr(world.archive, "sessions", lambda: summaries)
+    monkeypatch.setattr(world.archive, "sessions", lambda **_: summaries)
     assert verify(world.archive).ok
 
 

@@ -64,6 +64,16 @@ def test_what_is_expected_makes_a_bar_and_an_estimate(terminal, clock):
     assert "reading: ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 25 of 100 MB, 1 of 4 files, 15 s left" in terminal.getvalue()
 
 
+def test_what_is_found_before_the_work_begins_is_counted(terminal, clock):
+    clock(0.0, 2.5, 3.0, 3.5)
+    with waiting("looking") as progress:
+        progress.found(2 * MB)
+        progress.passed(1_200)
+        assert terminal.getvalue() == "\rlooking: 1 found\x1b[K\rlooking: 1,201 found\x1b[K"
+        progress(7 * MB)
+    assert "\rlooking: 7 MB, 1 files, 2 MB/s\x1b[K" in terminal.getvalue()
+
+
 def test_bytes_inside_of_a_file_count_until_it_is_done(terminal, clock):
     clock(0.0, 3.0, 4.0, 5.0)
     with waiting("reading") as progress:

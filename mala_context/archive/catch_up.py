@@ -94,10 +94,12 @@ def catch_up(
     """Archive the rest of each session, one after the other; one that cannot be archived is a WARNING.
 
     `progress` is told the bytes that the archive has of each session, once it was looked after; one that has
-    `expect(bytes, sessions)` is told first what there will be in all.
+    `expect(bytes, sessions)` is told first what there will be in all, and one that has `found(bytes)` of each session
+    before that.
     """
     chosen = list(session_ids)
-    stored = {} if progress is None else {each.session_id: each.stored for each in archive.sessions()}
+    sessions = () if progress is None else archive.sessions(progress=getattr(progress, "found", None))
+    stored = {each.session_id: each.stored for each in sessions}
     expect = getattr(progress, "expect", None)
     if expect is not None:
         expect(sum(stored.get(each, 0) for each in chosen), len(chosen))

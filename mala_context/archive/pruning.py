@@ -20,7 +20,7 @@ from mala_context.archive.spills import sweep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mala_context.archive.kept import Kept
     from mala_context.archive.records import SessionSummary
@@ -35,8 +35,6 @@ class _Standing:
     """Whether it goes, or went, to an object store."""
     complete: bool
     """Whether all of it is there."""
-    empty: bool
-    """Whether nothing but the manifest is here."""
 
 
 def prune(
@@ -47,20 +45,30 @@ def prune(
     *,
     trust_clock: bool,
     dry_run: bool,
+    progress: Callable[[int], object] | None = None,
 ) -> PruneResult:
     """Remove what `TranscriptArchive.prune` says, or only say what would go."""
     now = time.time_ns()
     archive = archive.listed()
-    everything = archive.sessions()
-    standing = {each.session_id: _standing(archive, each) for each in everything}
-    sessions = [each for each in everything if not standing[each.session_id].empty]
-    wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock).removed
-    waiting = dict.fromkeys(each for each in wanted if standing[each].remote and not standing[each].complete)
-    spared = [
-        each
-        for each in wanted
-        if not standing[each].remote and transcript_of(each, archive.manifest(each), projects_dirs) is None
+    sessions = [
+        each for each in archive.sessions(progress=getattr(progress, "found", None)) if not _is_empty(archive, each)
     ]
+    wanted = choose(sessions, limit, now, named=named, trust_clock=trust_clock).removed
+    sizes = {each.session_id: each.stored for each in sessions}
+    expect = getattr(progress, "expect", None)
+    if expect is not None:
+        rounds = 1 if dry_run else 2  # each is looked into, and then removed
+        expect(rounds * sum(sizes[each] for each in wanted), rounds * len(wanted))
+    known = {each.session_id: each for each in sessions}
+    standing: dict[str, _Standing] = {}
+    spared = []
+    for each in wanted:
+        standing[each] = where = _standing(archive, known[each])
+        if not where.remote and transcript_of(each, archive.manifest(each), projects_dirs) is None:
+            spared.append(each)
+        if progress is not None:
+            progress(sizes[each])
+    waiting = dict.fromkeys(each for each in wanted if standing[each].remote and not standing[each].complete)
     plan = choose(
         [each for each in sessions if each.session_id not in waiting],
         limit,
@@ -73,7 +81,7 @@ def prune(
     result = _with(plan, plan.removed, 0, waiting, uploaded_ones)
     if not dry_run:
         rest = _with(plan, tuple(each for each in plan.removed if each not in uploaded_ones), 0, (), ())
-        done = remove(archive.store(create=False), sessions, rest)
+        done = remove(archive.store(create=False), sessions, rest, progress)
         dropped = {each: _drop(archive, each) for each in uploaded_ones}
         freed = done.freed + sum(dropped.values())
         result = _with(done, (*done.removed, *dropped), freed, waiting, uploaded_ones)
@@ -106,8 +114,13 @@ def _standing(archive: Kept, session: SessionSummary) -> _Standing:
         uploaded.is_complete(session.session_id, session.files, manifest, base)
         for base in (bases if current is None else {current})
     )
+    return _Standing(remote=bool(bases) or current is not None, complete=complete)
+
+
+def _is_empty(archive: Kept, session: SessionSummary) -> bool:
+    """Tell whether nothing but the manifest is here of what was uploaded; only such a session's need be read."""
     only_manifest = session.files == (layout.manifest_name(session.session_id),)
-    return _Standing(remote=bool(bases) or current is not None, complete=complete, empty=bool(bases) and only_manifest)
+    return only_manifest and bool(uploaded.places(archive.manifest(session.session_id)))
 
 
 def _drop(archive: Kept, session_id: str) -> int:

@@ -20,7 +20,7 @@ from mala_context.archive.records import SessionSummary, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     from mala_context.archive.interface import PieceStore
@@ -163,8 +163,13 @@ def choose(
     )
 
 
-def remove(store: PieceStore, sessions: Sequence[SessionSummary], plan: PruneResult) -> PruneResult:
-    """Remove the sessions of a plan and return what was removed.
+def remove(
+    store: PieceStore,
+    sessions: Sequence[SessionSummary],
+    plan: PruneResult,
+    progress: Callable[[int], object] | None = None,
+) -> PruneResult:
+    """Remove the sessions of a plan and return what was removed; `progress` is told the bytes of each.
 
     The newest pieces go first and the manifest last, so that what is left by a kill is still a transcript's beginning;
     a row of the manifest says first what goes, so that what is gone then is not missed.
@@ -193,6 +198,8 @@ def remove(store: PieceStore, sessions: Sequence[SessionSummary], plan: PruneRes
             for name in [*reversed(names), manifest_name(session_id)]:
                 files.remove(name)
         removed.append(session_id)
+        if progress is not None:
+            progress(stored[session_id])
         log.info("Archive of session %s removed (%s)", session_id, log.size_text(stored[session_id]))
     return PruneResult(
         removed=tuple(removed),

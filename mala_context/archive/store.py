@@ -202,8 +202,10 @@ class TranscriptArchive(Kept):
         from mala_context.archive.catch_up import catch_up
 
         self.drop_leftovers()
-        known = [each.session_id for each in self.sessions()] if session_ids is None else session_ids
-        results = list(catch_up(self.listed(), known, projects_dirs, time.time(), progress))
+        found = getattr(progress, "found", None)
+        archive = self.listed()
+        known = [each.session_id for each in archive.sessions(progress=found)] if session_ids is None else session_ids
+        results = list(catch_up(archive, known, projects_dirs, time.time(), progress))
         self.tidy(known, projects_dirs)
         return results
 
@@ -258,11 +260,12 @@ class TranscriptArchive(Kept):
         session_ids: Sequence[str] = (),
         dry_run: bool = True,
         projects_dirs: Sequence[str] | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> PruneResult:
         """Remove the sessions past a limit, and those named; in a dry run only say which.
 
         The limits: an age in `days`, the `bytes` of all together (a number, or a text like `5GB`), how many `sessions`.
-        `dry_run`, the default, removes nothing.
+        `dry_run`, the default, removes nothing. `progress` is told as `catch_up` tells it.
 
         A session whose transcript is gone stays unless it is named. Of one that goes to an object store only what has
         arrived there goes here, and the manifest stays. Full texts and indexes of sessions of which neither
@@ -272,7 +275,7 @@ class TranscriptArchive(Kept):
         from mala_context.archive.retention import limits
 
         limit = limits({"days": days, "bytes": bytes, "sessions": sessions})
-        return prune(self, limit, session_ids, projects_dirs, trust_clock=True, dry_run=dry_run)
+        return prune(self, limit, session_ids, projects_dirs, trust_clock=True, dry_run=dry_run, progress=progress)
 
     def apply_keep(self, projects_dirs: Sequence[str] | None = None) -> PruneResult:
         """Hold the limits of `keep`, with nobody looking on: see `retention` for what is never removed then."""

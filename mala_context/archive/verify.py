@@ -102,7 +102,7 @@ def verify(
     if session_ids is None:
         problems += _check_directory(location, repair=repair)
     listed = archive.listed()
-    known = dict.fromkeys(each.session_id for each in listed.sessions())
+    known = dict.fromkeys(each.session_id for each in listed.sessions(progress=getattr(progress, "found", None)))
     wanted = list(known) if session_ids is None else [layout.check_session_id(each) for each in session_ids]
     count = size = 0
     for session_id in wanted:

@@ -49,10 +49,15 @@ class Wait:
         self._said = ""
         self._show()
 
-    def found(self, count: int = 1) -> None:
-        """Take note of what was found before the work on it begins, since the last call."""
+    def found(self, size: int) -> None:
+        """Take note of a session that is there, of so many bytes, before the work on it begins."""
+        del size
+        self.passed(1)
+
+    def passed(self, count: int) -> None:
+        """Take note of how many files or sessions were found since the last call, before the work on them begins."""
         self._found += count
-        self.say(f"{self._found:,} files found")
+        self.say(f"{self._found:,} found")
 
     def within(self, size: int) -> None:
         """Take the bytes done so far of what is worked on, until the call that counts it as done."""

@@ -132,7 +132,9 @@ def prune(
     else:
         archive, ids = open_archive(repo, directory, there=True), []
     know_object_store(archive)
-    result = archive.prune(days=days, bytes=size, sessions=count, session_ids=ids, dry_run=not yes)
+    limits: dict[str, Any] = {"days": days, "bytes": size, "sessions": count}
+    with waiting("removing" if yes else "looking") as progress:
+        result = archive.prune(**limits, session_ids=ids, dry_run=not yes, progress=progress)
     if as_json:
         say_json(fields_of(result))
         return
