@@ -1,15 +1,20 @@
 """`TranscriptArchive`: chains, modes, outcomes, what is logged."""
 
 import errno
+import fcntl
 import logging
 import os
 import stat
+import sys
 import threading
+import time
 
 import pytest
-from archive_tools import cat, names, rows
+from archive_tools import cat, names, rows, set_age
+from archived import SID, dump, session
 
 from mala_context.archive import layout, store
+from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import (
     ArchiveBusyError,
@@ -518,10 +523,10 @@ def test_a_warning_past_warn_bytes_comes_once(tmp_path, transcript, caplog):
 
 def test_sessions_are_listed_with_the_one_archived_last_first(archive, transcript):
     transcript.write_bytes(rows(0, 3))
-    for number, session in enumerate(("a", "b")):
-        archive.archive(transcript, session)
+    for number, session_id in enumerate(("a", "b")):
+        archive.archive(transcript, session_id)
         for name in os.listdir(archive.location):
-            if name.startswith(session):
+            if name.startswith(session_id):
                 os.utime(os.path.join(archive.location, name), (10**9 + number, 10**9 + number))
     found = archive.sessions()
     assert [(each.session_id, each.pieces) for each in found] == [("b", 1), ("a", 1)]
@@ -578,3 +583,172 @@ def test_a_piece_that_cannot_be_read_is_no_reason_to_archive_nothing(archive, tr
     monkeypatch.undo()
     assert (result.chain, result.bytes) == (2, len(rows(0, 3)))
     assert "cannot be compared" in caplog.text
+
+
+class TestBeside:
+    """What the CLI writes beside a transcript: subagents' transcripts, and files that rows name."""
+
+    @pytest.fixture
+    def beside(self, transcript):
+        transcript.write_bytes(rows(0, 3) + b'{"last":')
+        for name, data in (
+            ("subagents/agent-a1.jsonl", rows(0, 2)),
+            ("subagents/agent-a2.jsonl", rows(0, 4) + b'{"cut":'),
+            ("subagents/agent-bad.id.jsonl", rows(0, 1)),
+            ("tool-results/large.txt", b"large" * 100),
+        ):
+            path = transcript.with_suffix("") / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return transcript.with_suffix("")
+
+    def test_a_session_that_has_ended_is_archived_to_its_last_byte_with_all_of_it(self, archive, transcript, beside):
+        results = archive.archive_session(transcript, "s1")
+        assert [each.archived for each in results] == [True, True, True]
+        assert cat(archive) == transcript.read_bytes()
+        for agent in ("a1", "a2"):
+            assert cat(archive, subagent=agent) == (beside / f"subagents/agent-{agent}.jsonl").read_bytes()
+        (row,) = archive.manifest("s1").of_kind("file")
+        assert (row["path"], row["length"]) == ("tool-results/large.txt", 500)
+        assert {row["trigger"] for row in archive.manifest("s1").of_kind("piece")} == {"session_end"}
+
+    def test_one_that_cannot_be_archived_is_said_and_holds_up_no_other(self, archive, transcript, beside, caplog):
+        assert len(archive.archive_side_files(str(transcript), "s1")) == 2
+        (said,) = messages(caplog, logging.WARNING)
+        assert said.startswith("Subagent's transcript of session s1 not archived")
+
+    def test_a_cut_row_waits_as_long_as_somebody_may_write_on(self, archive, transcript, beside):
+        archive.archive_side_files(str(transcript), "s1", trigger="subagent_end")
+        assert cat(archive, subagent="a2") == rows(0, 4)
+        archive.archive_side_files(str(transcript), "s1", final=True)
+        assert cat(archive, subagent="a2") == rows(0, 4) + b'{"cut":'
+
+    def test_again_nothing_is_written_and_nobody_is_told(self, archive, transcript, beside):
+        archive.archive_session(transcript, "s1")
+        before, told = os.listdir(archive.location), []
+        archive.changed = told.append
+        assert archive.archive_side_files(str(transcript), "s1", final=True) == []
+        assert sorted(os.listdir(archive.location)) == sorted(before)
+        assert told == []
+
+    def test_whoever_wants_to_know_is_told_of_each_change(self, archive, transcript, beside):
+        told = []
+        archive.changed = told.append
+        archive.archive(transcript, "s1", trigger="auto")
+        archive.record_outcome("s1", "compacted")
+        archive.archive_side_files(str(transcript), "s1", final=True)
+        assert told == ["s1"] * 5
+
+
+class TestUpkeep:
+    """What is never done while a hook waits."""
+
+    @pytest.fixture
+    def projects(self, tmp_path):
+        folder = tmp_path / "projects" / "-p"
+        folder.mkdir(parents=True)
+        return [str(folder.parent)]
+
+    @pytest.fixture
+    def known(self, archive, projects):
+        """Three sessions, of each of which two rows are archived, and two are not."""
+        for number in (1, 2, 3):
+            path = os.path.join(projects[0], "-p", f"s{number}.jsonl")
+            with open(path, "wb") as file:
+                file.write(rows(0, 2))
+            archive.archive(path, f"s{number}", trigger="auto")
+            with open(path, "ab") as file:
+                file.write(rows(2, 4))
+        return archive
+
+    def test_the_rest_of_every_session_is_archived(self, known, projects):
+        told = []
+        results = known.catch_up(projects, progress=told.append)
+        assert sorted(each.session_id for each in results if each.archived) == ["s1", "s2", "s3"]
+        assert {cat(known, f"s{number}") for number in (1, 2, 3)} == {rows(0, 4)}
+        assert len(told) == 3
+
+    def test_or_of_those_named(self, known, projects):
+        known.catch_up(projects, session_ids=["s2", "unknown"])
+        assert [cat(known, f"s{number}") for number in (1, 2, 3)] == [rows(0, 2), rows(0, 4), rows(0, 2)]
+
+    def test_then_pieces_are_packed_where_that_is_wanted(self, known, projects):
+        known.compress = "zstd"
+        known.catch_up(projects, session_ids=["s1"])
+        assert [{each.packed for each in known.pieces(f"s{number}")} for number in (1, 2)] == [{True}, {False}]
+        assert known.pack() > 0
+        assert {cat(known, "s1"), cat(known, "s2")} == {rows(0, 4), rows(0, 2)}
+
+    def test_where_they_cannot_be_packed_they_stay_plain(self, known, monkeypatch, caplog):
+        known.compress = "zstd"
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+        known.tidy()
+        assert "is not packed" in caplog.text
+        assert cat(known, "s1") == rows(0, 2)
+
+    def test_and_limits_are_held(self, known, projects):
+        known.keep = {"sessions": 1}
+        age(known, 3)
+        known.tidy(projects_dirs=projects)
+        assert [each.session_id for each in known.sessions()] == ["s3"]
+
+    def test_a_dry_run_only_names_what_would_go(self, known, projects):
+        age(known, 3)
+        for dry_run, left in ((True, 3), (False, 2)):
+            result = known.prune(session_ids=["s2"], dry_run=dry_run, projects_dirs=projects)
+            assert (result.removed, result.dry_run) == (("s2",), dry_run)
+            assert len(known.sessions()) == left
+        with pytest.raises(ValueError, match="days"):
+            known.prune(days=-1)
+
+    def test_what_killed_writers_left_is_dropped_but_not_of_a_session_at_work(self, known):
+        left = [os.path.join(known.location, layout.temporary_prefix(f"s{n}") + "0123456789abcdef") for n in (1, 2)]
+        for path in left:
+            open(path, "wb").close()
+        lock = os.open(os.path.join(known.location, layout.manifest_name("s2")), os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            known.drop_leftovers()
+        finally:
+            os.close(lock)
+        assert [os.path.exists(path) for path in left] == [False, True]
+
+    def test_and_in_a_repositorys_place_the_markers_that_they_left(self, tmp_path, monkeypatch, transcript):
+        monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+        archive = TranscriptArchive(repo_path=tmp_path / "repo")
+        transcript.write_bytes(rows(0, 2))
+        archive.archive(transcript, "s1")
+        place = os.path.dirname(archive.location)
+        before = os.listdir(place)
+        with open(os.path.join(place, f"{layout.REPO_MARKER}.0123456789abcdef"), "wb"):
+            pass
+        archive.drop_leftovers()
+        assert sorted(os.listdir(place)) == sorted(before)
+        assert cat(archive) == rows(0, 2)
+
+    def test_what_goes_to_an_object_store_is_pushed_packed_if_it_is_kept_so(self, tmp_path, transcript):
+        archive = TranscriptArchive(
+            tmp_path / "archives", compress="zstd", target=Target(address=f"memory://{tmp_path.name}", prefix="")
+        )
+        transcript.write_bytes(rows(0, 2))
+        archive.archive(transcript, "s1")
+        assert archive.push(["s1"]).files == 2
+        assert sorted(each.name.rpartition(".")[2] for each in archive.bucket().list()) == ["jsonl", "zst"]
+
+
+def age(archive, count):
+    """Let the sessions s1, s2, … be archived a day after one another, the last one today."""
+    for number in range(1, count + 1):
+        set_age(archive, count - number, time.time_ns(), f"s{number}")
+
+
+def test_a_compaction_is_undone(archive, tmp_path):
+    path = tmp_path / f"{SID}.jsonl"
+    path.write_bytes(dump(session(1, each=4)))
+    archive.archive(path, SID, cwd=str(tmp_path))
+    path.unlink()
+    made = archive.restore(SID, projects=tmp_path / "projects", cwd=tmp_path)
+    assert (made.rows, made.source) == (4, SID)
+    options = archive.restore_options(SID, projects=tmp_path / "projects", cwd=tmp_path)
+    assert options["cwd"] == str(tmp_path)
+    assert os.path.exists(os.path.join(os.path.dirname(made.path), f"{options['resume']}.jsonl"))
