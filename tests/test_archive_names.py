@@ -104,3 +104,25 @@ def test_a_manifest_tells_whether_somebody_wrote_since(fd, tmp_path, monkeypatch
     assert not names.is_right("s1", now + 1)
     monkeypatch.setattr(names_module.time, "time_ns", lambda: now - 10**13)  # the clock was set back
     assert not names.is_right("s1", now - 2 * SETTLED)
+
+
+def test_a_name_of_ones_own_that_is_removed_is_forgotten_at_once(fd, tmp_path):
+    settle(tmp_path)
+    names = Names()
+    names.sessions(fd)
+    for name in ("s1.manifest.jsonl", f"s1_{WHEN}_transcript.jsonl"):
+        names.add("s1", name)
+    assert len(names.of(fd, "s1")) == 2
+    for _ in range(2):
+        names.discard("s1", f"s1_{WHEN}_transcript.jsonl")
+        names.discard("s2", f"s2_{WHEN}_transcript.jsonl")
+    assert names.of(fd, "s1") == ["s1.manifest.jsonl"]
+    assert names.of(fd, "s2") == []
+
+
+def test_of_chosen_sessions_no_others_are_held(fd, tmp_path):
+    for name in ("s1.manifest.jsonl", "s10.manifest.jsonl", "s2.manifest.jsonl", ".tmp-s2.00", ".tmp-s1.00"):
+        (tmp_path / name).touch()
+    names = Names(["s1", "s3"])
+    assert names.sessions(fd) == ["s1"]
+    assert (names.of(fd, "s2"), names.temporary("s2"), names.temporary("s1")) == ([], [], [".tmp-s1.00"])
