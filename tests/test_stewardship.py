@@ -323,19 +323,23 @@ def test_a_compaction_that_is_asked_for_is_told_to_observers():
 @BACKENDS
 def test_a_restart_that_the_caller_left_is_finished_with_the_next_prompt(backend):
     agent = Agent(850, 100, reasons=["hook_stopped"], restart_at=0.8)
-    whole = agent.answer
+    whole, asked = agent.answer, anyio.Event()
 
     def silent_once(client, prompt, uuid):
         if prompt != CHECKPOINT_PROMPT:
             return whole(client, prompt, uuid)
         agent.answer = whole
+        asked.set()
         return []
 
     agent.answer = silent_once
 
     async def test(session):
-        with anyio.move_on_after(0.2) as scope:
-            await everything(session, "one")
+        async with anyio.create_task_group() as tasks:
+            scope = tasks.cancel_scope
+            tasks.start_soon(everything, session, "one")
+            await asked.wait()
+            scope.cancel()
         assert scope.cancelled_caught
         return await everything(session, "two")
 
