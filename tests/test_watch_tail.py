@@ -150,3 +150,42 @@ def test_no_file_and_no_regular_file_raise(path, tmp_path):
         read(LiveTail(), path)
     with pytest.raises(OSError, match="not a regular file"):
         read(LiveTail(), tmp_path)
+
+
+@pytest.mark.parametrize("torn", [b'{"n": 2, "x": "}', b"[" * 200_000 + b"}", b"}", b'["}'])
+def test_what_only_ends_like_a_row_is_none_yet(path, torn):
+    tail = LiveTail()
+    path.write_bytes(line(1) + torn)
+    assert numbers(read(tail, path)) == [1]
+    with path.open("ab") as file:
+        file.write(b"\n" + line(3))
+    assert numbers(read(tail, path)) == [3]
+
+
+def test_a_row_that_ends_like_one_and_goes_on_is_read_when_it_is_whole(path):
+    tail = LiveTail()
+    path.write_bytes(line(1) + b'{"n": 2, "x": "}')
+    assert numbers(read(tail, path)) == [1]
+    with path.open("ab") as file:
+        file.write(b'"}\n')
+    assert numbers(read(tail, path)) == [2]
+
+
+@pytest.mark.parametrize("size", [3_000, 70_000, 300_000])
+def test_at_a_huge_files_end_a_row_may_be_longer_than_what_is_looked_at(path, small, size):
+    tail = LiveTail()
+    path.write_bytes(b"".join(line(number, 100) for number in range(50)) + line(50, size))
+    gain = read(tail, path, enough=lambda rows: any(row["n"] == 50 for row in rows) or len(rows) > 3)
+    assert numbers(gain)[-1:] == ([50] if size < 100_000 else [])
+    with path.open("ab") as file:
+        file.write(line(51))
+    assert numbers(read(tail, path)) == [51]
+
+
+def test_a_huge_file_without_any_row_is_waited_for(path, small):
+    tail = LiveTail()
+    path.write_bytes(b"x" * 200_000)
+    assert numbers(read(tail, path)) == []
+    with path.open("ab") as file:
+        file.write(b"\n" + line(1))
+    assert numbers(read(tail, path)) == [1]
