@@ -1,7 +1,9 @@
 """What the doctor looks at on a machine, place by place: what it finds there, and what it does not mind."""
 
+import errno
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -103,6 +105,24 @@ class TestVerified:
         assert damage.location == str(machine.home / "file")
         assert "it is not a directory" in damage.problems[0]
         assert (found.sessions, found.verified) == (1, 1)
+
+    def test_a_directory_that_went_away_while_we_looked_is_damage(self, machine):
+        place = machine.archive.location
+        kept = look([place], lambda _: None)
+        shutil.rmtree(place)
+        pathlib.Path(place).write_text("")
+        (damage,) = verified(kept, lambda _: None, 1 << 20).damaged
+        assert damage.location == place
+        assert "it is not a directory" in damage.problems[0]
+
+    def test_a_disk_that_fails_is_said_as_it_says_itself(self, machine, monkeypatch):
+        def fail(*_, **__):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(TranscriptArchive, "sessions", fail)
+        found = {finding.check: finding for finding in machine.findings()}
+        assert found["verify"].items == (f"[Errno {errno.EIO}] Input/output error",)
+        assert found["verify"].where == machine.archive.location
 
 
 class TestVeryMany:
