@@ -1,5 +1,6 @@
 """Opening the archives' directory."""
 
+import errno
 import logging
 import os
 import stat
@@ -221,3 +222,68 @@ class Group:
 
     def __init__(self, status):
         self.st_mode, self.st_uid, self.st_gid = status.st_mode, status.st_uid, 12345
+
+
+def test_a_relative_directory_is_made_below_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directory.make_directories(os.path.join("a", "b"))
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+def test_a_directory_that_another_makes_at_the_same_moment_is_no_error(tmp_path, monkeypatch):
+    mkdir = os.mkdir
+
+    def second(path, *args, **more):
+        mkdir(path, *args, **more)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "mkdir", second)
+    os.close(directory.open_archives(str(tmp_path / "a" / "archives"), create=True))
+    assert stat.S_IMODE((tmp_path / "a" / "archives").stat().st_mode) == 0o700
+
+
+def test_a_directory_that_goes_while_it_is_made_is_said(tmp_path, monkeypatch):
+    mkdir = os.mkdir
+
+    def and_remove(path, *args, **more):
+        mkdir(path, *args, **more)
+        os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", and_remove)
+    with pytest.raises(ArchiveUnavailableError, match="cannot be created"):
+        directory.open_archives(str(tmp_path / "archives"), create=True)
+
+
+def test_a_parent_that_cannot_be_opened_is_not_waited_for_on_the_disk(tmp_path, monkeypatch):
+    """One that may be passed through and not read is no reason to archive nothing."""
+    real = os.open
+
+    def passing_only(path, *args, **more):
+        if path == str(tmp_path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", passing_only)
+    os.close(directory.open_archives(str(tmp_path / "archives"), create=True))
+
+
+def test_a_mode_that_the_file_system_does_not_keep_is_not_set(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    assert not directory.set_mode(str(tmp_path), 0o700)
+
+
+def test_a_claim_that_cannot_be_written_is_said_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+
+    def full(_fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(directory, "sync", full)
+        with pytest.raises(ArchiveUnavailableError, match="No space left"):
+            claim_repository("/a/b")
+    assert os.listdir(tmp_path / "runs" / "-a-b") == []
+    assert claim_repository("/a/b") == str(tmp_path / "runs" / "-a-b" / "archives")

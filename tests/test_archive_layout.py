@@ -1,5 +1,6 @@
 """Names and places."""
 
+import hashlib
 import os
 
 import pytest
@@ -157,3 +158,30 @@ def test_a_key_fits_a_file_system(parts):
 def test_a_marker_that_is_no_file_claims_nothing(tmp_path, make):
     make(tmp_path / layout.REPO_MARKER)
     assert layout.read_marker(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "not text"),
+        (7, "not text"),
+        ("", "empty"),
+        ("x" * 129, "longer than"),
+        ("a/b", "only ASCII"),
+        ("-a", "first"),
+    ],
+)
+@pytest.mark.parametrize("check", [layout.check_session_id, layout.check_agent_id])
+def test_why_an_id_cannot_name_a_file_is_said(check, value, reason):
+    with pytest.raises(InvalidSessionIdError, match=reason):
+        check(value)
+
+
+@given(PLAIN, st.binary(max_size=9))
+def test_a_side_files_name_and_a_temporary_one_say_whose_they_are(session_id, data):
+    name = layout.side_file_name(session_id, hashlib.sha256(data).hexdigest())
+    assert layout.session_of(name) == session_id
+    assert layout.session_of(name[:-1]) is None
+    temporary = f"{layout.temporary_prefix(session_id)}0123456789abcdef"
+    assert layout.session_of(temporary) is None
+    assert temporary.removeprefix(layout.TEMPORARY).partition(".")[0] == session_id

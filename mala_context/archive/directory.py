@@ -49,10 +49,7 @@ def make_directories(path: str) -> None:
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
-        parent = os.path.dirname(path)
-        if parent == path:
-            break
-        path = parent
+        path = os.path.dirname(path) or os.curdir
     for each in reversed(missing):
         try:
             os.mkdir(each, 0o700)
