@@ -1,6 +1,20 @@
 """Records of a replay, and their JSON."""
 
-from mala_context.replay.record import MOST_PROBLEMS, AgentRecord, CompactionRecord, Problems, SessionRecord, Totals
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.replay.record import (
+    MOST_PROBLEMS,
+    AgentRecord,
+    CompactionRecord,
+    Problem,
+    Problems,
+    SessionRecord,
+    Totals,
+    identify,
+)
 
 KEYS = [
     "session_id",
@@ -62,3 +76,42 @@ def test_problems_are_counted_without_end_and_kept_to_a_bound():
         problems.add(row, "bad")
     assert len(problems.found) == MOST_PROBLEMS
     assert sum(each.rows for each in problems.found) == 2_000
+
+
+def test_an_id_is_the_same_number_on_every_machine():
+    """It travels between processes, and Python's own hash differs in each."""
+    assert identify("msg_01") == 54_083_828_806_509
+    assert identify("0b5e0000-0000-4000-8000-000000000001") == 563_505_289_436_387_012
+    assert identify("\ud800") == identify("\ud800") != identify("\ud801")
+
+
+@given(st.lists(st.uuids().map(str), unique=True, max_size=50))
+def test_ids_stay_apart_and_fit_where_they_are_kept(ids):
+    numbers = array("q", map(identify, ids))
+    assert len(set(numbers)) == len(ids)
+    assert all(0 <= number < 1 << 63 for number in numbers)
+
+
+def test_subagents_and_problems_are_in_a_sessions_json():
+    main, agent = AgentRecord(None, None, 0, None, None), AgentRecord("a1", "m", 3, 70, 90, compactions=1)
+    session = SessionRecord("s", "p", main, [agent], [], 0, 0, None, None, [Problem("f", 3, 2, "bad")], Totals())
+    row = session.as_dict()
+    assert row["subagents"] == [
+        {"agent_id": "a1", "responses": 3, "tokens": 70, "peak_tokens": 90, "compactions": 1},
+    ]
+    assert row["problems"] == [{"file": "f", "row": 3, "rows": 2, "problem": "bad"}]
+    assert row["peak_ratio"] is None
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 1 << 50)] * 4)))
+def test_totals_are_sums_of_each_count(counts):
+    totals = Totals()
+    for each in counts:
+        totals.add(each)
+    sums = [sum(column) for column in zip(*counts, strict=True)] or [0] * 4
+    assert [
+        totals.input_tokens,
+        totals.cache_creation_tokens,
+        totals.cache_read_tokens,
+        totals.output_tokens,
+    ] == sums
