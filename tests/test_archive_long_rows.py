@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.archive.long_rows import CLOSE, KEPT, OPEN, OUTSIDE, TEXT, Tokens, shortened, text_of
+from mala_context.archive.long_rows import CLOSE, KEPT, OPEN, OUTSIDE, TEXT, Shortening, Tokens, shortened, text_of
 
 SECRET = "sk-ant-" + "k3" * 40
 
@@ -24,7 +24,10 @@ def cut(data, size):
 def split(row, size=50_000):
     """A row shortened, and the text that is not in it."""
     rest = bytearray()
-    return shortened(parts(row, size), rest.extend), text_of(bytes(rest))
+    shortening = Shortening(rest.extend)
+    for part in parts(row, size):
+        shortening.take(part)
+    return shortening.finish(), text_of(bytes(rest))
 
 
 values = st.recursive(

@@ -1,6 +1,7 @@
 """Joining pieces byte for byte, and cutting bytes into rows."""
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,3 +149,17 @@ def test_a_long_row_is_shortened_and_keeps_its_place():
     assert second.ended
     assert 0 < len(second.data) < 70_000
     assert second.left_out == len(long) - len(second.data)
+
+
+def test_a_packed_piece_that_unpacks_to_more_is_read_no_further(tmp_path):
+    archive = TranscriptArchive(tmp_path / "archives", compress="zstd")
+    grow(archive, tmp_path / "s1.jsonl", [b'{"n":1}\n'])
+    archive.pack()
+    (piece,) = (tmp_path / "archives").glob("*.zst")
+    piece.write_bytes(zstandard.compress(b'{"n":1}\n' + bytes(10 << 20)))
+    with archive.store(create=False).view("s1") as files:
+        given, found = [], chunks(files, archive.pieces("s1"))
+        with pytest.raises(CorruptArchiveError, match="unpacks to more"):
+            given.extend(found)
+        assert given == []
+    assert join(archive, strict=False) == b""

@@ -471,6 +471,47 @@ def test_a_terminal_gets_pages_and_no_control_characters(world, tmp_path):
     assert b"\x1b[2J" not in sent
 
 
+@pytest.fixture
+def long_row(world, tmp_path):
+    path = tmp_path / "raw.txt"
+    words = "é words\x1b[2J " * 400_000
+    path.write_bytes(dump([message(1, "before"), message(2, words), message(3, "behind")]))
+    world.archive.archive(path, OTHER)
+    return path
+
+
+def test_of_a_long_row_the_beginning_is_shown_and_the_rest_counted(world, long_row):
+    shown = world.run("show", OTHER, "--full").stdout
+    assert "> before" in shown
+    assert "> é words\\x1b[2J" in shown
+    assert "MB of a row too long to be shown; `archives cat` has all of it" in shown
+    assert "> behind" in shown
+    assert len(shown) < 100_000
+    said = [json.loads(line) for line in world.run("show", OTHER, "--json").stdout.splitlines()]
+    assert [each["kind"] for each in said] == ["user", "user", "left_out", "user"]
+    row = long_row.read_bytes().splitlines()[1]
+    assert len(row) - 70_000 < said[2]["bytes"] < len(row)
+
+
+def test_a_long_row_on_a_terminal(world, long_row):
+    status, sent = on_a_terminal("cat", OTHER, TERM="xterm")
+    assert status == 0
+    assert sent.replace(b"\r\n", b"\n") == long_row.read_bytes()  # which JSON spelt out already
+
+
+def test_an_export_says_what_it_left_out(world, tmp_path):
+    words = ["words " * 3_000_000, "[[]," + "[]," * 2_000_000 + "[]]"]
+    rows = [dump([message(n, "CUT")]).replace(b"CUT", each.encode()) for n, each in enumerate(words)]
+    rows[1] = rows[1].replace(b'"[[]', b"[[]").replace(b'[]]"', b"[]]")
+    world.write([], OTHER)
+    (world.folder / f"{OTHER}.jsonl").write_bytes(b"".join(rows) + dump([message(3, "behind")]))
+    world.archive.archive(world.folder / f"{OTHER}.jsonl", OTHER)
+    told = world.run("export", OTHER, tmp_path / "masked", "--redact").stdout
+    assert "22.8 MB of rows too long to be searched left out" in told
+    kept = [json.loads(line) for line in (tmp_path / "masked").read_bytes().splitlines()]
+    assert [row["message"]["content"][:6] for row in kept] == ["words ", "behind"]
+
+
 def test_a_reader_that_has_seen_enough(world):
     world.write([message(n, "x" * 5000) for n in range(200)], OTHER)
     command = f"{sys.executable} -m mala_context.cli archives cat {OTHER} | head -c 10"

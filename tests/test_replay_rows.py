@@ -27,6 +27,7 @@ from mala_context.replay.rows import decode, lines
         (b"[1]", [], "no JSON object"),
         (b'{"a":1}[2]', [{"a": 1}], "no JSON object"),
         (b"[" * 200_000, [], "no whole JSON object"),
+        (b'{"a":[' + b"[]," * 1_500_000 + b"0]}", [], "too many values to be read"),
     ],
 )
 def test_what_can_be_read_is_and_what_cannot_is_said(line, found, problem):

@@ -91,6 +91,12 @@ class TestTranscript:
         path = write(tmp_path / "t.jsonl", response(70_000, iterations=calls))
         assert measure({"transcript_path": path}, {}).tokens == 30_000
 
+    @pytest.mark.parametrize("text", ["words " * 900_000, [[]] * 2_000_000], ids=["text", "values"])
+    def test_a_long_line_says_what_the_others_do(self, tmp_path, text):
+        long = {"type": "assistant", "message": {"content": text, "usage": {"input_tokens": 9}}}
+        path = write(tmp_path / "t.jsonl", response(70_000), {**long, "isSidechain": True})
+        assert measure({"transcript_path": path}, {}).tokens == 70_000
+
     def test_a_long_transcript_is_read_from_its_end(self, tmp_path):
         path = tmp_path / "t.jsonl"
         write(path, response(77_000))

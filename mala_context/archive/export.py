@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from mala_context.archive.long_rows import LONG, shortened
 from mala_context.archive.placing import place
 from mala_context.archive.reading import choose_chain, chunks, rows
 from mala_context.archive.records import record
@@ -68,10 +69,10 @@ class _Masking:
     """Masks secrets in a transcript as it passes by; raises `ArchiveError` where the detector library is not there."""
 
     def __init__(self) -> None:
-        from mala_context.archive.redact import LONG, Redactor
+        from mala_context.archive.redact import MOST, Redactor
 
         self._redactor = Redactor()
-        self._most = LONG
+        self._most = MOST
         self.left_out = 0
 
     @property
@@ -81,4 +82,7 @@ class _Masking:
     def of(self, data: Iterable[bytes]) -> Iterator[bytes]:
         for row in rows(data, self._most):
             self.left_out += row.left_out
+            if len(row.data) > LONG and not shortened([row.data]):  # too many values to be decoded
+                self.left_out += len(row.data)
+                continue
             yield self._redactor.row(row)

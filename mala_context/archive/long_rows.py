@@ -92,21 +92,26 @@ def _unfinished(data: bytes) -> int:
     return 0
 
 
-def shortened(parts: Iterable[bytes], left_out: Callable[[bytes], object] | None = None) -> bytes:
+def shortened(parts: Iterable[bytes]) -> bytes:
     """Return a row with the ends of its long strings left out; empty where it is too long without them.
 
-    All parts are read in any case. `left_out` is given the text that is not in the result, piece by piece and as it
-    is escaped, with the last words before it and a newline behind each string.
+    All parts are read in any case.
     """
-    shortening = _Shortening(left_out)
+    shortening = Shortening(lambda _: None)
     for part in parts:
         shortening.take(part)
     return shortening.finish()
 
 
-class _Shortening:
-    def __init__(self, left_out: Callable[[bytes], object] | None) -> None:
-        self._left_out = left_out or (lambda _: None)
+class Shortening:
+    """Shortens a row that is fed part by part.
+
+    `left_out` is given the text that is not in the result, piece by piece and as it is escaped, with the last words
+    before it and a newline behind each string.
+    """
+
+    def __init__(self, left_out: Callable[[bytes], object]) -> None:
+        self._left_out = left_out
         self._tokens = Tokens()
         self._row = bytearray()
         self._room = 0
@@ -114,6 +119,7 @@ class _Shortening:
         self._given_up = False
 
     def take(self, part: bytes) -> None:
+        """Take the next part."""
         if self._given_up:
             self._left_out(part.replace(b'"', b"\n"))
             return
@@ -143,6 +149,7 @@ class _Shortening:
             self._left_out(b"\n")
 
     def finish(self) -> bytes:
+        """Return the row; empty where it is too long without the ends of its strings."""
         for kind, data in self._tokens.finish():
             self._token(kind, data)
         return bytes(self._row)

@@ -123,9 +123,9 @@ def missing_pieces(files: SessionView, pieces: Sequence[Piece]) -> list[str]:
 def chunks(files: SessionView, pieces: Sequence[Piece], *, strict: bool = True) -> Iterator[bytes]:
     """Yield the plain bytes of a chain, at most 256 KiB at a time.
 
-    Raises `CorruptArchiveError` before the first byte where a piece is missing, and behind the bytes of a piece that
-    does not match its hash. With `strict` false what is there is given, gaps or not, and a damaged packed piece ends
-    where it breaks.
+    Raises `CorruptArchiveError` before the first byte where a piece is missing, behind the bytes of a piece that does
+    not match its hash, and where one unpacks to more than was archived. With `strict` false what is there is given,
+    gaps or not, and a damaged packed piece ends where it breaks.
     """
     from mala_context.errors import CorruptArchiveError
 
@@ -151,6 +151,7 @@ def _piece_chunks(files: SessionView, piece: Piece, *, check: bool) -> Iterator[
     from mala_context.errors import ArchiveError, CorruptArchiveError
 
     digest = sha256()
+    length = 0
     reader = open_current(files, piece)
     try:
         buffer = bytearray(CHUNK)
@@ -162,6 +163,9 @@ def _piece_chunks(files: SessionView, piece: Piece, *, check: bool) -> Iterator[
             if not count:
                 break
             data = bytes(memoryview(buffer)[:count])
+            length += count
+            if piece.packed and piece.length is not None and length > piece.length:
+                raise CorruptArchiveError("unpacks to more than was archived", path=files.path(piece.name))
             digest.update(data)
             yield data
     finally:

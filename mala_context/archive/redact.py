@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mala_context.archive.reading import Row
 
 MASK = "[redacted]"
-LONG = 16 << 20
+MOST = 16 << 20
 """Bytes of a row from which on it is shortened: pictures are smaller."""
 _LEFT_OUT = frozenset({"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector"})
 _WINDOW, _OVERLAP = 20_000, 1_000

@@ -23,7 +23,7 @@ from contextlib import closing
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.layout import check_session_id
-from mala_context.archive.long_rows import shortened, text_of
+from mala_context.archive.long_rows import Shortening, text_of
 from mala_context.archive.objects import objects
 from mala_context.archive.reading import Row, chunks, lines
 from mala_context.archive.records import record
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from mala_context.archive.reading import LongRow
     from mala_context.archive.records import Piece
     from mala_context.archive.store import TranscriptArchive
 
@@ -44,6 +45,8 @@ LIMIT = 20
 _MOST_WORDS = 32
 _STRETCH, _OVERLAP = 200_000, 1_000
 """Characters of a text that are searched as one, and those that two stretches of a longer one share."""
+_HELD = 16 << 20
+"""Bytes of a long row's text that are held until it is known whose they are."""
 _SHOWN, _BEFORE = 240, 60
 """Characters that are shown of a text from what was found on, and before it, about."""
 _WORD = re.compile(r"[^\W_]+")
@@ -193,24 +196,47 @@ def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) ->
 
 
 def _new_texts(index: sqlite3.Connection, files: Any, piece: Piece) -> Iterator[tuple[Any, ...]]:
-    agent = piece.subagent or "main"
     for line in lines(chunks(files, [piece], strict=False)):
         more = bytearray()
-        row = line.data if isinstance(line, Row) else shortened(line.parts(), more.extend)
-        role, when = "text", None
-        for value in objects(row):
-            uuid, time = value.get("uuid"), value.get("timestamp")
-            if isinstance(uuid, str):
-                new = index.execute("INSERT OR IGNORE INTO seen VALUES (?)", (_clean(f"{agent} {uuid}"),)).rowcount
-                if not new:
-                    more.clear()
-                    continue  # a chain that began anew repeats what is known
-            when = _clean(time) if isinstance(time, str) else None
-            for role, text in texts(value):
-                for stretch in _stretches(text):
-                    yield _clean(stretch), agent, role, when, piece.plain
-        for data in _stretches(more):  # what was left out of a long row is searched too
-            yield _clean(text_of(bytes(data))), agent, role, when, piece.plain
+        if isinstance(line, Row):
+            row = line.data
+        else:
+            shortening = Shortening(more.extend)
+            for text in _passing_by(line, shortening, more):
+                yield text, piece.subagent or "main", "text", None, piece.plain
+            row = shortening.finish()
+        for role, when, text in _said(index, piece, row, more):
+            yield text, piece.subagent or "main", role, when, piece.plain
+
+
+def _passing_by(line: LongRow, shortening: Shortening, more: bytearray) -> Iterator[str]:
+    """Yield of a very long row's text what cannot be held until it is known whose it is."""
+    for part in line.parts():
+        shortening.take(part)
+        if len(more) > _HELD:
+            for data in _stretches(more):
+                yield _clean(text_of(bytes(data)))
+            del more[:-_OVERLAP]
+
+
+def _said(
+    index: sqlite3.Connection, piece: Piece, row: bytes, more: bytearray
+) -> Iterator[tuple[str, str | None, str]]:
+    """Yield role, time and text of what a row says that is not known yet, and of what it was shortened by."""
+    role, when = "text", None
+    for value in objects(row):
+        uuid, time = value.get("uuid"), value.get("timestamp")
+        if isinstance(uuid, str):
+            name = _clean(f"{piece.subagent or 'main'} {uuid}")
+            if not index.execute("INSERT OR IGNORE INTO seen VALUES (?)", (name,)).rowcount:
+                more.clear()
+                continue  # a chain that began anew repeats what is known
+        when = _clean(time) if isinstance(time, str) else None
+        for role, text in texts(value):
+            for stretch in _stretches(text):
+                yield role, when, _clean(stretch)
+    for data in _stretches(more):
+        yield role, when, _clean(text_of(bytes(data)))
 
 
 def _stretches(text: S) -> Iterator[S]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from mala_context.archive.long_rows import LONG, shortened
 from mala_context.replay.files import Recording, blocks
 
 _SPACE = " \t\r\n"
@@ -39,7 +40,12 @@ class Line(NamedTuple):
 
 
 def decode(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the objects on a line and what is wrong with it, if anything is. Never raises."""
+    """Return the objects on a line and what is wrong with it, if anything is. Never raises.
+
+    A long line that is hardly more than values, which take thirty times its bytes, is left out.
+    """
+    if len(line) > LONG and not shortened([line]):
+        return [], "too many values to be read"
     try:
         value = _decode(line)
     except _errors:

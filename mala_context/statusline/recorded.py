@@ -91,7 +91,7 @@ def _opening(path: str) -> tuple[int, int, int | None, str | None]:
 
     prompt = attachments = 0
     with os.fdopen(open_regular(path), "rb") as file:
-        while file.tell() < _MOST_HEAD and (data := file.readline()):
+        while file.tell() < _MOST_HEAD and (data := file.readline(_MOST_HEAD)):
             if not any(kind in data for kind in (b'"user"', b'"attachment"', b'"assistant"')):
                 continue
             for row in rows(data):

@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+_LONG = 4 << 20
+"""Bytes of a line from which on it is shortened before it is decoded, as `archive.long_rows` does."""
+
 
 def table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return the object under a name, an empty one where there is none."""
@@ -63,6 +66,10 @@ def rows(data: bytes) -> list[dict[str, Any]]:
     """Return the objects on a line: one, or what can be read of a line that holds two or is being written."""
     import json
 
+    if len(data) > _LONG:
+        from mala_context.archive.long_rows import shortened
+
+        data = shortened([data])
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from codecs import getincrementaldecoder
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
-from mala_context.archive.reading import choose_chain, chunks, rows
+from mala_context.archive.reading import LongRow, Row, choose_chain, chunks, lines, rows
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     CHECK_FAILED,
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.reading import Row
     from mala_context.archive.records import Piece
     from mala_context.archive.store import TranscriptArchive
+
+R = TypeVar("R", Row, Row | LongRow)
 
 
 @click.command("list")
@@ -131,7 +133,7 @@ def show(
             if moment is not None:
                 cut = cut_before(rows(_told(chunks(files, pieces), progress)), before=moment)
                 end = cut.offset if cut is not None and end is None else end
-        said = conversation.messages(_between(files, pieces, start, end))
+        said = conversation.messages(_between(rows(chunks(files, pieces)), start, end))
         text = (json.dumps(each) + "\n" for each in said) if as_json else conversation.text(said, full=full)
         if sys.stdout.isatty() and not as_json:
             click.echo_via_pager(text)
@@ -166,8 +168,10 @@ def cat(
             start, end = _part(files, pieces, session_id, dropped_by, progress)
         data = chunks(files, pieces, strict=not salvage)
         if sys.stdout.isatty():
-            for row in _between(files, pieces, start, end, strict=not salvage):
-                click.echo(printable(row.data.decode("utf-8", "backslashreplace")))
+            for line in _between(lines(data), start, end):
+                for part in _texts(line):
+                    click.echo(printable(part), nl=False)
+                click.echo()
             return
         out = sys.stdout.buffer
         position = 0
@@ -211,14 +215,20 @@ def _part(
     raise PartNotFoundError(session_id, f"compaction {number}", f"it was compacted {count} times")
 
 
-def _between(
-    files: SessionView, pieces: list[Piece], start: int, end: int | None, *, strict: bool = True
-) -> Iterator[Row]:
-    for row in rows(chunks(files, pieces, strict=strict)):
+def _between(found: Iterable[R], start: int, end: int | None) -> Iterator[R]:
+    for row in found:
         if end is not None and row.offset >= end:
             return
         if row.offset >= start:
             yield row
+
+
+def _texts(line: Row | LongRow) -> Iterator[str]:
+    """Yield a line's text, a long one in parts."""
+    decoder = getincrementaldecoder("utf-8")("backslashreplace")
+    for part in [line.data] if isinstance(line, Row) else line.parts():
+        yield decoder.decode(part)
+    yield decoder.decode(b"", final=True)
 
 
 @contextmanager
