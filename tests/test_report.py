@@ -11,7 +11,7 @@ from recordings import OTHER, SID, Rows, dump, plain
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import RecordingNotFoundError
-from mala_context.report import Looking, report
+from mala_context.report import Looking, gather, report, thinning
 from mala_context.report.gather import MOST_SUBAGENTS
 from mala_context.report.model import Points
 from mala_context.report.thinning import thinned
@@ -353,3 +353,42 @@ def test_an_archive_whose_piece_is_gone_tells_what_it_still_can(tmp_path, outcom
     (entry,) = report([], archived=[(archive.location, SID)]).sessions[0].compactions
     assert entry.before == 21_500
     assert (entry.lost is None) is (outcome == "piece")
+
+
+def test_the_later_rows_of_a_response_are_the_same_point(tmp_path):
+    """The last counts count, of the main agent and of a subagent."""
+    rows, sub = Rows(), Rows(agent="a1")
+    for each, size in ((rows, 20_000), (sub, 7_000)):
+        each.prompt()
+        for tokens in (size, size + 300):
+            each.response("a", tokens, output=40)
+            each.rows[-1]["requestId"] = "req-a"
+    path = rows.write(tmp_path / f"{SID}.jsonl")
+    sub.write(tmp_path / SID / "subagents" / "agent-a1.jsonl")
+    found = one(path)
+    assert found.points.tokens == [20_300]
+    assert found.subagents[0].points.tokens == [7_300]
+
+
+def test_an_archive_tells_what_a_compaction_of_the_transcript_lost(tmp_path):
+    path = plain().write(tmp_path / f"{SID}.jsonl")
+    archive = TranscriptArchive(tmp_path / "archives")
+    archive.archive(path, SID, trigger="session_end", agent="main")
+    lost = {"read": {"total": 2, "named": 1, "missing": ["/p/a.py"]}}
+    archive.record_outcome(SID, "compacted", trigger="auto", tokens_before=1, tokens_after=1, lost=lost)
+    (entry,) = report([], archived=[(archive.location, SID)]).sessions[0].compactions
+    assert (entry.lost, entry.cli_before, entry.after) == (lost, 21_290, 20_900)
+
+
+def test_of_very_many_points_it_is_said_how_many_are_drawn(tmp_path, monkeypatch):
+    for module in (gather, thinning):
+        monkeypatch.setattr(module, "MOST_POINTS", 20)
+    monkeypatch.setattr(thinning.thinned, "__defaults__", (20,))
+    rows = Rows()
+    rows.prompt()
+    for number in range(60):
+        rows.response(f"r{number}", 20_000 + number)
+    found = one(rows.write(tmp_path / "a.jsonl"))
+    assert "60 points are drawn as 20: peaks and drops are all there." in found.notes
+    assert len(found.points) < 60
+    assert found.peak_tokens == 20_059

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from recordings import OTHER, SID, plain
+from recordings import OTHER, SID, Rows, plain
 from reported import HOSTILE, hostile_session, long_session
 
 from mala_context.errors import MalaContextError
@@ -14,6 +14,7 @@ from mala_context.report import library, report
 from mala_context.report.model import Report
 from mala_context.report.page import page
 from mala_context.report.picture import LIGHT, MOST_PANELS, svg
+from mala_context.report.sections import MOST_ROWS
 from mala_context.report.words import markup, ticks
 from mala_context.report.words import plain as harmless
 
@@ -162,3 +163,40 @@ def test_ticks_are_few_and_round_and_start_at_zero(top):
 
 def test_markup_escapes_quotes_and_lone_surrogates():
     assert markup("\"<'&\ud800") == "&quot;&lt;&#x27;&amp;\\ud800"
+
+
+def torn(tmp_path, lines):
+    """A session with a compaction that has no summary, and so many lines that are no rows, each behind one that is."""
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000)
+    for number in range(lines):
+        rows.rows += [b'{"<script>": ' + b"[" * (number % 2), {"type": "mode", "sessionId": SID}]
+    rows.boundary(21_000, 900)
+    rows.response("b", 15_000)
+    return report([rows.write(tmp_path / f"{SID}.jsonl")])
+
+
+@pytest.mark.parametrize(("lines", "listed", "rest"), [(0, 0, 0), (3, 3, 0), (MOST_ROWS + 5, MOST_ROWS, 5)])
+def test_what_could_not_be_read_is_listed_as_far_as_it_goes(tmp_path, lines, listed, rest):
+    text = "".join(page(torn(tmp_path, lines)))
+    assert ("What could not be read" in text) is (lines > 0)
+    assert len(re.findall(r"<li>[^<]*\.jsonl, line \d+: ", text)) == listed
+    assert ("… and 5 more" in text) is (rest > 0)
+
+
+def test_of_a_compaction_without_a_summary_the_page_says_that_its_loss_is_not_known(tmp_path):
+    assert "<p>What its summary leaves out is not known.</p>" in "".join(page(torn(tmp_path, 0)))
+
+
+def test_of_a_session_without_compactions_it_says_that_there_was_none(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000)
+    assert "<h3>Compactions</h3><p>None.</p>" in "".join(page(report([rows.write(tmp_path / f"{SID}.jsonl")])))
+
+
+def test_the_whole_report_is_json(hostile):
+    found = json.loads(json.dumps(hostile.as_dict()))
+    assert [each["session_id"] for each in found["sessions"]] == [each.session_id for each in hostile.sessions]
+    assert found["notes"] == hostile.notes

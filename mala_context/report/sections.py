@@ -259,4 +259,6 @@ def _problems(session: SessionReport) -> str:
         f"{f' ({each.rows:,} rows)' if each.rows > 1 else ''}</li>"
         for each in session.problems[:MOST_ROWS]
     )
-    return f"<h3>What could not be read</h3><ul>{items}</ul>"
+    rest = len(session.problems) - MOST_ROWS
+    more = f"<li>… and {rest:,} more</li>" if rest > 0 else ""
+    return f"<h3>What could not be read</h3><ul>{items}{more}</ul>"
