@@ -7,7 +7,7 @@ is let go (see `contexts`).
 from __future__ import annotations
 
 from mala_context.contexts import Context, Opening, growth_of
-from mala_context.estimators import ESTIMATORS, Count, Estimator, counted
+from mala_context.estimators import ESTIMATORS, Count, Estimate, Estimator, counted
 from mala_context.measure import Names
 from mala_context.projection import Ratios, after_compaction, answer_cost
 from mala_context.snapshot import ContextSnapshot
@@ -91,6 +91,12 @@ class AgentState:
             self._uncounted = False
             self._estimators["characters"].text(None)
         return self._estimators
+
+    def estimate(self, name: str) -> Estimate:
+        """Return what a formula says, by its name."""
+        context = self.context
+        interval = context.interval
+        return self.estimators[name].estimate(context.tokens, lambda: interval.chars(len(interval)))
 
     def fresh(self) -> Context:
         """Return a context of which nothing is known."""

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mala_context.events import Event, Response
+from mala_context.following import is_other
 from mala_context.readers.parts import COUNTS, new
 from mala_context.recent import SHIFT
-from mala_context.tracker import ContextTracker, is_other
+from mala_context.tracker import ContextTracker
 from mala_context.usage import MOST, Usage
 
 Way = Callable[[Any], bool]
@@ -38,10 +39,10 @@ class Shortcut:
     the long way: unset `counted` with each event, and call `after` with each message.
     """
 
-    __slots__ = ("_by_name", "_tracker", "counted", "counts", "holds")
+    __slots__ = ("_by_name", "_following", "counted", "counts", "holds")
 
     def __init__(self, tracker: ContextTracker) -> None:
-        self._tracker = tracker
+        self._following = tracker.following
         self._by_name: dict[str, Way] = {"AssistantMessage": self.later, "UserMessage": self.appended}
         self.holds: dict[type, Way] = {}
         self.counts: dict[type, Way] = {}
@@ -74,8 +75,8 @@ class Shortcut:
         counted, identity = self.counted, message.message_id
         if identity != counted.message_id or message.usage != counted.usage:
             return False
-        tracker = self._tracker
-        roster = tracker.roster
+        following = self._following
+        roster = following.roster
         main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
             uuid in seen
@@ -84,7 +85,7 @@ class Shortcut:
             or message.stop_reason is not None
             or main.current != identity
             or message.model != counted.model
-            or message.session_id != tracker.session_id
+            or message.session_id != following.session_id
         ):
             return False
         if message.content:
@@ -94,8 +95,8 @@ class Shortcut:
 
     def first(self, message: Any) -> bool:
         """Take the first block of a new response, of the model that the agent has, by its counts."""
-        tracker = self._tracker
-        roster = tracker.roster
+        following = self._following
+        roster = following.roster
         main, seen = roster.main, roster.seen
         identity, uuid = message.message_id, message.uuid
         if (
@@ -105,7 +106,7 @@ class Shortcut:
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or (message.model != main.model and is_other(message.model, main.model))
-            or message.session_id != tracker.session_id
+            or message.session_id != following.session_id
             or not message.content
         ):
             return False
@@ -122,8 +123,8 @@ class Shortcut:
         if len(counted) > counted.most:
             counted.trim()
         main.start(identity, new(Usage, counts), tokens, message.content)
-        if tokens > tracker.windows.smallest:
-            tracker.check_window(main)
+        if tokens > following.windows.smallest:
+            following.check_window(main)
         seen[uuid] = None
         if len(seen) > seen.most:
             seen.trim()
@@ -132,7 +133,7 @@ class Shortcut:
 
     def appended(self, message: Any) -> bool:
         """Hold a message of the user, which most often is a tool's result."""
-        roster = self._tracker.roster
+        roster = self._following.roster
         main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
             uuid in seen

@@ -12,7 +12,7 @@ def test_each_module_has_one():
 @pytest.mark.parametrize(
     ("module", "tests"),
     [
-        ("tracker.py", ["test_tracker.py", "test_tracker_rows.py"]),
+        ("following.py", ["test_following.py", "test_following_rows.py"]),
         ("archive/store.py", ["test_archive_store.py"]),
         ("archive/remote/push.py", ["test_archive_remote.py"]),
         ("cli/scenarios/undo.py", ["test_cli_undo.py"]),

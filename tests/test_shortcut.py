@@ -223,8 +223,8 @@ def test_the_usual_messages_go_the_short_way(long_way: list[Any]) -> None:
     assert long_way == []
     snapshot = processor.tracker.snapshot()
     assert (snapshot.tokens, snapshot.responses) == (40_003 + 3 * LIVE, 3 * LIVE + 1)
-    assert len(processor.tracker.roster.seen) <= LIVE // 2 + 1
-    assert len(processor.tracker.roster.responses) <= LIVE
+    assert len(processor.tracker.following.roster.seen) <= LIVE // 2 + 1
+    assert len(processor.tracker.following.roster.responses) <= LIVE
 
 
 def test_a_request_that_the_window_does_not_allow_refutes_it() -> None:
