@@ -3,7 +3,7 @@
 A module counts as covered by what was written for it, not by a test of something else that happens to pass through.
 Its own test file carries its name: `mala_context/archive/store.py` has `tests/test_archive_store.py`, and where a
 package is one subject, `mala_context/guard/` say, all its modules have `tests/test_guard.py`. A longer name adds to it
-(`test_following_rows.py`), and folders between may be left out (`tests/test_cli_undo.py` is for `cli/scenarios/undo.py`).
+(`test_following_rows.py`), folders between may be left out: `tests/test_cli_undo.py` is for `cli/scenarios/undo.py`.
 Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. A test
 of how long something takes, or of what it imports, may fail here: that is said, and counts for nothing. MODULE is a
 file or a folder of the package; without any, all are measured, which takes minutes. Exits with 1 where a module is
