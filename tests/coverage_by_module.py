@@ -5,7 +5,8 @@ Its own test file carries its name: `mala_context/archive/store.py` has `tests/t
 package is one subject, `mala_context/guard/` say, all its modules have `tests/test_guard.py`. A longer name adds to it
 (`test_following_rows.py`), folders between may be left out: `tests/test_cli_undo.py` is for `cli/scenarios/undo.py`.
 Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. A test
-of how long something takes, or of what it imports, may fail here: that is said, and counts for nothing. MODULE is a
+of how long something takes, or of what it imports, may fail here: that is said, and counts for nothing. On CPython
+3.11, what a coroutine does behind an `await` in which a scope was cancelled is not seen. MODULE is a
 file or a folder of the package; without any, all are measured, which takes minutes. Exits with 1 where a module is
 below `--below`.
 """
