@@ -125,14 +125,17 @@ def pieces_of(files: Iterable[StoredFile], manifest: Manifest) -> list[Piece]:
 def summaries(files: Iterable[StoredFile]) -> list[SessionSummary]:
     """Return the sessions that an archive's files belong to, the one that was archived last first."""
     groups: dict[str, list[StoredFile]] = {}
+    pieces: dict[str, int] = {}
     for file in files:
-        session_id = layout.session_of(file.name)
+        name = layout.parse_piece_name(file.name)
+        session_id = layout.session_of(file.name) if name is None else name.session_id
         if session_id is not None:
             groups.setdefault(session_id, []).append(file)
+            pieces[session_id] = pieces.get(session_id, 0) + (name is not None)
     found = [
         SessionSummary(
             session_id=session_id,
-            pieces=sum(layout.parse_piece_name(file.name) is not None for file in group),
+            pieces=pieces[session_id],
             stored=sum(file.size for file in group),
             newest_ns=max(file.mtime_ns for file in group),
             files=tuple(file.name for file in group),
