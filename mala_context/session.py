@@ -27,7 +27,9 @@ from uuid import uuid4
 
 import anyio
 
+from mala_context.events import TurnEnd
 from mala_context.outstanding import Outstanding
+from mala_context.readers import read_message
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -66,15 +68,11 @@ def answers(message: Any, prompt_uuid: str) -> bool:
     """Tell whether `message` is the result of the turn that took in the prompt with this uuid."""
     if type(message).__name__ != "ResultMessage":
         return False
-    named = getattr(message, "user_message_uuids", None)
-    if not named:
-        single = getattr(message, "user_message_uuid", None)
-        named = [single] if single else None
-    if named:
-        return prompt_uuid in named or len(named) >= _MOST_UUIDS_LISTED
+    turn = next((event for event in read_message(message) if isinstance(event, TurnEnd)), TurnEnd(None, None))
+    if turn.user_uuids:
+        return prompt_uuid in turn.user_uuids or len(turn.user_uuids) >= _MOST_UUIDS_LISTED
     # An interrupted turn, a local command or an older CLI names none: then only the origin tells.
-    origin = getattr(message, "origin", None)
-    return not (isinstance(origin, dict) and origin.get("kind") not in {None, "human"})
+    return turn.origin in {None, "human"}
 
 
 class AgentSession:

@@ -167,9 +167,8 @@ def turn_end(get: Any) -> TurnEnd:
         if window and isinstance(model, str):
             windows[model] = window
     uuids = get("user_message_uuids")
-    if not isinstance(uuids, list | tuple):
-        one = get("user_message_uuid")
-        uuids = () if one is None else (one,)
+    if not uuids or not isinstance(uuids, list | tuple):
+        uuids = (get("user_message_uuid"),)
     return TurnEnd(
         text(get("session_id")),
         usage,
