@@ -8,6 +8,7 @@ from archived import SID, dump, message
 from mala_context.archive.history import History
 from mala_context.archive.named_files import look_after, results_named, subagents_named
 from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import ObjectStoreError
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,24 @@ def test_another_sessions_result_is_only_named(world):
     other = beside.parent / "other" / "tool-results" / "deep" / "a.txt"
     assert look(world, [other]).missing == (str(other),)
     assert not other.exists()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), ObjectStoreError("s3://b", "it cannot be reached")]
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_one_that_is_archived_and_cannot_be_read_is_missing(world, monkeypatch, caplog, error, dry_run):
+    """Wherever it is kept: the new session is there already, and goes on without it."""
+    archive, beside, projects = world
+    path = beside / "tool-results" / "deep" / "a.txt"
+    path.unlink()
+
+    def broken(self, name):
+        raise error
+
+    with History(archive, SID) as history:
+        monkeypatch.setattr(type(history.files), "open", broken)
+        found = look_after(history, {str(path)}, projects, dry_run=dry_run)
+    assert (found.put_back, found.missing) == ((), (str(path),))
+    assert str(error) in caplog.text
+    assert not path.exists()

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from archive_tools import cat, grow, names, rows, set_age
-from archived import SID, dump, session
+from archived import SID, dump, message, session
 from hypothesis import given
 from hypothesis import strategies as st
 from s3_server import environment
@@ -417,6 +417,53 @@ class TestPrunedHere:
         data = b"X" + archive.bucket().read(piece.name)[1:]
         archive.bucket().put(piece.name, io.BytesIO(data), len(data))
         assert [problem.kind for problem in verify(archive).problems] == ["hash"]
+
+    @pytest.fixture
+    def with_side_files(self, archive, tmp_path):
+        """A session whose rows name a large result and a subagent, of which the store has all, and this machine none.
+
+        The transcript is still there.
+        """
+        path = tmp_path / "projects" / "-p" / f"{SID}.jsonl"
+        result = path.with_suffix("") / "tool-results" / "large.txt"
+        notes = path.with_suffix("") / "subagents" / "agent-a1.meta.json"
+        for each, data in ((result, b"large" * 100), (notes, b"{}"), (notes.with_name("agent-a1.jsonl"), rows(0, 3))):
+            each.parent.mkdir(parents=True, exist_ok=True)
+            each.write_bytes(data)
+        report = message(99, f"see {result}", toolUseResult={"agentId": "a1"})
+        path.write_bytes(dump([*session(), report]))
+        archive.archive_session(path, SID)
+        archive.push()
+        drop(archive, SID)
+        result.unlink()
+        notes.unlink()
+        return result
+
+    def test_side_files_are_there_too(self, archive, with_side_files, tmp_path):
+        assert verify(archive).ok
+        made = restore(archive, SID, projects=tmp_path / "projects", cwd=tmp_path, before="2026-12-01")
+        assert made.put_back == (str(with_side_files),)
+        assert with_side_files.read_bytes() == b"large" * 100
+        (agent,) = made.subagents
+        assert os.path.exists(agent.replace(".jsonl", ".meta.json"))
+
+    def test_a_store_that_is_down_holds_up_nothing_but_what_it_alone_has(
+        self, archive, with_side_files, tmp_path, monkeypatch
+    ):
+        def down(self, _name):
+            raise ObjectStoreError(self.base, "it cannot be reached")
+
+        monkeypatch.setattr(Bucket, "open", down)
+        how = {"projects": tmp_path / "projects", "cwd": tmp_path, "before": "2026-12-01"}
+        said = restore(archive, SID, dry_run=True, **how)
+        made = restore(archive, SID, **how)
+        assert (said.missing, said.put_back) == (made.missing, made.put_back)
+        assert (made.read_from, made.rows) == ("transcript", 17)
+        assert made.missing == (str(with_side_files),)
+        assert len(made.subagents) == 1
+        found = verify(archive).problems
+        assert sorted(each.kind for each in found) == ["side file", "side file", "unreadable", "unreadable"]
+        assert all("cannot be reached" in each.detail for each in found)
 
     def test_without_its_store_in_the_configuration_nothing_is_lost(self, archive, transcript):
         three_pieces(archive, transcript)

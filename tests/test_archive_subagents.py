@@ -159,8 +159,11 @@ def test_a_damaged_archive_of_one_costs_that_one_alone(world, caplog):
     (piece,) = [piece for piece in world.archive.pieces(SID) if piece.subagent == "a2"]
     with open(os.path.join(world.archive.location, piece.name), "r+b") as file:
         file.write(b"X")
+    said = world.archive.restore(SID, dry_run=True)
     result, found = world.restored()
     assert found == world.only("a1", "a1x")
+    assert said.missing == result.missing
+    assert len(said.subagents) == len(result.subagents) == 2
     assert result.missing == (str(world.beside / "agent-a2.jsonl"),)
     assert "Subagent's transcript agent-a2.jsonl could not be restored" in caplog.text
 

@@ -5,9 +5,10 @@ import os
 
 import pytest
 
+from mala_context.archive.local_view import LocalView
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import KINDS, strays, verify
-from mala_context.errors import SessionNotFoundError
+from mala_context.errors import ObjectStoreError, SessionNotFoundError
 
 
 class World:
@@ -260,3 +261,27 @@ def test_no_archive_at_all(tmp_path):
     assert report.ok
     assert report.sessions == 0
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), ObjectStoreError("s3://b", "it cannot be reached")]
+)
+def test_what_cannot_be_read_is_named_and_the_rest_is_checked(world, monkeypatch, error):
+    beside = world.transcript.with_suffix("") / "tool-results"
+    beside.mkdir(parents=True)
+    for name in ("a", "b"):
+        (beside / name).write_text(name)
+    world.archive.archive_side_files(str(world.transcript), "s1")
+    first = world.pieces()[0].name
+    real = LocalView.open
+
+    def broken(self, name):
+        if name == first or ".file-" in name:
+            raise error
+        return real(self, name)
+
+    monkeypatch.setattr(LocalView, "open", broken)
+    report = verify(world.archive)
+    assert [each.kind for each in report.problems] == ["unreadable", "side file", "side file"]
+    assert all(str(error) in each.text for each in report.problems)
+    assert report.bytes == sum(path.stat().st_size for path in world.pieces()[1:])

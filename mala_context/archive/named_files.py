@@ -64,10 +64,12 @@ def subagents_named(value: dict[str, object]) -> Iterator[str]:
 
 
 def look_after(history: History, results: set[str], projects: str, *, dry_run: bool = False) -> SideFiles:
-    """Put back what is archived and gone, and name what is missing; what cannot be written is missing too.
+    """Put back what is archived and gone, and name what is missing; what cannot be read or written is missing too.
 
     In a dry run they are only named.
     """
+    from mala_context.errors import ArchiveError
+
     put_back: list[str] = []
     missing: list[str] = []
     stored = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
@@ -80,9 +82,8 @@ def look_after(history: History, results: set[str], projects: str, *, dry_run: b
         kept = stored.get(f"tool-results/{name}") if own else None
         if isinstance(kept, str) and kept in there and _is_ours(directory, projects):
             try:
-                if not dry_run:
-                    _put_back(history, kept, directory, name)
-            except OSError as error:
+                _put_back(history, kept, directory, name, dry_run=dry_run)
+            except (ArchiveError, OSError) as error:
                 log.warning("Side file %s could not be put back: %s", path, error)
                 missing.append(path)
             else:
@@ -103,14 +104,20 @@ def _is_ours(directory: str, projects: str) -> bool:
     return os.path.normpath(directory) == directory and os.path.dirname(os.path.dirname(directory)) == projects
 
 
-def _put_back(history: History, kept: str, directory: str, name: str) -> None:
-    """Write one archived side file to its old place; every directory on the way is opened without following a link."""
+def _put_back(history: History, kept: str, directory: str, name: str, *, dry_run: bool) -> None:
+    """Write one archived side file to its old place; every directory on the way is opened without following a link.
+
+    In a dry run it is only read: what cannot be read would not be written.
+    """
     from mala_context.archive.placing import place
 
     def fill(write: Write) -> None:
         for data in history.side_file(kept):
             write(data)
 
+    if dry_run:
+        fill(len)
+        return
     place(
         os.path.dirname(os.path.dirname(directory)),
         [*directory.split("/")[-2:], "tool-results", *name.split("/")],

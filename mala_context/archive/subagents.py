@@ -110,6 +110,8 @@ class _Bringing:
 
     def _copy_file(self, name: str, *, expected: bool = False) -> str | None:
         """Copy one side file as it is there, else as it is archived; `None` where it is neither, or cannot be."""
+        from mala_context.errors import ArchiveError
+
         path, kept = self._there.get(name), self._kept.get(name)
         try:
             if path is not None:
@@ -119,7 +121,7 @@ class _Bringing:
             if isinstance(kept, str) and kept in self._stored:
                 data = self._history.side_file(kept)
                 return self._write(name, data, told=False)
-        except (OSError, ValueError) as error:
+        except (ArchiveError, OSError, ValueError) as error:
             log.warning("Side file %s could not be put back: %s", name, error)
         return None
 
@@ -137,8 +139,14 @@ class _Bringing:
 
     def _named_by(self, agent: str, path: str) -> set[str]:
         """Return the ids of the subagents that a subagent's own rows name; it was copied to `path`, or would be."""
-        data = self._source(agent, f"subagents/agent-{agent}.jsonl") if self._dry_run else file_chunks(path)
-        return _named_in(data or ())
+        from mala_context.errors import ArchiveError
+
+        try:
+            data = self._source(agent, f"subagents/agent-{agent}.jsonl") if self._dry_run else file_chunks(path)
+            return _named_in(data or ())
+        except (ArchiveError, OSError) as error:
+            log.warning("Subagent's transcript %s cannot be read: %s", path, error)
+            return set()
 
     def _source(self, agent: str, name: str) -> Iterator[bytes] | None:
         """Return the bytes of one transcript, from where it is whole; raises as `choose_chain` and `chunks` do."""
@@ -157,8 +165,6 @@ class _Bringing:
 
     def _write(self, name: str, data: Iterable[bytes], *, told: bool = True) -> str:
         root, new_id = self._place
-        if self._dry_run:
-            return os.path.join(root, new_id, *name.split("/"))
 
         def fill(write: Write) -> None:
             for chunk in data:
@@ -166,6 +172,9 @@ class _Bringing:
                 if told and name.endswith(".jsonl"):
                     self._history.told(len(chunk))
 
+        if self._dry_run:
+            fill(len)  # what cannot be read would not be written
+            return os.path.join(root, new_id, *name.split("/"))
         return place(root, [new_id, *name.split("/")], fill)
 
 

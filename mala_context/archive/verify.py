@@ -210,6 +210,8 @@ class _Check:
         return _digest(self._files.open(piece.name))[0]
 
     def _side_files(self, listed: Sequence[StoredFile], manifest: Manifest) -> None:
+        from mala_context.errors import ArchiveError
+
         there = {file.name for file in listed} | manifest.removed()
         for row in {row.get("path"): row for row in manifest.of_kind("file")}.values():
             name = row.get("name")
@@ -221,7 +223,7 @@ class _Check:
                 continue
             try:
                 digest = _digest(self._files.open(file.name))[0]
-            except OSError as error:
+            except (ArchiveError, OSError) as error:
                 self._say("side file", file.name, str(error))
                 continue
             if digest != expected:
