@@ -232,7 +232,8 @@ def export(
 ) -> None:
     """Write a transcript to one new file that nobody else can read (0600).
 
-    Never replaces a file, and leaves none half-written.
+    Never replaces a file, and leaves none half-written. What --redact cannot search, since a row has more than 16 MiB,
+    is left out and counted.
     """
     archive, session_id = find_session(repo, directory, session)
     with waiting("writing", counts=False) as progress:

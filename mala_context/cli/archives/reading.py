@@ -120,7 +120,8 @@ def show(
 ) -> None:
     """Show a session as a conversation, a page at a time on a terminal.
 
-    Control characters in it are shown, not sent. With --json: one object a line.
+    Control characters in it are shown, not sent. Of a row of more than 4 MiB beginnings are shown and the rest is
+    counted. With --json: one object a line.
     """
     moment = moment_of(before)
     if before is not None and moment is None:

@@ -32,8 +32,9 @@ def search(
 ) -> None:
     """Find words in archived sessions, the best places first.
 
-    All of it must stand in one message; words in one argument ("in a row") must stand in a row. End a word with * for
-    any ending. The first search of a session makes its index, beside the archive and as private.
+    All of it must stand in one message, within 200,000 characters; words in one argument ("in a row") must stand in a
+    row. End a word with * for any ending. The first search of a session makes its index, beside the archive and as
+    private.
     """
     query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     if session is None:
