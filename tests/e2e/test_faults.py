@@ -125,17 +125,23 @@ async def test_a_disk_that_is_full(mala_api, mala_options, mala_home, mala_runs,
     check_private(mala_runs)
 
 
-async def test_a_disk_that_hangs_for_a_while(mala_api, mala_options, mala_home, mala_runs, monkeypatch, caplog):
-    api = mala_api([prose(6_000), "Between.", "After."])
-    runtime = instrument(mala_options(api))
-    watch = Watch(runtime, api)
-    gate, sync = threading.Event(), os.fsync
+@pytest.fixture
+def gate(monkeypatch):
+    """What a hanging disk waits for."""
+    event, sync = threading.Event(), os.fsync
 
     def hang(descriptor):
-        assert gate.wait(60)
+        assert event.wait(60)
         sync(descriptor)
 
     monkeypatch.setattr(writer.os, "fsync", hang)
+    return event
+
+
+async def test_a_disk_that_hangs_for_a_while(mala_api, mala_options, mala_home, mala_runs, gate, monkeypatch, caplog):
+    api = mala_api([prose(6_000), "Between.", "After."])
+    runtime = instrument(mala_options(api))
+    watch = Watch(runtime, api)
     monkeypatch.setattr(sessions, "ANSWER_SECONDS", 0.1)
     async with runtime.session() as session:
         for prompt in ("one", "/compact", "two", "/compact"):
@@ -154,19 +160,10 @@ async def test_a_disk_that_hangs_for_a_while(mala_api, mala_options, mala_home, 
     check_private(mala_runs)
 
 
-async def test_a_hook_that_the_cli_gives_up_on_goes_on_writing(
-    mala_api, mala_options, mala_home, mala_runs, monkeypatch
-):
+async def test_a_hook_that_the_cli_gives_up_on_goes_on_writing(mala_api, mala_options, mala_home, mala_runs, gate):
     api = mala_api(SCRIPT)
     runtime = instrument(mala_options(api))
     watch = Watch(runtime, api)
-    gate, sync = threading.Event(), os.fsync
-
-    def hang(descriptor):
-        assert gate.wait(60)
-        sync(descriptor)
-
-    monkeypatch.setattr(writer.os, "fsync", hang)
     for matcher in runtime.options.hooks["PreCompact"]:
         matcher.timeout = 1
     async with runtime.session() as session:
