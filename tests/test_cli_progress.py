@@ -9,6 +9,7 @@ import pytest
 
 from mala_context.cli import progress as module
 from mala_context.cli.progress import LOGGER, gauge_lines, logging_to, progress
+from tests.terminals import Terminal
 
 log = logging.getLogger("mala_context.stream")
 
@@ -16,13 +17,6 @@ log = logging.getLogger("mala_context.stream")
 def snapshot(tokens, *, exact=True, auto_compact_threshold=None):
     """Stand for a ContextSnapshot: what the gauge looks at."""
     return SimpleNamespace(tokens=tokens, window=200_000, exact=exact, auto_compact_threshold=auto_compact_threshold)
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from mala_context.cli.scenarios.report import Check, Lines, Table
 from mala_context.cli.tables import console, show, show_checks
+from tests.terminals import Terminal
 
 
 def shown(part):
@@ -84,12 +85,6 @@ def test_a_long_heading_is_broken_into_words():
 
 
 def test_on_a_terminal_the_words_of_a_check_stay_right_of_its_mark(monkeypatch):
-    class Terminal(io.StringIO):
-        encoding = "utf-8"
-
-        def isatty(self):
-            return True
-
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()

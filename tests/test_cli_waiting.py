@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from mala_context.cli import waiting as module
 from mala_context.cli.waiting import Wait, waiting
+from tests.terminals import Terminal
 
 MB = 1 << 20
-
-
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self):
-        return True
 
 
 @pytest.fixture
