@@ -20,7 +20,7 @@ from mala_context.errors import ContextPressureError
 from mala_context.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.lines import compaction_line, context_line, log_values
 from mala_context.log import get_logger
-from mala_context.policy import overflow_of, read_overflow
+from mala_context.policy import overflow_of, ratio_ahead, read_overflow
 from mala_context.printable import printable
 from mala_context.readers import read_message
 from mala_context.readers.unfamiliar import News
@@ -278,9 +278,7 @@ class MessageStreamProcessor:
         """Return what `restart_at` is compared with: the projected request, or another estimator's own value."""
         if self.tracker.estimator == "cumulative":
             return self.context_usage.pressure_ratio(snapshot.window)
-        if self.tracker.estimator == "occupancy" and snapshot.projected is not None:
-            return snapshot.projected / snapshot.window
-        return snapshot.ratio
+        return ratio_ahead(snapshot)
 
 
 class _Passing(AsyncIterator[M]):

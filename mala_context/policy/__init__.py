@@ -13,6 +13,7 @@ from mala_context.policy.decisions import (
     Tell,
     Thresholds,
     Warn,
+    ratio_ahead,
     thresholds_from,
 )
 from mala_context.policy.engine import Policy
@@ -32,6 +33,7 @@ __all__ = [
     "Thresholds",
     "Warn",
     "overflow_of",
+    "ratio_ahead",
     "read_overflow",
     "thresholds_from",
 ]

@@ -125,3 +125,13 @@ def thresholds_from(config: Any) -> Thresholds:
     """Return the thresholds of a `ContextConfig` (or of anything with its fields)."""
     names = ("warn_at", "compact_at", "restart_at", "final_at", "tell_agent", "compact_focus", "max_restarts")
     return Thresholds(**{name: getattr(config, name) for name in names})
+
+
+def ratio_ahead(snapshot: Snapshot) -> float | None:
+    """Return the ratio that actions go by: what the next request will hold, or another estimator's own value.
+
+    `None` while it is unknown. To ask for it has the text of the conversation counted.
+    """
+    if snapshot.estimator != "occupancy" or snapshot.projected is None or snapshot.window <= 0:
+        return snapshot.ratio
+    return snapshot.projected / snapshot.window

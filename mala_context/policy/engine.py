@@ -31,6 +31,7 @@ from mala_context.policy.decisions import (
     Tell,
     Thresholds,
     Warn,
+    ratio_ahead,
 )
 from mala_context.policy.overflow import ContextOverflow
 
@@ -115,7 +116,7 @@ class Policy:
         if self._asked_since is not None and now - self._asked_since > OUTCOME_SECONDS:
             self.action_failed()
         size = snapshot.ratio
-        ahead = _ahead(snapshot) if self._looks_ahead else size
+        ahead = ratio_ahead(snapshot) if self._looks_ahead else size
         self._last = ahead
         if self._of_no_use and ahead is not None and getattr(snapshot, "exact", True):
             # growth counts from here: a compaction may even add to the context
@@ -223,13 +224,6 @@ class Policy:
         self.breaker_open = True
         took = f"{BREAKER_COUNT} {what} within {now - times[0]:.0f} s, {why}"
         return (Caution("breaker", f"Context: {took}; no more compactions or restarts are asked for in this session"),)
-
-
-def _ahead(snapshot: Snapshot) -> float | None:
-    """Return the ratio that actions go by: the next request's, or another estimator's own."""
-    if snapshot.estimator != "occupancy" or snapshot.projected is None or snapshot.window <= 0:
-        return snapshot.ratio
-    return snapshot.projected / snapshot.window
 
 
 def _rounded(tokens: float) -> str:
