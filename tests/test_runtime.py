@@ -1,6 +1,7 @@
 """Wiring: what is added to options, what is left alone, and what a configuration switches."""
 
 import dataclasses
+import json
 import logging
 from types import SimpleNamespace
 from typing import ClassVar
@@ -20,7 +21,9 @@ from mala_context.search_tool import FULL_NAME, SERVER
 @pytest.fixture
 def repo(tmp_path, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.delenv("CLAUDE_CODE_AUTO_COMPACT_WINDOW", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "DISABLE_COMPACT", "DISABLE_AUTO_COMPACT", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "repo").mkdir()
     return tmp_path / "repo"
 
@@ -135,6 +138,38 @@ def test_no_threshold_where_a_variable_forbids_it(repo, monkeypatch, name):
     assert instrument(options).tracker.snapshot().auto_compact_threshold is None
     options.env[name] = "0"  # the options' environment goes over the process's
     assert instrument(options).tracker.snapshot().auto_compact_threshold == 167_000
+
+
+@pytest.mark.parametrize(
+    ("sources", "threshold"), [(None, 167_000), (["user"], 117_000), (["project"], 167_000), ([], None)]
+)
+def test_files_of_settings_give_a_threshold(repo, sources, threshold):
+    for folder, window in ((repo.parent, 150_000), (repo, 200_000)):
+        (folder / ".claude").mkdir()
+        (folder / ".claude" / "settings.json").write_text(json.dumps({"autoCompactWindow": window}))
+    options = ClaudeAgentOptions(cwd=repo, model="claude-sonnet-4-5", setting_sources=sources)
+    assert instrument(options).tracker.snapshot().auto_compact_threshold == threshold
+
+
+@pytest.mark.parametrize(
+    ("settings", "threshold"),
+    [
+        ('{"autoCompactWindow": 150000}', 117_000),
+        ('{"autoCompactEnabled": false}', None),
+        ("own.json", None),
+        ("none.json", 167_000),
+        ("{", 167_000),
+        ("[]", 167_000),
+        ("{" * 100_000, 167_000),
+        ({"odd": 1}, 167_000),
+    ],
+)
+def test_the_options_own_settings_go_over_the_files(repo, settings, threshold):
+    (repo / ".claude").mkdir()
+    (repo / ".claude" / "settings.local.json").write_text('{"autoCompactWindow": 200000}')
+    (repo / "own.json").write_text('{"env": {"DISABLE_COMPACT": "yes"}}')
+    options = ClaudeAgentOptions(cwd=repo, model="claude-sonnet-4-5", settings=settings)
+    assert instrument(options).tracker.snapshot().auto_compact_threshold == threshold
 
 
 def test_mala_yaml_of_the_repository_counts(repo):

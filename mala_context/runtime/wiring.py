@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,6 @@ from mala_context.actions import Actions
 from mala_context.archive.regular import read_regular
 from mala_context.archive.spills import Spills
 from mala_context.archivist import Archivist
-from mala_context.auto_compact import auto_compact_window_of
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 from mala_context.gauge import TranscriptGauge
@@ -24,6 +24,7 @@ from mala_context.runtime.agent import AgentRuntime, Parts
 from mala_context.runtime.sdk import SDKClientFactory
 from mala_context.sdk_hooks import HOOKS, is_ours
 from mala_context.search_tool import FULL_NAME, SERVER, HistorySearch
+from mala_context.statusline.usable import SOURCES, automatic_window
 from mala_context.stream import MessageStreamProcessor
 from mala_context.telemetry import Hub, Reporter
 from mala_context.tool_cap import ToolCap
@@ -50,7 +51,7 @@ def wire(
     """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
-    tracker = _tracker(config, options, env)
+    tracker = _tracker(config, options, env, repo)
     archivist = _archivist(repo, config, env, hub)
     processor = _processor(config, tracker, archivist, agent_id)
     reporter = Reporter(hub.tell, hub.wants)
@@ -104,15 +105,40 @@ def _gauge(processor: MessageStreamProcessor, options: Any) -> TranscriptGauge:
     return TranscriptGauge(processor, resumes=resumes, resume_of=resumed)
 
 
-def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str]) -> ContextTracker:
+def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: str) -> ContextTracker:
     return ContextTracker(
         estimator=config.estimator,
         window=None if config.window == "auto" else config.window,
         model=getattr(options, "model", None),
         betas=tuple(getattr(options, "betas", None) or ()),
-        auto_compact_window=auto_compact_window_of({**os.environ, **env}),
+        auto_compact_window=_automatic_window(options, env, repo),
         remembers=LIVE,
     )
+
+
+def _automatic_window(options: Any, env: Mapping[str, str], repo: str) -> int | None:
+    """Return the window on whose threshold a CLI with these options acts, as far as its files of settings say it."""
+    sources = getattr(options, "setting_sources", None)
+    project = os.fspath(getattr(options, "cwd", None) or repo)
+    whole = {name: str(value) for name, value in {**os.environ, **env}.items()}
+    return automatic_window(
+        whole,
+        project,
+        SOURCES if sources is None else sources,
+        _own_settings(getattr(options, "settings", None), project),
+    )
+
+
+def _own_settings(given: object, project: str) -> Mapping[str, Any]:
+    """Return the settings that options hold, as JSON or by a path; none where they cannot be read."""
+    if not isinstance(given, str):
+        return {}
+    try:
+        data = given.encode() if given.lstrip().startswith("{") else read_regular(os.path.join(project, given), 4 << 20)
+        found = json.loads(data)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _add_hooks(hooks: dict[str, list[Any]], parts: Mapping[str, Any], sdk: SDKClientFactory) -> None:

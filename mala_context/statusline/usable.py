@@ -1,4 +1,8 @@
-"""What of a window is usable: up to where the CLI compacts by itself, if it is told to act on that."""
+"""What of a window is usable: up to where the CLI compacts by itself, if it is told to act on that.
+
+It acts on a threshold only where an automatic window is set, by a variable or in a file of settings, and nothing
+switches compaction off. So it was seen on 2.1.332, for each kind of file.
+"""
 
 from __future__ import annotations
 
@@ -15,41 +19,62 @@ from mala_context.statusline.values import rows, table, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
+SOURCES = ("user", "project", "local")
+"""Names of the files of settings that the CLI reads unless it is told otherwise."""
+_OF_PROJECT = {"project": "settings.json", "local": "settings.local.json"}
 _MOST_SETTINGS = 4 << 20
 
 
 def threshold_of(window: int, given: Mapping[str, Any], env: Mapping[str, str]) -> int | None:
-    """Return the size at which the CLI compacts by itself; `None` where it waits for the API's refusal.
+    """Return the size at which the CLI compacts by itself; `None` where it waits for the API's refusal."""
+    project = text(table(given, "workspace"), "project_dir") or env.get("CLAUDE_PROJECT_DIR") or ""
+    return auto_compact_threshold(window, automatic_window(env, project))
 
-    It acts on a threshold only where an automatic window is set: by a variable, or in a file of settings.
+
+def automatic_window(
+    env: Mapping[str, str], project: str, sources: Collection[str] = SOURCES, more: Mapping[str, Any] | None = None
+) -> int | None:
+    """Return the window on whose threshold the CLI acts, in tokens; `None` where it waits for the API's refusal.
+
+    Args:
+        env: the CLI's environment.
+        project: where its project settings are.
+        sources: the files of settings that it reads, by the SDK's names; what `/config` keeps it always reads.
+        more: settings that it was given beside those.
+
+    Settings that whoever manages the machine makes are not looked at.
     """
-    if switched_off(env):
+    settings = _settings(env, project, sources) | dict(more or {})
+    variables = settings.get("env")
+    if isinstance(variables, dict):
+        env = {**env, **variables}
+    if switched_off(env) or settings.get("autoCompactEnabled") is False:
         return None
-    auto = read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW))
-    settings = _settings(given, env)
-    if settings.get("autoCompactEnabled") is False:
-        return None
-    return auto_compact_threshold(window, auto or read_auto_compact_window(settings.get("autoCompactWindow")))
+    return read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW)) or read_auto_compact_window(
+        settings.get("autoCompactWindow")
+    )
 
 
-def _settings(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of the user and the project that decide on compaction; later files win."""
+def _settings(env: Mapping[str, str], project: str, sources: Collection[str]) -> dict[str, Any]:
+    """Return the settings that decide on compaction; later files win."""
     home = env.get("HOME", "")
     own = env.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
-    project = text(table(given, "workspace"), "project_dir") or env.get("CLAUDE_PROJECT_DIR") or ""
-    places = [os.path.join(home, ".claude.json")] if home else []
-    places += [os.path.join(own, name) for name in (".claude.json", "settings.json") if own]
-    places += [os.path.join(project, ".claude", name) for name in ("settings.json", "settings.local.json") if project]
+    places = [("", home, ".claude.json"), ("", own, ".claude.json"), ("user", own, "settings.json")]
+    places += [(source, project, f".claude/{name}") for source, name in _OF_PROJECT.items()]
     found: dict[str, Any] = {}
-    for place in places:
+    variables: dict[str, Any] = {}
+    for source, directory, name in places:
+        if not directory or (source and source not in sources):
+            continue
         try:
-            data = read_regular(place, _MOST_SETTINGS)
+            data = read_regular(os.path.join(directory, name), _MOST_SETTINGS)
         except (OSError, ValueError):
             continue
-        if b"autoCompact" in data:
+        if b"autoCompact" in data or (source and b"_COMPACT" in data):
             for row in rows(data):
                 found |= {name: row[name] for name in ("autoCompactEnabled", "autoCompactWindow") if name in row}
-    return found
+                variables |= table(row, "env") if source else {}
+    return {**found, "env": variables}

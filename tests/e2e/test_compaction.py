@@ -1,6 +1,7 @@
 """Compactions on the real CLI: archive, outcome, and the estimate of what is left."""
 
 import asyncio
+import json
 import logging
 import os
 
@@ -265,6 +266,7 @@ async def test_the_cli_compacts_where_its_variable_is_read_to_say(agent, value, 
     await compacts_at(agent, threshold, CLAUDE_CODE_AUTO_COMPACT_WINDOW=value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["DISABLE_AUTO_COMPACT", "DISABLE_COMPACT"])
 @pytest.mark.parametrize(
     ("value", "threshold"), [(" 1", None), ("True", None), ("on", None), ("0", 77_000), ("off", 77_000)]
@@ -273,9 +275,45 @@ async def test_the_cli_does_not_where_a_variable_forbids_it(agent, name, value, 
     await compacts_at(agent, threshold, **{"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "110k", name: value})
 
 
-async def compacts_at(agent, threshold, **env):
+OFF, AT_110K = {"autoCompactEnabled": False}, {"autoCompactWindow": 110_000}
+FORBIDDEN = {"env": {"DISABLE_AUTO_COMPACT": "1"}}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("file", "settings", "sources", "window", "threshold"),
+    [
+        (".claude.json", OFF, [], "110k", None),
+        ("settings.json", OFF, [], "110k", 77_000),
+        ("settings.json", OFF, None, "110k", None),
+        ("settings.json", OFF, ["user"], "110k", None),
+        ("settings.json", AT_110K, ["user"], "", 77_000),
+        ("settings.json", AT_110K, [], "", None),
+        ("settings.json", FORBIDDEN, ["user"], "110k", None),
+        ("project", OFF, ["project"], "110k", None),
+        ("project", OFF, ["user"], "110k", 77_000),
+        ("local", AT_110K, ["local"], "", 77_000),
+        ("options", AT_110K, [], "", 77_000),
+        ("options", OFF, [], "110k", None),
+        ("options as a file", OFF, [], "110k", None),
+    ],
+)
+async def test_the_cli_goes_by_its_files_of_settings(
+    agent, mala_home, mala_project, file, settings, sources, window, threshold
+):
+    names = {"project": mala_project / ".claude/settings.json", "local": mala_project / ".claude/settings.local.json"}
+    path = names.get(file, mala_home / ".claude" / file)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(settings))
+    more = {"setting_sources": sources}
+    if file.startswith("options"):
+        more["settings"] = json.dumps(settings) if file == "options" else str(path)
+    await compacts_at(agent, threshold, more, CLAUDE_CODE_AUTO_COMPACT_WINDOW=window)
+
+
+async def compacts_at(agent, threshold, more=None, **env):
     """Prompts of 5,000 tokens on top of 57,000: the CLI does not compact before the threshold, and does at it."""
-    options = {"model": "claude-sonnet-4-5", "env": env}
+    options = {"model": "claude-sonnet-4-5", "env": env, **(more or {})}
     runtime, watch = agent(["ok"] * 8, chars_per_token=1.0, window=None, options=options)
     seen, last = [], 0
     runtime.processor.observe(lambda event, snapshot: seen.append(event.pre_tokens), Compaction)

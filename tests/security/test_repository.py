@@ -52,6 +52,8 @@ def test_settings_that_are_odd_are_said(make, name, repo):
     assert done.exit_code in {0, 1}
     assert on_a_terminal(done.stdout)
     assert json.loads(done.stdout)["repo"] == str(repo)
+    threshold = instrument(ClaudeAgentOptions(cwd=repo), repo).tracker.snapshot().auto_compact_threshold
+    assert threshold is None or threshold > 0
 
 
 def test_a_folder_of_settings_runs_nothing(repo, tmp_path):
