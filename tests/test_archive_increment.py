@@ -41,6 +41,12 @@ def path(tmp_path):
     return tmp_path / "s1.jsonl"
 
 
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory):
+    """The transcript of all examples of a property: a directory for each would take longer than the test."""
+    return tmp_path_factory.mktemp("t") / "s1.jsonl"
+
+
 def request(mode="incremental", *, final=False, now=10**15, **more):
     fields = {"trigger": "auto", **more.pop("fields", {})}
     return Request(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields=fields, **more)
@@ -73,11 +79,9 @@ def chains(files):
 
 @settings(max_examples=60, deadline=None)
 @given(writes=WRITES)
-def test_whatever_happens_to_a_transcript_the_newest_chain_is_its_beginning_and_old_chains_stay(
-    writes, tmp_path_factory
-):
+def test_whatever_happens_to_a_transcript_the_newest_chain_is_its_beginning_and_old_chains_stay(writes, one_file):
     """The pieces may be packed in between, and the manifest lost or cut; what is not to be archived again is not."""
-    path, data, history = tmp_path_factory.mktemp("t") / "s1.jsonl", bytearray(), []
+    data, history = bytearray(), []
     with MemoryStore().lock("s1", 1) as files:
         for what, value in [*writes, ("archive", True)]:
             if what == "append":
@@ -91,7 +95,7 @@ def test_whatever_happens_to_a_transcript_the_newest_chain_is_its_beginning_and_
             elif what == "pack" and (plain := [each for each in pieces(files) if not each.packed]):
                 pack_piece(files, plain[-1], 10**15)
             elif what == "archive":
-                archive(files, path, data, final=value)
+                archive(files, one_file, data, final=value)
                 now = chains(files)
                 assert now[: len(history) - 1] == history[:-1]
                 assert not history or now[len(history) - 1].startswith(history[-1])
@@ -100,16 +104,15 @@ def test_whatever_happens_to_a_transcript_the_newest_chain_is_its_beginning_and_
                     assert data.startswith(now[-1])
                     rest = data[len(now[-1]) :]
                     assert not rest if value else b"\n" not in rest
-                assert not archive(files, path, final=value).archived
+                assert not archive(files, one_file, final=value).archived
                 assert chains(files) == history
 
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.binary(min_size=2, max_size=60).map(lambda b: b.replace(b"a", b"\n")), cuts=st.sets(st.integers(1, 59)))
-def test_the_pieces_of_a_transcript_that_grew_lie_end_to_end(data, cuts, tmp_path_factory):
-    path = tmp_path_factory.mktemp("t") / "s1.jsonl"
+def test_the_pieces_of_a_transcript_that_grew_lie_end_to_end(data, cuts, one_file):
     with MemoryStore().lock("s1", 1) as files:
-        results = [archive(files, path, data[:cut], final=cut >= len(data)) for cut in [*sorted(cuts), len(data)]]
+        results = [archive(files, one_file, data[:cut], final=cut >= len(data)) for cut in [*sorted(cuts), len(data)]]
         written = [each for each in results if each.archived]
         for each, piece in zip(written, pieces(files), strict=True):
             assert (each.offset, each.bytes, each.sha256) == (piece.offset, piece.length, piece.sha256)

@@ -20,6 +20,12 @@ def path(tmp_path):
     return tmp_path / "t.jsonl"
 
 
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory):
+    """One for all examples of a property: a directory for each would take longer than the test."""
+    return tmp_path_factory.mktemp("t") / "t.jsonl"
+
+
 class Dribble(io.RawIOBase):
     """Gives a few bytes at a time, as a pipe or an unpacker may."""
 
@@ -37,13 +43,12 @@ class Dribble(io.RawIOBase):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
 @given(data=st.binary(max_size=60).map(lambda b: b.replace(b"a", b"\n")), start=st.integers(0, 60))
-def test_the_last_newline_is_found_whatever_the_buffer(chunk, data, start, tmp_path_factory):
-    path = tmp_path_factory.mktemp("t") / "t"
-    path.write_bytes(data)
+def test_the_last_newline_is_found_whatever_the_buffer(chunk, data, start, one_file):
+    one_file.write_bytes(data)
     old, sources.CHUNK = sources.CHUNK, chunk
     try:
         start = min(start, len(data))
-        with Source(path) as source:
+        with Source(one_file) as source:
             expected = data.rfind(b"\n", start) + 1 or start
             assert source.last_newline(start, len(data)) == expected
     finally:
@@ -51,15 +56,14 @@ def test_the_last_newline_is_found_whatever_the_buffer(chunk, data, start, tmp_p
 
 
 @given(data=st.binary(max_size=80), other=st.binary(max_size=80), step=st.integers(1, 9))
-def test_comparing_is_equality_whatever_the_reader(data, other, step, tmp_path_factory):
-    path = tmp_path_factory.mktemp("t") / "t"
-    path.write_bytes(data + other)
+def test_comparing_is_equality_whatever_the_reader(data, other, step, one_file):
+    one_file.write_bytes(data + other)
     old, sources.CHUNK = sources.CHUNK, 8
     try:
-        with Source(path) as source:
+        with Source(one_file) as source:
             assert source.same_as(Dribble(data, step), 0, len(data))
             assert source.same_as(Dribble(other, step), len(data), len(other))
-            assert source.same_as(Dribble(other, step), 0, len(other)) == (path.read_bytes()[: len(other)] == other)
+            assert source.same_as(Dribble(other, step), 0, len(other)) == (one_file.read_bytes()[: len(other)] == other)
             assert source.same_as(Dribble(data, step), 0, len(data) + 1) is False
             assert not data or source.same_as(Dribble(data, step), 0, len(data) - 1) is False
             assert digest_of(Dribble(data + other, step)) == (source.digest(0, source.size), source.size)
