@@ -160,6 +160,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("size.replay", COST, "5,000: 8.9 s | 0.91 |", 0.91, RATIOS),
     Claim("size.report", COST, "50,000: 5.0 s | | 0.84 |", 0.84, RATIOS),
     Claim("size.watch", COST, "1,000: 0.70 s | | 0.51 |", 0.51, 1.0),
+    Claim("size.list", COST, "10,000: 2.1 s | | 0.82 |", 0.82, RATIOS),
+    Claim("size.start", COST, "10,000: 0.27 s | | 0.06 |", 0.06, 5.0),  # 1 would be linear
     Claim("audit.tokens.median", AUDIT, "| `tokens` against `/context` (n = 19) | 0.01 |", 0.01, 0.5),
     Claim("audit.tokens.p99", FULL, "| `tokens` (`occupancy`) | **0.01** | **0.02** | **0.06** |", 0.06, SIZES),
     Claim("audit.cli_estimate.median", FULL, "| `cli_estimate` | **0.07** |", 0.07, SIZES),

@@ -2,16 +2,18 @@
 
     python tests/benchmarks/size.py [PART …] [--rounds N] [--folder FOLDER] [--quick] [--huge]
 
-Parts: `tracker` (responses), `archive` (MB), `replay` (MB), `report` (responses), `watch` (sessions). Every figure is
-of processor time, medians, with least and most behind it; `replay` and `watch` are whole processes. The last column is
-the exponent between a size and the one before: 1 is linear, less is what start-up makes of it. `--huge` adds replay at
-5 GB, which is generated below `--folder` (or the temporary directory) and removed again.
+Parts: `tracker` (responses), `archive` (MB), `replay` (MB), `report` (responses), `watch`, `list`, `start` (sessions).
+Every figure is of processor time, medians, with least and most behind it; `replay`, `watch`, `list` and `start` are
+whole processes. The last column is the exponent between a size and the one before: 1 is linear, less is what start-up
+makes of it. `--huge` adds replay at 5 GB, which is generated below `--folder` (or the temporary directory) and removed
+again.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import math
 import os
 import resource
@@ -130,12 +132,59 @@ def of_watch(sizes: list[float], rounds: int, folder: str) -> Iterator[Cost]:
         yield Cost(size, [seconds for seconds, _ in runs], max((peak for _, peak in runs if peak), default=None))
 
 
+def archived(sizes: list[float], folder: str) -> Iterator[tuple[float, str, str]]:
+    """Yield so many sessions, each archived once and all in one folder: how many, its path, and the runs directory."""
+    for size in sizes:
+        runs, transcript = os.path.join(folder, f"runs-{size:g}"), os.path.join(folder, f"{SID}.jsonl")
+        Path(transcript).write_text('{"type":"user","uuid":"1","message":{"role":"user","content":"hello"}}\n')
+        at = os.path.join(runs, folder.replace("/", "-"), "archives")
+        TranscriptArchive(at).archive(transcript, SID, trigger="session_end")
+        files = [(name, Path(at, name).read_bytes()) for name in os.listdir(at)]
+        for number in range(int(size) - 1):
+            other = f"{SID[:-12]}{number:012d}"
+            for name, data in files:
+                path = os.open(os.path.join(at, name.replace(SID, other)), os.O_WRONLY | os.O_CREAT, 0o600)
+                os.write(path, data.replace(SID.encode(), other.encode()))
+                os.close(path)
+        yield size, at, runs
+
+
+def of_list(sizes: list[float], rounds: int, folder: str) -> Iterator[Cost]:
+    """`mala-context archives list` of so many sessions, the whole process."""
+    for size, at, _ in archived(sizes, folder):
+        runs = [process("archives", "list", "--dir", at) for _ in range(rounds)]
+        yield Cost(size, [seconds for seconds, _ in runs], max((peak for _, peak in runs if peak), default=None))
+
+
+def of_start(sizes: list[float], rounds: int, folder: str) -> Iterator[Cost]:
+    """The plugin's hook at a session's start, beside so many sessions of which nothing was left to archive."""
+    hook = Path(__file__).parent.parent.parent / "hooks" / "hook.py"
+    given = {"hook_event_name": "SessionStart", "source": "startup", "session_id": "new", "cwd": folder}
+    for size, _, runs in archived(sizes, folder):
+        seconds = []
+        for _ in range(rounds):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            environment = {
+                **os.environ,
+                "MALA_RUNS_DIR": runs,
+                "CLAUDE_CONFIG_DIR": folder,
+                "CLAUDE_PROJECT_DIR": folder,
+            }
+            command = [sys.executable, "-I", "-S", str(hook)]
+            subprocess.run(command, input=json.dumps(given).encode(), env=environment, check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        yield Cost(size, seconds)
+
+
 PARTS = {
     "tracker": (of_tracker, "responses", [1_000, 10_000, 100_000]),
     "archive": (of_archive, "MB", [10, 100, 1_000]),
     "replay": (of_replay, "MB", [5, 50, 500]),
     "report": (of_report, "responses", [500, 5_000, 50_000]),
     "watch": (of_watch, "sessions", [10, 100, 1_000]),
+    "list": (of_list, "sessions", [100, 1_000, 10_000]),
+    "start": (of_start, "sessions", [100, 1_000, 10_000]),
 }
 
 
