@@ -80,9 +80,13 @@ def _write(directory: int, path: str, fill: Callable[[Write], object]) -> None:
             sync_directory(directory)
     finally:
         if fd >= 0:
-            with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
-                os.close(fd)
-            discard(directory, temporary)
+            try:
+                with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
+                    os.close(fd)
+                discard(directory, temporary)
+            except KeyboardInterrupt:  # just then
+                discard(directory, temporary)
+                raise
 
 
 def _own(directory: int) -> tuple[int, str]:

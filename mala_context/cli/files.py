@@ -52,8 +52,13 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
             yield temporary
             _take_place(temporary, target, replace=replace)
     finally:
-        with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
-            os.unlink(temporary)
+        try:
+            with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
+                os.unlink(temporary)
+        except KeyboardInterrupt:  # just then
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def _refuse_traps(path: str) -> None:
