@@ -320,5 +320,5 @@ def test_the_last_line_fits_however_slow_the_machine_is(capsys, seconds, took):
     checks = [Check(f"check-{number}", ok=True, words="as it should be") for number in range(7)]
     demo_module._print_text(Report({}, [], checks), "compaction", seconds, None)
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"All 7 checks passed, in {took} s. What it made is removed now; --keep DIR keeps it."
+    assert last == f"All 7 checks passed, in {took} s. What it made is removed; --keep DIR keeps it."
     assert len(last) <= 80

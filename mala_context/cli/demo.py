@@ -165,6 +165,6 @@ def _print_text(report: Report, scenario: str, seconds: float, keep: str | None)
     out.print()
     failed = sum(not check.ok for check in report.checks)
     verdict = f"{failed} of {len(report.checks)} checks failed" if failed else f"All {len(report.checks)} checks passed"
-    where = "removed now; --keep DIR keeps it" if keep is None else f"kept in {os.path.abspath(keep)}"
+    where = "removed; --keep DIR keeps it" if keep is None else f"kept in {os.path.abspath(keep)}"
     took = f"{seconds:.1f}" if seconds < 9.95 else f"{seconds:.0f}"  # so that it fits where a machine is slow, too
     out.print(f"{verdict}, in {took} s. What it made is {where}.", soft_wrap=True)
