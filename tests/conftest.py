@@ -3,10 +3,12 @@
 import functools
 import inspect
 import os
-from importlib.metadata import version
 
+import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
+
+from tests.oldest import OLD_SDK, why_not
 
 pytest_plugins = ["pytester"]
 
@@ -26,7 +28,14 @@ if "mix_stderr" in inspect.signature(CliRunner).parameters:  # click before 8.2:
 
 
 def pytest_configure(config):
-    if tuple(map(int, version("claude-agent-sdk").split(".")[:2])) < (0, 2):
-        # Those leave their queues to the garbage collector, in whatever test it comes round: nothing of ours holds one.
+    if OLD_SDK:
+        # It leaves its queues to the garbage collector, in whatever test that comes round: nothing of ours holds one.
         open_queue = "Exception ignored in. <function MemoryObject(Receive|Send)Stream.__del__"
         config.addinivalue_line("filterwarnings", f"ignore:{open_queue}:pytest.PytestUnraisableExceptionWarning")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        reason = why_not(item.nodeid)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
