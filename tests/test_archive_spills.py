@@ -187,6 +187,18 @@ def test_an_index_goes_too(repo):
     assert os.listdir(directory) == []
 
 
+def test_two_at_once_remove_all_of_it(repo):
+    archive = TranscriptArchive(repo_path=repo)
+    for number in range(40):
+        age(os.path.dirname(Spills(repo).write(f"s{number}", b"text")))
+    threads = [threading.Thread(target=sweep, args=(archive, [])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.listdir(derived_dir(archive, SPILLS)) == []
+
+
 @pytest.mark.parametrize("kind", [SPILLS, spills_module.SEARCH])
 def test_a_link_in_place_of_their_directory_has_nothing_behind_it_removed(kind, repo, tmp_path):
     archive = TranscriptArchive(repo_path=repo)

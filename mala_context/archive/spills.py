@@ -156,7 +156,8 @@ def sweep(archive: Kept, projects_dirs: Sequence[str] | None = None, *, dry_run:
                     continue
                 gone.add(session_id)
                 if not dry_run:
-                    _remove(fd, name)
+                    with contextlib.suppress(FileNotFoundError):  # another process removes it too
+                        _remove(fd, name)
         finally:
             os.close(fd)
     if gone and not dry_run:

@@ -44,10 +44,9 @@ def test_a_configuration_that_is_no_file_is_an_error_at_once(make, repo):
         assert "Traceback" not in done.output
 
 
-@pytest.mark.parametrize("name", ["settings.json", "settings.local.json"])
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)
-def test_settings_that_are_odd_are_said(make, name, repo):
-    make(repo / ".claude" / name)
+def test_settings_that_are_odd_are_said(make, repo):
+    make(repo / ".claude" / "settings.json")
     done = CliRunner().invoke(app, ["doctor", "--no-session", "--json"], catch_exceptions=False)
     assert done.exit_code in {0, 1}
     assert on_a_terminal(done.stdout)

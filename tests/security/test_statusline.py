@@ -56,7 +56,7 @@ def test_nothing_is_written_anywhere(mask, machine, tmp_path):
     """So there is no state in which another user, or another session, could put something."""
     given, env = machine
     before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
-    for fields in ({}, {"session_id": EVIL}, {"transcript_path": EVIL}, {"workspace": {"project_dir": EVIL}}):
+    for fields in ({}, {"session_id": EVIL, "transcript_path": EVIL, "workspace": {"project_dir": EVIL}}):
         done = subprocess.run(
             [sys.executable, "-B", "-m", "mala_context.cli", "statusline"],
             input=json.dumps({**given, **fields}).encode(),
