@@ -28,3 +28,4 @@ def test_a_store_that_only_lists_its_files_lists_its_sessions_too():
         ("s1", 1, 3),
     ]
     assert list(store.listed().summaries()) == list(store.summaries())
+    assert list(store.recent(0.0)) == ["t1", "s2", "s1"]

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 
 import pytest
 
@@ -78,6 +79,7 @@ def test_a_directory_that_is_not_there_holds_nothing_and_is_not_made(kind, tmp_p
     store = kind(str(tmp_path / "none"))
     assert (store.list(), store.summaries(), store.summaries("s"), store.unfinished()) == ([], [], [], [])
     assert store.listed().summaries() == []
+    assert list(store.recent(time.monotonic() + 60)) == []
     with store.view("s1") as files:
         assert (files.list(), files.manifest()) == ([], b"")
     assert os.listdir(tmp_path) == []

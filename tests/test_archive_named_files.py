@@ -132,3 +132,13 @@ def test_one_that_is_archived_and_cannot_be_read_is_missing(world, monkeypatch, 
     assert (found.put_back, found.missing) == ((), (str(path),))
     assert str(error) in caplog.text
     assert not path.exists()
+
+
+def test_a_dry_run_says_what_would_come_back_and_leaves_it(world):
+    archive, beside, projects = world
+    path = beside / "tool-results" / "deep" / "a.txt"
+    path.unlink()
+    with History(archive, SID) as history:
+        found = look_after(history, {str(path)}, projects, dry_run=True)
+    assert (found.put_back, found.missing) == ((str(path),), ())
+    assert not path.exists()

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from archived import SID, Told, boundary, dump, message
 
-from mala_context.archive import placing
+from mala_context.archive import placing, subagents
 from mala_context.archive.store import TranscriptArchive
 
 NOTES = b'{"agentType":"general-purpose"}'
@@ -324,3 +324,18 @@ def test_a_dry_run_says_what_would_be_written_and_writes_nothing(lost, where, wo
         assert getattr(said, field) == getattr(done, field), field
     assert said.path == done.path.replace(done.session_id, "*")
     assert said.subagents == tuple(path.replace(done.session_id, "*") for path in done.subagents)
+
+
+def test_a_copy_that_cannot_be_read_back_costs_those_that_it_names_alone(world, monkeypatch, caplog):
+    """The new session is there already, and goes on without them."""
+    real = subagents.file_chunks
+
+    def broken(path, *more):
+        if SID not in path and path.endswith("agent-a1.jsonl"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *more)
+
+    monkeypatch.setattr(subagents, "file_chunks", broken)
+    _, found = world.restored()
+    assert found == world.only("a1", "a2")
+    assert "cannot be read: [Errno 5]" in caplog.text
