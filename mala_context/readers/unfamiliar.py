@@ -32,10 +32,12 @@ MESSAGES: Final = _table("""
 """Classes of the SDK's messages."""
 
 LINES: Final = _table("""
-    agent-name ai-title assistant attachment bridge-session control_cancel_request control_request control_response
-    conversation_reset custom-title file-history-delta file-history-snapshot frame-link keep_alive last-prompt mode
-    permission-mode pr-link progress prompt_suggestion queue-operation rate_limit_event result stream_event summary
-    system tool_progress tool_use_summary user
+    agent-name ai-title api-request api-request-blob api-request-resumed api-request-shape artifact-autoreact-ledger
+    assistant atis-latch attachment bridge-session content-replacement control_cancel_request control_request
+    control_response conversation_reset cost-state custom-title file-history-delta file-history-snapshot frame-link
+    history-suppression host-row hybrid-organization keep_alive last-prompt mode permission-mode pr-link progress
+    prompt_suggestion queue-operation rate_limit_event result resume-head-vouch stream_event summary system
+    tool_progress tool_use_summary tools-used user
 """)
 """Types of stream-json's lines and of a transcript's rows."""
 
