@@ -74,6 +74,30 @@ def test_what_was_there_stays_whatever_ends_the_writing(tmp_path_factory, error,
     assert names(tmp_path) == ["a"]
 
 
+def test_an_interrupt_while_the_temporary_file_goes_leaves_none(tmp_path, monkeypatch):
+    """Ctrl-C comes when it will, a second time too."""
+    unlink, calls = os.unlink, []
+
+    def interrupted(path):
+        calls.append(path)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_a_part(str(tmp_path / "a"), "x", RuntimeError)
+    assert names(tmp_path) == []
+    assert len(calls) == 2
+
+
+def test_a_reader_that_went_away_is_said_as_it_is(tmp_path):
+    with pytest.raises(BrokenPipeError) as raised:
+        write_a_part(str(tmp_path / "a"), "x", BrokenPipeError(32, "Broken pipe"))
+    assert raised.value.filename is None
+    assert names(tmp_path) == []
+
+
 def test_nothing_is_replaced_unasked(tmp_path):
     (tmp_path / "a").write_text("old")
     with pytest.raises(FileExistsError):
@@ -98,6 +122,17 @@ def test_a_file_system_without_links(tmp_path, monkeypatch):
     write(tmp_path / "a", "new", replace=False)
     assert (tmp_path / "a").read_text() == "new"
     assert names(tmp_path) == ["a"]
+
+
+def test_a_disk_that_fails_at_the_last_step_leaves_nothing(tmp_path, monkeypatch):
+    def link(source, target):
+        raise OSError(5, "Input/output error", source, None, target)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        write(tmp_path / "a", "new", replace=False)
+    assert raised.value.filename == str(tmp_path / "a")
+    assert names(tmp_path) == []
 
 
 def test_a_link_stays_one(tmp_path):
