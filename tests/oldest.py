@@ -25,7 +25,7 @@ _SDK = {
     "tests/fleet/test_otlp.py::test_nothing_is_counted_twice_beside_openinference": _COMPACTS,
     "tests/test_cli_demo.py::test_the_main_job_for_machines": "Claude Code 2.1.119 compacts before it is refused",
     "tests/test_cli_run.py::test_no_login_is_said": "Claude Code 2.1.119 asks the API without a login too",
-    "tests/test_cli_scenarios_capped.py::test_big_tool": "Claude Code 2.1.119 takes no other result from PostToolUse",
+    "tests/test_cli_scenarios_capped.py::test_big_tool": "Claude Code 2.1.119 does not know updatedToolOutput",
     "tests/test_docs_blocks.py::test_python_runs[docs/how-to/restore-after-a-bad-compaction.md]": (
         "Claude Code 2.1.119 resumes no session whose answers are plain strings, as the test's are"
     ),
