@@ -97,6 +97,7 @@ def test_the_main_job_for_people(env, temporary):
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_plain_surroundings(env):
     """No home, no PATH, no characters but ASCII, and nobody who reads the gauge."""
     bare = {name: env[name] for name in ("TMPDIR", "MALA_RUNS_DIR")} | {"PYTHONIOENCODING": "ascii"}
@@ -128,7 +129,7 @@ def test_keep_and_estimators(env, tmp_path):
     assert "is not empty; name a new or an empty directory" in again.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_ctrl_c_leaves_nothing_behind(env, temporary, tmp_path, number):
     kept = tmp_path / "kept"
     process = subprocess.Popen(
@@ -191,6 +192,7 @@ def test_a_terminal_gets_a_bar(env):
     assert max(len(line) for line in table.splitlines()) <= 80
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_a_terminal_without_colour(env):
     status, shown = on_a_terminal({**env, "TERM": "xterm-256color", "NO_COLOR": "1"}, "--turns", "2")

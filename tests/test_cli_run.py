@@ -76,6 +76,7 @@ def test_for_machines(run):
         assert os.path.isdir(result["archive"])
 
 
+@pytest.mark.long
 def test_a_session_goes_on(run):
     with ScriptedMessagesAPI(["Noted.", "It was 41."]) as api:
         first = json.loads(run(api, "--json", prompt="Remember 41.").stdout)
@@ -97,6 +98,7 @@ def test_an_error_is_exit_status_1(run):
         assert done.stderr.splitlines()[-1].startswith("mala-context: the run ended with an error: ")
 
 
+@pytest.mark.long
 def test_an_error_for_machines(run):
     with ScriptedMessagesAPI(refused) as api:
         done = run(api, "--json")
@@ -106,6 +108,7 @@ def test_an_error_for_machines(run):
         assert "this will not do" in result["error"]
 
 
+@pytest.mark.long
 def test_no_login_is_said(tmp_path, project):
     with ScriptedMessagesAPI() as api:
         env = {**os.environ, **api.env(tmp_path / "home"), "MALA_RUNS_DIR": os.fspath(tmp_path / "runs")}

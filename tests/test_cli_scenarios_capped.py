@@ -32,6 +32,7 @@ async def test_big_tool(stage, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stage"]
 
 
+@pytest.mark.long
 async def test_big_tool_without_a_cap_is_seen(stage, monkeypatch):
     monkeypatch.setattr(wiring, "_tool_cap", lambda *_: None)
     monkeypatch.setenv("MALA_RUNS_DIR", "/given")
@@ -48,11 +49,13 @@ async def test_lost(stage, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stage"]
 
 
+@pytest.mark.long
 async def test_lost_without_a_pin_is_seen(stage, monkeypatch):
     monkeypatch.setattr(wiring, "_pin", lambda *_: None)
     assert failed(await lost.play(stage)) == {"put_back"}
 
 
+@pytest.mark.long
 async def test_lost_with_a_better_summary_is_seen(stage, monkeypatch):
     monkeypatch.setattr(lost, "SUMMARY", f"{lost.INSTRUCTION} parser.py, lexer.py, tables.py; {lost.COMMAND} fails.")
     assert failed(await lost.play(stage)) >= {"counted", "found", "put_back"}

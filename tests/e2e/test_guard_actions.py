@@ -183,6 +183,7 @@ async def test_a_compaction_that_fails_is_one_warning_and_the_prompt_goes_out(ag
     assert not watch.api.of_kind("compaction")
 
 
+@pytest.mark.long
 async def test_no_compaction_while_a_subagent_is_out(agent):
     gate = threading.Event()
     out = tool("Agent", description="work", prompt="Look into it.", subagent_type="general-purpose")
@@ -344,6 +345,7 @@ def test_the_same_on_trio(agent):
     check_restarted(messages, "threshold", checkpoint=True)
 
 
+@pytest.mark.long
 async def test_a_turn_that_is_over_is_restarted_with_the_next_prompt(agent):
     def talks(request):
         return "<checkpoint>so far</checkpoint>" if request.contains(CHECKPOINT) else prose(9_000)
@@ -394,6 +396,7 @@ async def test_slow_restarts_do_not_open_it(agent, caplog):
     assert not warnings(caplog, "restarts within")
 
 
+@pytest.mark.long
 async def test_without_a_checkpoint_it_goes_on_with_the_archive_and_the_last_prompt(agent, monkeypatch, caplog):
     monkeypatch.setattr(pressure, "CHECKPOINT_SECONDS", 1.0)
     never = text("<checkpoint>too late</checkpoint>").but(hold=threading.Event())
@@ -445,6 +448,7 @@ async def test_a_driver_of_ones_own(agent, caplog):
 # Overflow
 
 
+@pytest.mark.long
 async def test_an_overflow_is_one_record_one_warning_and_a_restart(agent, caplog):
     runtime, _ = agent(Worker(11), config=config(), **SMALL)
     seen = []

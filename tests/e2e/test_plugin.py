@@ -56,7 +56,13 @@ async def test_a_compaction_is_archived_and_its_outcome_told(
     assert stat.S_IMODE(os.stat(first).st_mode) == 0o600
 
 
-@pytest.mark.parametrize("at_session_end", [True, False], ids=["looked after", "of which nothing was noted"])
+@pytest.mark.parametrize(
+    "at_session_end",
+    [
+        pytest.param(True, id="looked after", marks=pytest.mark.long),
+        pytest.param(False, id="of which nothing was noted"),
+    ],
+)
 @pytest.mark.parametrize("compactions", [1, 2])
 async def test_together_with_the_sdks_hooks_a_compaction_is_archived_once(
     mala_api, mala_options, mala_project, mala_home, plugin, compactions, at_session_end

@@ -105,7 +105,12 @@ def test_nesting(depth, shape, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["archives show {0}", "archives search deep", "archives restore {0}", "watch --once"]
+    "command",
+    [
+        "archives show {0}",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("archives search deep", "archives restore {0}")),
+        pytest.param("watch --once", marks=pytest.mark.long),
+    ],
 )
 def test_nesting_in_other_commands(command, tmp_path):
     place = Measured(tmp_path, nested(100_000))
@@ -252,7 +257,7 @@ def test_a_line_of_200_megabytes(kind, tmp_path):
     assert failed == {"archives show {sid} --agent main-is-none", "doctor"}  # which finds no CLI's settings here
 
 
-@pytest.mark.parametrize("kind", ["wide", "lists"])
+@pytest.mark.parametrize("kind", [pytest.param("wide", marks=pytest.mark.long), "lists"])
 def test_a_line_of_some_megabytes(kind, tmp_path):
     """Eight: decoded, the lists would take 220."""
     place = Measured(tmp_path, with_a_line(kind, 8))
@@ -296,7 +301,11 @@ def bomb(suffix, size):
 
 @pytest.mark.parametrize(
     ("suffix", "size"),
-    [("gz", 120), ("zst", 120), *(pytest.param(each, 2_000, marks=pytest.mark.long) for each in PACKED)],
+    [
+        pytest.param("gz", 120, marks=pytest.mark.long),
+        ("zst", 120),
+        *(pytest.param(each, 2_000, marks=pytest.mark.long) for each in PACKED),
+    ],
 )
 def test_a_recording_that_unpacks_to_much_more(suffix, size, tmp_path):
     """Read block by block; a line that is too long is left out."""
