@@ -109,8 +109,13 @@ def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one a
         elif kind == "no usage":
             message.pop("usage", None)
         elif kind == "iterations" and message.get("usage"):
-            calls = [{"type": "message", "input_tokens": 7_000, "output_tokens": 9}, {"type": "advisor"}]
+            none = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+            calls = [{"type": "message", "input_tokens": 7_000, "output_tokens": 9} | none, {"type": "advisor"}]
             message["usage"]["iterations"] = calls
+        elif kind == "renamed" and message.get("usage"):
+            message["usage"]["cached_input_tokens"] = message["usage"].pop("cache_read_input_tokens", 5)
+        elif kind == "renamed in a call" and message.get("usage"):
+            message["usage"]["iterations"] = [{"type": "message", "input_tokens": 3, "cached_input_tokens": 90_000}]
         elif kind == "odd usage" and message.get("usage"):
             message["usage"]["cache_read_input_tokens"] = None
         elif kind == "less" and message.get("usage"):
@@ -155,7 +160,20 @@ def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one a
 
 KINDS = (
     *("drop", "twice", "move", "join", "cut", "garbage", "empty", "rewind", "root", "unknown parent", "no id", "zero"),
-    *("no usage", "iterations", "odd usage", "less", "error", "session", "stream", "sidechain", "agent", "summary"),
+    *(
+        "renamed",
+        "renamed in a call",
+        "no usage",
+        "iterations",
+        "odd usage",
+        "less",
+        "error",
+        "session",
+        "stream",
+        "sidechain",
+        "agent",
+        "summary",
+    ),
     *("clear", "context", "boundary", "model", "time", "fork", "both names", "link", "attachment", "other"),
     *SPELLINGS,
 )

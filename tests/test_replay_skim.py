@@ -15,6 +15,7 @@ from mala_context.replay.fast_rows import decode_lines
 
 _skim = pytest.importorskip("mala_context.replay._skim", reason="there was no compiler where this was installed")
 
+CALL = {"input_tokens": 11, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 2}
 ROW = {
     "parentUuid": "p1", "isSidechain": False, "userType": "external", "cwd": "/home/x", "sessionId": "s1",
     "version": "2.1.332", "type": "assistant", "subtype": None, "requestId": "r1", "uuid": "u1",
@@ -24,7 +25,7 @@ ROW = {
         "model": "claude-opus-5", "id": "m1", "role": "assistant", "content": [{"type": "text", "text": "x" * 200}],
         "usage": {
             "input_tokens": 3, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20_000, "output_tokens": 7,
-            "iterations": [{"type": "message", "input_tokens": 11, "output_tokens": 2}, {"type": "advisor"}],
+            "iterations": [{"type": "message", **CALL}, {"type": "advisor"}],
         },
     },
 }  # fmt: skip
@@ -97,6 +98,8 @@ def test_a_row_is_read():
         {"message": {"usage": {"output_tokens": 10**10}}},
         {"message": {"usage": {"iterations": [5]}}},
         {"message": {"usage": {"iterations": {}}}},
+        {"message": {"usage": {"input_tokens": 3, "cached_input_tokens": 90_000}}},
+        {"message": {"usage": CALL | {"iterations": [{"type": "message", "input_tokens": 3}]}}},
         {"session_id": 5},
     ],
     ids=str,

@@ -267,14 +267,17 @@ static int row_first(unsigned *seen, unsigned bit) {
 typedef struct {
     int64_t input, creation, read, output, last;
     row_text type;
+    unsigned prompt; /* which of its counts are there: one may stand under another name, and then it is not plain */
 } row_counts;
+
+#define ROW_PROMPT 7u
 
 static const char *row_call_field(const char *p, const char *end, row_text key, void *into, unsigned *seen) {
     row_counts *counts = into;
-    if (ROW_IS(key, "input_tokens")) { ROW_ONCE(0); return row_count(p, end, &counts->input); }
+    if (ROW_IS(key, "input_tokens")) { ROW_ONCE(0); counts->prompt |= 1u; return row_count(p, end, &counts->input); }
     if (ROW_IS(key, "output_tokens")) { ROW_ONCE(1); return row_count(p, end, &counts->output); }
-    if (ROW_IS(key, "cache_read_input_tokens")) { ROW_ONCE(2); return row_count(p, end, &counts->read); }
-    if (ROW_IS(key, "cache_creation_input_tokens")) { ROW_ONCE(3); return row_count(p, end, &counts->creation); }
+    if (ROW_IS(key, "cache_read_input_tokens")) { ROW_ONCE(2); counts->prompt |= 2u; return row_count(p, end, &counts->read); }
+    if (ROW_IS(key, "cache_creation_input_tokens")) { ROW_ONCE(3); counts->prompt |= 4u; return row_count(p, end, &counts->creation); }
     if (ROW_IS(key, "type")) { ROW_ONCE(4); return row_maybe_text(p, end, &counts->type); }
     return row_skip(p, end);
 }
@@ -289,6 +292,7 @@ static const char *row_calls(const char *p, const char *end, int64_t *last) {
         if (!(p = row_object(p, end, row_call_field, &counts))) return NULL;
         if (counts.type.at && ROW_IS(counts.type, "message")) {
             int64_t tokens = counts.input + counts.creation + counts.read;
+            if (counts.prompt != ROW_PROMPT) return NULL;
             if (tokens) *last = tokens;
         }
         p = row_space(p, end);
@@ -314,6 +318,7 @@ static const char *row_message_field(const char *p, const char *end, row_text ke
         ROW_ONCE(3);
         if (*p != '{') return row_null(p, end);
         if (!(p = row_object(p, end, row_usage_field, &counts))) return NULL;
+        if (counts.prompt != ROW_PROMPT) return NULL;
         found->has_usage = 1;
         found->input = counts.input;
         found->creation = counts.creation;

@@ -6,7 +6,7 @@ does not decode is read again line by line.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -20,24 +20,26 @@ class Unusual(Exception):  # noqa: N818  (not an error: the careful way reads it
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
+MISSING: Final = -4 * MOST
+"""A prompt's count that is not there; any sum with it is negative. It may stand under another name."""
 
 
 class Iteration(Struct, gc=False):
     """A model call behind a response."""
 
     type: str | None = None
-    input_tokens: Count = 0
-    cache_creation_input_tokens: Count = 0
-    cache_read_input_tokens: Count = 0
+    input_tokens: Count = MISSING
+    cache_creation_input_tokens: Count = MISSING
+    cache_read_input_tokens: Count = MISSING
     output_tokens: Count = 0
 
 
 class RowUsage(Struct, gc=False):
     """A response's counts."""
 
-    input_tokens: Count = 0
-    cache_creation_input_tokens: Count = 0
-    cache_read_input_tokens: Count = 0
+    input_tokens: Count = MISSING
+    cache_creation_input_tokens: Count = MISSING
+    cache_read_input_tokens: Count = MISSING
     output_tokens: Count = 0
     iterations: list[Iteration] | None = None
 
@@ -101,12 +103,23 @@ def decode_line(line: bytes | memoryview) -> tuple[list[Row], str | None]:
     return rows, problem
 
 
+def prompt_of(counts: RowUsage | Iteration) -> int:
+    """Return the tokens of a prompt; raises `Unusual` where one of its counts is not there."""
+    tokens = counts.input_tokens + counts.cache_creation_input_tokens + counts.cache_read_input_tokens
+    if tokens < 0:
+        raise Unusual("a usage without one of its counts")
+    return tokens
+
+
 def last_call(usage: RowUsage, tokens: int) -> int:
-    """Return the prompt tokens of a response's last model call that tells some, or else `tokens`."""
+    """Return the prompt tokens of a response's last model call that tells some, or else `tokens`.
+
+    Raises `Unusual` where a call lacks a count.
+    """
     for each in reversed(usage.iterations or ()):
         if each.type == "message":
-            last = each.input_tokens + each.cache_creation_input_tokens + each.cache_read_input_tokens
-            if last > 0:
+            last = prompt_of(each)
+            if last:
                 return last
     return tokens
 

@@ -32,6 +32,7 @@ from mala_context.replay.fast_rows import (
     is_clear,
     is_result,
     last_call,
+    prompt_of,
     value_of,
 )
 from mala_context.replay.files import Recording, blocks
@@ -339,7 +340,7 @@ class Scanner:
             self.silent = self.after_boundary
 
     def _usage(self, identity: str, usage: RowUsage) -> None:
-        tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
+        tokens = prompt_of(usage)
         if not tokens:
             self.silent = self.after_boundary
             return
@@ -365,11 +366,8 @@ class Scanner:
 
     def _count(self, identity: str, usage: RowUsage | None) -> None:
         """Take the counts of a copied row for the totals."""
-        if usage is None or not (
-            usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
-        ):
-            return
-        self._keep(identity, usage)
+        if usage is not None and prompt_of(usage):
+            self._keep(identity, usage)
 
     def _keep(self, identity: str, usage: RowUsage) -> None:
         best = self.best.get(identity)
