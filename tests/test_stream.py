@@ -52,6 +52,12 @@ async def drain(processor, messages):
     return [message async for message in processor.stream(feed(messages))]
 
 
+@pytest.fixture(params=[True, False], ids=["trio is imported", "no trio"])
+def each_way(request, monkeypatch):
+    """Both ways to pass messages on."""
+    monkeypatch.setattr("mala_context.stream._trio_is_here", lambda: request.param)
+
+
 def seed_processor(limit=1000, restart_at=0.5):
     return MessageStreamProcessor(ContextTracker(estimator="cumulative", window=limit), restart_at=restart_at)
 
@@ -63,12 +69,14 @@ class Hostile:
         raise RuntimeError(name)
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_every_message_passes_as_the_same_object_and_in_order():
     messages = [init(), assistant(100), object(), None, 7, "text", {"type": "assistant"}, Hostile(), result(usage())]
     passed = await drain(MessageStreamProcessor(), messages)
     assert [id(message) for message in passed] == [id(message) for message in messages]
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_a_message_is_handed_on_before_the_next_is_asked_for():
     asked = []
 
@@ -81,6 +89,7 @@ async def test_a_message_is_handed_on_before_the_next_is_asked_for():
         assert asked[-1] == number
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_the_snapshot_is_there_when_the_message_arrives():
     processor = MessageStreamProcessor()
     async for message in processor.stream(feed([init(), assistant(41_903)])):
@@ -109,6 +118,7 @@ def test_no_message_of_any_shape_raises(name, values):
     MessageStreamProcessor(restart_at=None).process(hostile_message(name, values))
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_what_the_source_raises_passes_through():
     async def source():
         yield init()
@@ -275,6 +285,7 @@ def test_after_a_reset_the_next_usage_enables_the_ledger_again():
     assert (processor.context_usage.input_tokens, processor.context_usage.output_tokens) == (3, 4)
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_pressure_is_raised_behind_the_result_with_cumulative_totals():
     processor = seed_processor(limit=1000, restart_at=0.5)
     await drain(processor, [result(usage(200, 200))])
@@ -287,6 +298,7 @@ async def test_pressure_is_raised_behind_the_result_with_cumulative_totals():
     assert error.pressure_ratio == pytest.approx(0.6)
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_a_caller_who_leaves_at_the_result_gets_the_pressure_next_time():
     processor = seed_processor()
     async for _ in processor.stream(feed([result(usage(300, 300))])):
@@ -297,6 +309,7 @@ async def test_a_caller_who_leaves_at_the_result_gets_the_pressure_next_time():
     assert await drain(processor, ["seen"]) == ["seen"]
 
 
+@pytest.mark.usefixtures("each_way")
 async def test_behind_the_pressure_comes_nothing():
     stream = seed_processor().stream(feed([result(usage(300, 300)), "never"]))
     await anext(stream)
