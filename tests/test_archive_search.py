@@ -149,6 +149,19 @@ def test_an_index_of_no_use_is_made_again(bench, damage):
     assert "needle" in bench.find("needle")
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 600, b"no journal"], ids=["empty", "unwritten", "garbage"])
+@pytest.mark.parametrize("damaged", [False, True], ids=["", "beside a damaged index"])
+def test_a_journal_that_a_kill_left_is_removed(bench, left, damaged):
+    bench.keep(said("the parser", 1))
+    bench.find("parser")
+    if damaged:
+        bench.index.write_bytes(b"no index " * 1_000)
+    journal = bench.index.with_name("s1.sqlite-journal")
+    journal.write_bytes(left)
+    assert bench.find("parser") == ["the parser"]
+    assert not journal.exists()
+
+
 def test_an_index_of_pieces_that_are_gone_is_made_again(bench):
     bench.keep(said("old needle", 1))
     bench.find("needle")

@@ -18,7 +18,7 @@ import json
 import os
 import re
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
@@ -132,6 +132,7 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
             os.close(open_archives(directory, create=True))
         if directory is None or not pieces or others_may_swap(directory):
             index = _make(sqlite3.connect(":memory:", isolation_level=None))
+            index.execute("BEGIN")
             _bring_up(index, pieces, files)
             return index
         path = os.path.join(directory, f"{session_id}.sqlite")
@@ -139,12 +140,15 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
             _make_private(path)
             index = sqlite3.connect(path, timeout=10.0, isolation_level=None)
             try:
+                _begin(index, path)
                 _bring_up(index, pieces, files)
             except sqlite3.DatabaseError as error:
                 index.close()
                 if attempt == 2 or "locked" in str(error):
                     raise OSError(f"the index {path} cannot be used: {error}") from error
                 os.unlink(path)
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{path}-journal")  # or the next index would go back to this one
             except BaseException:
                 index.close()
                 raise
@@ -174,10 +178,21 @@ def _make(index: sqlite3.Connection) -> sqlite3.Connection:
     return index
 
 
-def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) -> None:
-    index.execute("PRAGMA journal_mode = DELETE")  # a kill leaves it beside the index, and the next opening goes back
+def _begin(index: sqlite3.Connection, path: str) -> None:
+    """Become the only writer of an index.
+
+    A kill leaves its journal beside it, and the next opening goes back by what is in it. One in which nothing had been
+    written yet stays until something is; with the lock that we have then, it is nobody's (an empty index's is ours).
+    """
+    index.execute("PRAGMA journal_mode = DELETE")
     index.execute("PRAGMA synchronous = OFF")  # what a crash of the machine leaves is made again
     index.execute("BEGIN IMMEDIATE")
+    if os.path.getsize(path):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{path}-journal")
+
+
+def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) -> None:
     there = {piece.plain: piece for piece in pieces if piece.mode != "full"}
     newest = {(piece.subagent, piece.chain): piece for piece in pieces if piece.mode == "full"}
     there |= {piece.plain: piece for piece in newest.values()}  # which holds all that the earlier copies hold

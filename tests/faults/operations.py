@@ -172,6 +172,10 @@ class Index(Operation):
         place.keep("s", tell)
         search.search(place.archive, "s", "word1")
 
+    def next_run(self, place):
+        super().next_run(place)
+        search.search(place.opened(), "s", "word1")
+
     def check(self, place):
         super().check(place)
         found = search.search(place.opened(), "s", "word1*", limit=10_000)
