@@ -23,6 +23,7 @@ def test_killed_before_each_call_into_the_system(tmp_path):
     assert kills > 60
 
 
+@pytest.mark.long
 def test_killed_at_thirty_random_moments(tmp_path):
     kills, checked = kill(tmp_path / "k", "random", 30, 1)
     assert kills == 30

@@ -74,6 +74,7 @@ def test_the_main_job_for_machines(env, temporary):
     assert not (temporary.parent / "runs").exists()
 
 
+@pytest.mark.long
 def test_the_main_job_for_people(env, temporary):
     done = play(env)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -177,6 +178,7 @@ def on_a_terminal(env, *args, columns=80):
     return process.wait(60), shown.decode()
 
 
+@pytest.mark.long
 def test_a_terminal_gets_a_bar(env):
     env = {name: value for name, value in env.items() if name not in {"COLUMNS", "LINES"}}
     status, shown = on_a_terminal({**env, "TERM": "xterm-256color"}, "--turns", "2")

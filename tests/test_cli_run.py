@@ -51,6 +51,7 @@ def test_text_on_stdout_gauge_on_stderr_archive_on_disk(run, tmp_path, project):
     assert "I look first." in piece.read_text()
 
 
+@pytest.mark.long
 def test_the_prompt_from_standard_input(run):
     with ScriptedMessagesAPI(["Fine."]) as api:
         done = run(api, prompt="-", stdin="Words from\na pipe.\n")
@@ -121,6 +122,7 @@ def test_no_login_is_said(tmp_path, project):
         assert api.requests == []
 
 
+@pytest.mark.long
 def test_a_session_that_is_not_there(run):
     with ScriptedMessagesAPI() as api:
         done = run(api, "--resume", "11111111-2222-3333-4444-555555555555")

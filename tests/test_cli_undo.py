@@ -27,6 +27,7 @@ def play(env, *args):
     return subprocess.run([*UNDO, *args], env=env, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.long
 def test_for_machines(env):
     done = play(env, "--json", "--turns", "4")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -177,11 +177,13 @@ class TestBesideAnOwner:
             assert hook.stdout.read() == b"{}\n"
         assert len(place.files()) == 1
 
+    @pytest.mark.long
     def test_one_that_hangs_is_not_waited_for_in_vain(self, place, owned):
         owned(os.getpid())
         place.ask("PreCompact", trigger="auto")
         assert len(place.files()) == 1
 
+    @pytest.mark.long
     def test_an_old_piece_without_an_outcome_is_of_another_compaction(self, place, owned):
         archive = owned(os.getpid())
         archive.archive(str(place.transcript), "s", trigger="auto")

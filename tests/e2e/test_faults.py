@@ -208,6 +208,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_a_process_that_ends_while_an_archive_hangs(mala_project, mala_home, mala_runs):
     process = subprocess.Popen(
         [sys.executable, "-c", HANGING, str(mala_project), str(mala_home)],

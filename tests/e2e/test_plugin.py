@@ -64,6 +64,7 @@ async def test_a_compaction_is_archived_and_its_outcome_told(
     ],
 )
 @pytest.mark.parametrize("compactions", [1, 2])
+@pytest.mark.long
 async def test_together_with_the_sdks_hooks_a_compaction_is_archived_once(
     mala_api, mala_options, mala_project, mala_home, plugin, compactions, at_session_end
 ):

@@ -140,6 +140,7 @@ async def test_a_refusal_makes_the_cli_compact(mala_api, mala_options):
     assert api.last.contains("being continued from a previous conversation")
 
 
+@pytest.mark.long
 async def test_a_window_fills_and_is_compacted_on_refusal(mala_api, mala_options, mala_project):
     scenario = fill_until_compaction(mala_project, window=60_000, turns=3)
     api = mala_api(scenario.script, **scenario.settings)
@@ -368,6 +369,7 @@ async def test_a_slow_summary(mala_api, mala_options):
         assert boundary(await reading)["trigger"] == "manual"
 
 
+@pytest.mark.long
 async def test_resume_and_fork(mala_api, mala_options):
     api = mala_api(["First.", "Resumed.", "Forked."])
     [first] = await play(api, mala_options(api), "one")

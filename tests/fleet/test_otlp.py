@@ -122,6 +122,7 @@ CLIS_OWN = {
 }
 
 
+@pytest.mark.long
 async def test_nothing_is_counted_twice_beside_the_clis_own_telemetry(receiver, scenario, mala_api, mala_options):
     """Both export to one collector: each compaction is one span of ours and one event of the CLI's, with no metric."""
     api = mala_api(scenario.script, **scenario.settings)
@@ -141,6 +142,7 @@ async def test_nothing_is_counted_twice_beside_the_clis_own_telemetry(receiver, 
     assert [name for name, _ in receiver.logs if "compact" in name] == ["claude_code.compaction"] * compactions
 
 
+@pytest.mark.long
 async def test_nothing_is_counted_twice_beside_openinference(receiver, scenario, mala_api, mala_options):
     """Its spans have the tokens that were used; ours have none of those, and no turn and no tool of its."""
     api = mala_api(scenario.script, **scenario.settings)
