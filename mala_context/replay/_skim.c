@@ -5,9 +5,7 @@
    needs a thought stands in Python only, and a rule that stands here twice is one that most rows meet. */
 
 #define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
-#endif
 #include <Python.h>
 
 #include "_row.h"
@@ -25,7 +23,8 @@ typedef struct {
     row_text current, based, started, ended; /* texts in the block, or of the objects below */
     PyObject *was_current, *was_based, *was_started, *was_ended;
     Py_ssize_t context, placed, tokens, peak, responses; /* -1: None */
-    Py_ssize_t begun_at, begun_line, since_at, since_line, is_fork;
+    Py_ssize_t is_fork;
+    PyObject *begun, *since;
     PyObject *number; /* the present context's */
     int counted; /* whether `counts` is the best of the present response; it goes into `best` when another begins */
     int64_t counts[4];
@@ -72,16 +71,6 @@ static int take_text(state *self, int name, PyObject **held, row_text *into) {
     return into->at ? 0 : -1;
 }
 
-static int take_place(state *self, int name, Py_ssize_t *at, Py_ssize_t *line) {
-    PyObject *value = PyObject_GetAttr(self->scanner, names[name]);
-    int wrong = 0;
-    *at = *line = -1;
-    if (!value) return -1;
-    if (value != Py_None) wrong = !PyArg_ParseTuple(value, "nn", at, line);
-    Py_DECREF(value);
-    return wrong ? -1 : 0;
-}
-
 static int give(state *self, int name, PyObject *value) {
     int wrong = !value || PyObject_SetAttr(self->scanner, names[name], value);
     Py_XDECREF(value);
@@ -94,10 +83,6 @@ static int give_size(state *self, int name, Py_ssize_t value) {
 
 static PyObject *text(row_text of) {
     return of.at ? PyUnicode_DecodeUTF8(of.at, (Py_ssize_t)of.size, "strict") : Py_NewRef(Py_None);
-}
-
-static int give_place(state *self, int name, Py_ssize_t at, Py_ssize_t line) {
-    return give(self, name, line < 0 ? Py_NewRef(Py_None) : Py_BuildValue("(nn)", at, line));
 }
 
 static int load(state *self) {
@@ -116,8 +101,7 @@ static int load(state *self) {
         || take_text(self, AT_ended, &self->was_ended, &self->ended) || take_size(self, AT_context, &self->context)
         || take_size(self, AT_placed, &self->placed) || take_size(self, AT_tokens, &self->tokens)
         || take_size(self, AT_peak, &self->peak) || take_size(self, AT_responses, &self->responses)
-        || take_place(self, AT_begun, &self->begun_at, &self->begun_line)
-        || take_place(self, AT_since, &self->since_at, &self->since_line)
+        || take(self, AT_begun, &self->begun) || take(self, AT_since, &self->since)
         || take_size(self, AT_is_fork, &self->is_fork))
         return -1;
     self->counted = 0;
@@ -149,14 +133,13 @@ static int store(state *self) {
         || give_size(self, AT_context, self->context) || give_size(self, AT_placed, self->placed)
         || give_size(self, AT_tokens, self->tokens) || give_size(self, AT_peak, self->peak)
         || give_size(self, AT_responses, self->responses)
-        || give_place(self, AT_begun, self->begun_at, self->begun_line)
-        || give_place(self, AT_since, self->since_at, self->since_line)
+        || give(self, AT_begun, Py_NewRef(self->begun)) || give(self, AT_since, Py_NewRef(self->since))
         || give(self, AT_is_fork, PyBool_FromLong(self->is_fork));
 }
 
 static void drop(state *self) {
     PyObject *held[] = {self->places, self->older, self->seen, self->best, self->owner, self->session, self->model,
-        self->was_current, self->was_based, self->was_started, self->was_ended, self->number, self->last_place};
+        self->was_current, self->was_based, self->was_started, self->was_ended, self->begun, self->since, self->number, self->last_place};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_XDECREF(held[i]);
 }
 
@@ -226,8 +209,9 @@ static outcome response(state *self, const row *row, PyObject *place, Py_ssize_t
         if (wrong) return WRONG;
         self->current = row->id;
         self->responses++;
-        self->begun_at = at;
-        self->begun_line = 0;
+        Py_DECREF(self->begun);
+        self->begun = Py_BuildValue("(nn)", at, (Py_ssize_t)0);
+        if (!self->begun) return WRONG;
     }
     if (!tokens) return TAKEN;
     int kept = keeps(self, row);
@@ -241,8 +225,8 @@ static outcome response(state *self, const row *row, PyObject *place, Py_ssize_t
     }
     if (!same(self->based, row->id)) {
         self->based = row->id;
-        self->since_at = self->begun_at;
-        self->since_line = self->begun_line;
+        Py_DECREF(self->since);
+        self->since = Py_NewRef(self->begun);
         self->context++;
         self->placed = self->turned + PyDict_Size(self->places);
         Py_DECREF(self->number);

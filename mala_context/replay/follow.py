@@ -10,7 +10,6 @@ under the newer id.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from mala_context.agents import AgentState
 from mala_context.events import Compaction, Event, Response, Summary
 from mala_context.readers import read_row
 from mala_context.replay.files import Recording
-from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch, identify
+from mala_context.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
 from mala_context.replay.rows import Line, lines
 from mala_context.tracker import ContextTracker
 from mala_context.usage import Usage
@@ -43,26 +42,13 @@ class Tally:
 
     def __init__(self) -> None:
         self.peak: int | None = None
-        self.counts: dict[str, tuple[int, int, int, int]] = {}
+        self.counts = Best()
         self.carried = (0, 0, 0)
         """Responses, compactions and overflows from before a `/clear` that kept the session's id."""
 
-    def count(self, identity: str, usage: Usage) -> None:
-        """Take a response's counts; of several rows the one with the largest output stands."""
-        known = self.counts.get(identity)
-        if known is None or usage.output_tokens >= known[3]:
-            self.counts[identity] = (
-                usage.input_tokens,
-                usage.cache_creation_tokens,
-                usage.cache_read_tokens,
-                usage.output_tokens,
-            )
-
     def record(self, state: AgentState) -> AgentRecord:
         """Return the agent's record."""
-        counts = array("q")
-        for four in self.counts.values():
-            counts.extend(four)
+        ids, counts = self.counts.arrays()
         responses, compactions, _ = self.carried
         return AgentRecord(
             state.agent_id or state.tool_use_id,
@@ -71,7 +57,7 @@ class Tally:
             state.context.tokens,
             self.peak,
             state.compactions + compactions,
-            ids=array("q", map(identify, self.counts)),
+            ids=ids,
             counts=counts,
         )
 
@@ -175,7 +161,7 @@ class Follower:
         usage = Usage.parse(message.get("usage")) if isinstance(message, Mapping) else None
         state = self.tracker.state_of(event)
         if usage is not None:
-            self._tally(state).count(event.message_id, usage)
+            self._tally(state).counts.take(event.message_id, usage)
 
     def _compaction(self, event: Compaction | Summary, state: AgentState, *, missing: bool | None) -> None:
         before = state.before

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 _PRIME: Final = 0x4754924175FFC559
@@ -63,6 +64,24 @@ class Problems:
                 last.problem = "and others, the first of them here"
                 return
         self.found.append(Problem(self._file, row, rows, words))
+
+
+Counts = tuple[int, int, int, int]
+"""Tokens of a response: input, cache creation, cache read, output."""
+
+
+class Best(dict[str, Counts]):
+    """The counts of responses by their ids; of several rows of one the counts with the largest output stand."""
+
+    def take(self, identity: str, counts: Counts) -> None:
+        """Take the counts of a row."""
+        known = self.get(identity)
+        if known is None or counts[3] >= known[3]:
+            self[identity] = counts
+
+    def arrays(self) -> tuple[array[int], array[int]]:
+        """Return an `AgentRecord`'s `ids` and `counts`."""
+        return array("q", map(identify, self)), array("q", chain.from_iterable(self.values()))
 
 
 @dataclass(slots=True)

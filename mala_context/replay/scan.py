@@ -13,10 +13,8 @@ a boundary is read a second time, from the response that its context began with,
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -37,7 +35,7 @@ from mala_context.replay.fast_rows import (
 )
 from mala_context.replay.files import Recording, blocks
 from mala_context.replay.interval import Position, between, count_lines, estimates
-from mala_context.replay.record import AgentRecord, CompactionRecord, Problems, Stretch, identify
+from mala_context.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
 from mala_context.windows import Windows
 
 Skim = Callable[["Scanner", memoryview, int, int], tuple[int, int, int]]
@@ -46,8 +44,6 @@ try:
 except ImportError:  # not compiled where this was installed: the same, slower
     skim = None
 
-Counts = tuple[int, int, int, int]
-"""Tokens of a response: input, cache creation, cache read, output."""
 PLACES: Final = 8_192
 """Rows whose context is remembered, at least; more than the tracker remembers."""
 NEAR: Final = 2_000
@@ -86,7 +82,7 @@ class Scanner:
         self.turned = 0
         """Rows in generations of places that are gone from `places`."""
         self.seen: dict[str, str | None] = {}
-        self.best: dict[str, Counts] = {}
+        self.best = Best()
         self.current: str | None = None
         self.based: str | None = None
         self.exact: Position | None = None
@@ -151,6 +147,10 @@ class Scanner:
             self.problems.add(self.lines + number + 1, problem)
         if rows:
             self._block(rows, [number] * len(rows))
+
+    def _position(self, line: int) -> Position:
+        """Where the present row is, which is on this line of the block."""
+        return self.exact or (self.offset, line)
 
     @property
     def follows(self) -> bool:
@@ -326,7 +326,7 @@ class Scanner:
                 self.seen[identity] = row.requestId or None
             self.current = identity
             self.responses += 1
-            self.begun = self.exact or (self.offset, numbers[index])
+            self.begun = self._position(numbers[index])
         model = message.model
         if model and model != self.model:
             if "[" in model:
@@ -370,14 +370,8 @@ class Scanner:
             self._keep(identity, usage)
 
     def _keep(self, identity: str, usage: RowUsage) -> None:
-        best = self.best.get(identity)
-        if best is None or usage.output_tokens >= best[3]:
-            self.best[identity] = (
-                usage.input_tokens,
-                usage.cache_creation_input_tokens,
-                usage.cache_read_input_tokens,
-                usage.output_tokens,
-            )
+        fresh, written, read = usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens
+        self.best.take(identity, (fresh, written, read, usage.output_tokens))
 
     def _session(self, row: Row) -> None:
         if row.session_id is not msgspec.UNSET and row.sessionId is None:
@@ -421,8 +415,7 @@ class Scanner:
         if self.owner is None:
             cli_estimate = projected = None
             if self.since is not None:
-                until = self.exact or (self.offset, line)
-                lines = between(self.recording.path, self.since, until, self.offset, self.block)
+                lines = between(self.recording.path, self.since, self._position(line), self.offset, self.block)
                 cli_estimate, projected = estimates(lines, self.tokens)
             self.compactions.append(
                 CompactionRecord(
@@ -450,6 +443,7 @@ class Scanner:
     def _stretch(self) -> Stretch:
         if self.after_boundary or (self.session_id is None and self.named is None):
             raise Unusual("a compaction with nothing behind it, or no session's id")
+        ids, counts = self.best.arrays()
         agent = AgentRecord(
             None if self.owner is _UNKNOWN else self.owner,
             self.model,
@@ -457,8 +451,8 @@ class Scanner:
             self.tokens,
             self.peak,
             len(self.compactions),
-            ids=array("q", map(identify, self.best)),
-            counts=array("q", chain.from_iterable(self.best.values())),
+            ids=ids,
+            counts=counts,
         )
         main = agent
         if agent.agent_id is not None:
