@@ -147,8 +147,7 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
                 if attempt == 2 or "locked" in str(error):
                     raise OSError(f"the index {path} cannot be used: {error}") from error
                 os.unlink(path)
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{path}-journal")  # or the next index would go back to this one
+                _drop_journal(path)  # or the next index would go back to this one
             except BaseException:
                 index.close()
                 raise
@@ -188,8 +187,12 @@ def _begin(index: sqlite3.Connection, path: str) -> None:
     index.execute("PRAGMA synchronous = OFF")  # what a crash of the machine leaves is made again
     index.execute("BEGIN IMMEDIATE")
     if os.path.getsize(path):
-        with suppress(FileNotFoundError):
-            os.unlink(f"{path}-journal")
+        _drop_journal(path)
+
+
+def _drop_journal(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(f"{path}-journal")
 
 
 def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) -> None:
