@@ -123,14 +123,15 @@ class MessageStreamProcessor:
 
     async def _passing(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
         process = self.process
+        self._raise_pressure()
+        async for message in messages:
+            process(message)
+            yield message
+            if self._pressure is not None:
+                self._raise_pressure()
+
+    def _raise_pressure(self) -> None:
         pressure = self.take_pressure()
-        if pressure is None:
-            async for message in messages:
-                process(message)
-                yield message
-                if self._pressure is not None:
-                    pressure = self.take_pressure()
-                    break
         if pressure is not None:
             raise pressure
 
@@ -325,10 +326,8 @@ class _Passing(AsyncIterator[M]):
 
     def _begin(self) -> Callable[[], Awaitable[M]]:
         """Return what gives the next message; raise what is to be raised before it."""
-        pressure = self._processor.take_pressure()
-        if pressure is not None:
-            self._next = _nothing
-            raise pressure
+        self._next = _nothing
+        self._processor._raise_pressure()
         self._next = self._messages.__aiter__().__anext__
         return self._next
 
