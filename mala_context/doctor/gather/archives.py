@@ -6,17 +6,17 @@ manifests' times tell, and no more is held than their files' names.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from mala_context.archive.records import SessionSummary
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
 from mala_context.doctor.facts import Damage, Verified
-from mala_context.doctor.gather.bounds import shares
+from mala_context.doctor.gather.bounds import fitting, shares
 from mala_context.errors import ArchiveError
 
 OF_PERMISSIONS: Final = frozenset({"directory", "mode", "stray"})
@@ -95,7 +95,7 @@ def verified(archives: Sequence[Archive], progress: Callable[[int], object], mos
         if each.error is not None:
             damaged.append(Damage(each.directory, (each.error,)))
             continue
-        chosen = list(_as_many_as_fit(each.newest, most_bytes))
+        chosen = list(fitting(each.newest, attrgetter("stored"), most_bytes))
         checked += len(chosen)
         most_bytes -= sum(session.stored for session in chosen)
         try:
@@ -107,9 +107,3 @@ def verified(archives: Sequence[Archive], progress: Callable[[int], object], mos
         if wrong:
             damaged.append(Damage(each.directory, tuple(f"{problem.path}: {problem.text}" for problem in wrong)))
     return Verified(sum(each.sessions for each in archives), checked, tuple(damaged))
-
-
-def _as_many_as_fit(summaries: Sequence[SessionSummary], size: int) -> Iterator[SessionSummary]:
-    """Yield the first sessions whose files together have no more than so many bytes."""
-    totals = itertools.accumulate(each.stored for each in summaries)
-    return (each for each, total in zip(summaries, totals, strict=True) if total <= size)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:
@@ -15,3 +18,12 @@ def shares(wanted: Sequence[int], most: int) -> list[int]:
         given[index] = min(wanted[index], -(-most // (len(wanted) - place)))
         most -= given[index]
     return given
+
+
+def fitting(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[T]:
+    """Yield the first items that together have no more than so many bytes."""
+    for each in items:
+        most -= size(each)
+        if most < 0:
+            return
+        yield each

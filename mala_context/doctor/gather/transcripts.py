@@ -20,7 +20,7 @@ from mala_context.archive.objects import objects
 from mala_context.archive.reading import Row, file_chunks, rows
 from mala_context.archive.store import TranscriptArchive
 from mala_context.doctor.facts import Transcripts, Unarchived
-from mala_context.doctor.gather.bounds import shares
+from mala_context.doctor.gather.bounds import fitting, shares
 from mala_context.doctor.gather.settings import config_dir
 from mala_context.errors import ArchiveError
 
@@ -125,12 +125,9 @@ def transcripts(
 
 
 def within(found: Candidates, most_bytes: int) -> Iterator[str]:
-    """Yield the transcripts that are searched: the newest, until there are so many bytes or `MOST_SEARCHED`."""
-    for path, status in itertools.islice(found.newest.items(), MOST_SEARCHED):
-        most_bytes -= status.st_size
-        if most_bytes < 0:
-            return
-        yield path
+    """Return the transcripts that are searched: the newest, until there are so many bytes or `MOST_SEARCHED`."""
+    newest = itertools.islice(found.newest, MOST_SEARCHED)
+    return fitting(newest, lambda path: found.newest[path].st_size, most_bytes)
 
 
 def _compactions(path: str) -> list[int]:
