@@ -25,27 +25,30 @@ class CompiledPart(BuildHookInterface):
         """Compile; whatever goes wrong is said, and ends in a wheel without it."""
         if os.environ.get("MALA_CONTEXT_COMPILE") == "0" or os.name != "posix":
             return
-        self._into = self.root if version == "editable" else tempfile.mkdtemp()
+        self._work = tempfile.TemporaryDirectory()
+        into = self.root if version == "editable" else self._work.name
         try:
-            built = compiled(self.root, self._into)
+            built = compiled(self.root, into)
         except Exception as error:  # noqa: BLE001  (setuptools raises several kinds, SystemExit not among them)
             self.app.display_warning(f"{SOURCE} was not compiled, replay will be slower: {error}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"{TAG}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
         if version != "editable":
-            build_data["force_include"][built] = os.path.relpath(built, self._into)
+            build_data["force_include"][built] = os.path.relpath(built, into)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove what was compiled, which is in the wheel now."""
+        if hasattr(self, "_work"):
+            self._work.cleanup()
 
 
 def compiled(root: str, into: str) -> str:
     """Compile below a folder and return the file's path; raises what setuptools raises."""
     from setuptools import Distribution, Extension
 
-    macros = [("Py_LIMITED_API", "0x030B0000")]
     flags = ["-O3", "-std=c11"]
-    extension = Extension(
-        NAME, [os.path.join(root, SOURCE)], define_macros=macros, py_limited_api=True, extra_compile_args=flags
-    )
+    extension = Extension(NAME, [os.path.join(root, SOURCE)], py_limited_api=True, extra_compile_args=flags)
     command = Distribution({"name": "mala-context", "ext_modules": [extension]}).get_command_obj("build_ext")
     command.build_lib = into
     with tempfile.TemporaryDirectory() as temporary:
