@@ -39,3 +39,9 @@ def pytest_collection_modifyitems(items):
         reason = why_not(item.nodeid)
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory):
+    """The transcript of all examples of a property: a directory for each would take longer than the test."""
+    return tmp_path_factory.mktemp("t") / "s1.jsonl"

@@ -41,12 +41,6 @@ def path(tmp_path):
     return tmp_path / "s1.jsonl"
 
 
-@pytest.fixture(scope="module")
-def one_file(tmp_path_factory):
-    """The transcript of all examples of a property: a directory for each would take longer than the test."""
-    return tmp_path_factory.mktemp("t") / "s1.jsonl"
-
-
 def request(mode="incremental", *, final=False, now=10**15, **more):
     fields = {"trigger": "auto", **more.pop("fields", {})}
     return Request(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields=fields, **more)

@@ -20,12 +20,6 @@ def path(tmp_path):
     return tmp_path / "t.jsonl"
 
 
-@pytest.fixture(scope="module")
-def one_file(tmp_path_factory):
-    """One for all examples of a property: a directory for each would take longer than the test."""
-    return tmp_path_factory.mktemp("t") / "t.jsonl"
-
-
 class Dribble(io.RawIOBase):
     """Gives a few bytes at a time, as a pipe or an unpacker may."""
 
