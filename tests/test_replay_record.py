@@ -2,12 +2,15 @@
 
 from array import array
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mala_context.replay import compiled
 from mala_context.replay.record import (
     MOST_PROBLEMS,
     AgentRecord,
+    Best,
     CompactionRecord,
     Problem,
     Problems,
@@ -115,3 +118,26 @@ def test_totals_are_sums_of_each_count(counts):
         totals.cache_read_tokens,
         totals.output_tokens,
     ] == sums
+
+
+COUNT = st.integers(0, 2**62)
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=[])), st.tuples(COUNT, COUNT, COUNT, COUNT)))
+@example({"": (0, 0, 0, 0), "\0": (1, 2, 3, 4), "msg_01" + "x" * 500: (2**62, 0, 0, 0)})
+@example({"msg_01": (1, 2, 3, 4), "\ud800": (5, 6, 7, 8)})
+def test_ids_and_counts_are_the_same_with_a_compiler_and_without(responses):
+    best = Best(responses)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "arrays", None)
+        plain = best.arrays()
+    assert best.arrays() == plain
+    assert list(plain[0]) == [identify(each) for each in responses]
+    assert list(plain[1]) == [count for counts in responses.values() for count in counts]
+
+
+def test_a_count_that_is_too_large_is_refused_with_a_compiler_and_without(monkeypatch):
+    for arrays in (compiled.arrays, None):
+        monkeypatch.setattr(compiled, "arrays", arrays)
+        with pytest.raises(OverflowError):
+            Best({"msg_01": (2**63, 0, 0, 0)}).arrays()

@@ -10,6 +10,8 @@
 
 #include "_row.h"
 
+#define PRIME 0x4754924175FFC559u /* `record.PRIME` */
+
 typedef struct {
     PyObject *scanner;
     const char *at, *end; /* the block */
@@ -374,6 +376,52 @@ static PyObject *read_line(PyObject *module, PyObject *args) {
     return result;
 }
 
+/* The remainder of an id's bytes, the least first, by a prime of 63 bits; see `record.identify`. */
+static uint64_t remainder_of(const unsigned char *bytes, Py_ssize_t size) {
+    uint64_t rest = 0;
+    while (size > 0) {
+        Py_ssize_t some = size % 8 ? size % 8 : 8;
+        uint64_t word = 0;
+        size -= some;
+        for (Py_ssize_t i = some; i-- > 0;) word = word << 8 | bytes[size + i];
+        rest = (uint64_t)(((unsigned __int128)rest << (8 * some) | word) % PRIME);
+    }
+    return rest;
+}
+
+static PyObject *arrays(PyObject *module, PyObject *best) {
+    (void)module;
+    if (!PyDict_Check(best)) {
+        PyErr_SetString(PyExc_TypeError, "arrays() takes a dict");
+        return NULL;
+    }
+    Py_ssize_t size = PyDict_Size(best), at = 0, place = 0;
+    PyObject *ids = PyBytes_FromStringAndSize(NULL, size * 8), *counts = PyBytes_FromStringAndSize(NULL, size * 32);
+    PyObject *key, *value;
+    char *into = ids ? PyBytes_AsString(ids) : NULL, *into_counts = counts ? PyBytes_AsString(counts) : NULL;
+    while (into && into_counts && place < size && PyDict_Next(best, &at, &key, &value)) {
+        Py_ssize_t bytes;
+        const char *id = PyUnicode_AsUTF8AndSize(key, &bytes);
+        if (!id) break;
+        uint64_t rest = remainder_of((const unsigned char *)id, bytes);
+        memcpy(into + 8 * place, &rest, 8);
+        for (int i = 0; i < 4; i++) {
+            PyObject *one = PyTuple_GetItem(value, i);
+            int64_t count = one ? PyLong_AsLongLong(one) : -1;
+            memcpy(into_counts + 32 * place + 8 * i, &count, 8);
+            if (count == -1 && PyErr_Occurred()) break;
+        }
+        if (PyErr_Occurred()) break;
+        place++;
+    }
+    if (into && into_counts && place == size) return Py_BuildValue("(NN)", ids, counts);
+    Py_XDECREF(ids);
+    Py_XDECREF(counts);
+    return NULL;
+}
+
+PyDoc_STRVAR(arrays_doc, "arrays(best, /)\n--\n\n"
+"Return the bytes of the two arrays of `record.Best.arrays`. Raises UnicodeEncodeError for an id with a lone surrogate.");
 PyDoc_STRVAR(skim_doc, "skim(scanner, block, start, line, /)\n--\n\n"
 "Take plain rows from byte `start` of a block on, which is line `line` of it; return where the first line begins and\n"
 "ends that is not plain, or not common, in bytes, and its number. At the end of the block both are its size.");
@@ -382,6 +430,7 @@ PyDoc_STRVAR(read_doc, "read_line(line, /)\n--\n\n"
 
 static PyMethodDef methods[] = {
     {"skim", skim, METH_VARARGS, skim_doc},
+    {"arrays", arrays, METH_O, arrays_doc},
     {"read_line", read_line, METH_VARARGS, read_doc},
     {NULL, NULL, 0, NULL},
 };

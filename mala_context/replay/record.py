@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-_PRIME: Final = 0x4754924175FFC559
+from mala_context.replay import compiled
+
+PRIME: Final = 0x4754924175FFC559
+"""What ids are divided by, here and in `_skim.c`."""
 MOST_PROBLEMS: Final = 100
 """Entries kept for one recording; what comes after is counted in the last of them."""
 
@@ -23,7 +27,7 @@ def identify(text: str) -> int:
 
     It is the remainder of the id's bytes by a prime: two of a million ids agree by chance once in ten million corpora.
     """
-    return int.from_bytes(text.encode("utf-8", "surrogatepass"), "little") % _PRIME
+    return int.from_bytes(text.encode("utf-8", "surrogatepass"), "little") % PRIME
 
 
 @dataclass(slots=True)
@@ -81,6 +85,10 @@ class Best(dict[str, Counts]):
 
     def arrays(self) -> tuple[array[int], array[int]]:
         """Return an `AgentRecord`'s `ids` and `counts`."""
+        if compiled.arrays is not None:
+            with suppress(UnicodeEncodeError):  # an id with half of a surrogate pair
+                ids, counts = compiled.arrays(self)
+                return array("q", ids), array("q", counts)
         return array("q", map(identify, self)), array("q", chain.from_iterable(self.values()))
 
 

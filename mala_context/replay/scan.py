@@ -13,14 +13,14 @@ a boundary is read a second time, from the response that its context began with,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from mala_context.readers.parts import boundary, parse_context_text, refusal
 from mala_context.readers.stream_json import error_text
+from mala_context.replay.compiled import Skim, skim
 from mala_context.replay.fast_rows import (
     Row,
     RowUsage,
@@ -37,12 +37,6 @@ from mala_context.replay.files import Recording, blocks
 from mala_context.replay.interval import Position, between, count_lines, estimates
 from mala_context.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
 from mala_context.windows import Windows
-
-Skim = Callable[["Scanner", memoryview, int, int], tuple[int, int, int]]
-try:
-    skim: Skim | None = import_module("mala_context.replay._skim").skim
-except ImportError:  # not compiled where this was installed: the same, slower
-    skim = None
 
 PLACES: Final = 8_192
 """Rows whose context is remembered, at least; more than the tracker remembers."""
