@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from mala_context.doctor.facts import Facts
 
 Severity = Literal["error", "warning"]
 """`error`: something does not work, or is lost or shown to others; `warning`: it will, or may."""
+F = TypeVar("F")
+"""What a check looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +36,16 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One check: what it needs to know, what it says where all is well, what it finds."""
+class Check(Generic[F]):
+    """One check: what it looks at, what it finds there, what it says where all is well."""
 
     name: str
     """For machines."""
     title: str
     """For people."""
-    needs: Callable[[Facts], object]
-    """Returns `None` where nobody gathered what the check looks at."""
-    find: Callable[[Facts], Iterable[Finding]]
-    """Facts to findings; pure."""
-    well: Callable[[Facts], str]
-    """What was looked at, in words, for when nothing was found."""
+    fact: Callable[[Facts], F | None]
+    """Returns what the check looks at, `None` where nobody gathered it: then the other two are not asked."""
+    find: Callable[[F], Iterable[Finding]]
+    """The fact to findings; pure."""
+    well: Callable[[F], str]
+    """What was looked at, in words; asked only where nothing was found."""

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from mala_context.doctor.facts import Entry, Facts, Readable, Unarchived
+from mala_context.doctor.facts import Entry, ObjectStore, Readable, Runs, Space, Transcripts, Unarchived, Verified
 from mala_context.doctor.findings import Finding, Severity
 from mala_context.words import plural, size_text
 
@@ -16,11 +16,8 @@ LEAST_FREE: Final = 100_000_000
 """Bytes that should be free in any case: one large transcript and then some."""
 
 
-def runs(facts: Facts) -> Iterator[Finding]:
+def runs(place: Runs) -> Iterator[Finding]:
     """Find that there is no place for archives, or none that can be written to, or one of somebody else."""
-    place = facts.runs
-    if place is None:
-        return
     mend = "set MALA_RUNS_DIR to an absolute path of a directory that is yours"
     if place.error is not None:
         found = f"nothing can be archived: {place.error}"
@@ -33,18 +30,15 @@ def runs(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def runs_well(facts: Facts) -> str:
+def runs_well(place: Runs) -> str:
     """Name it."""
-    place = facts.runs
-    if place is None or place.path is None:
-        return ""
     state = plural(place.archives, "archive") if place.directories else "not there yet"
     return f"{place.path} ({state})"
 
 
-def object_store(facts: Facts) -> Iterator[Finding]:
+def object_store(stores: tuple[ObjectStore, ...]) -> Iterator[Finding]:
     """Find that the object store that archives go to takes nothing; what is archived stays on this disk then."""
-    for each in facts.stores or ():
+    for each in stores:
         if each.error is not None:
             found = f"nothing is uploaded, archives stay on this disk: {each.error}"
             mend = "mend that" if each.installed else "pip install 'mala-context[objects]'"
@@ -52,16 +46,15 @@ def object_store(facts: Facts) -> Iterator[Finding]:
             yield Finding("object-store", "error", found, each.address, mend)
 
 
-def object_store_well(facts: Facts) -> str:
+def object_store_well(stores: tuple[ObjectStore, ...]) -> str:
     """Say how long writing to it took."""
-    named = [f"{each.address} ({each.seconds:.1f} s to write and read)" for each in facts.stores or ()]
+    named = [f"{each.address} ({each.seconds:.1f} s to write and read)" for each in stores]
     return ", ".join(named) or "none is named, archives stay on this disk"
 
 
-def permissions(facts: Facts) -> Iterator[Finding]:
+def permissions(place: Runs) -> Iterator[Finding]:
     """Find directories of archives that others can enter."""
-    place = facts.runs
-    for each in place.directories if place is not None else ():
+    for each in place.directories:
         if each.mode & 0o077:
             found = f"its mode is {each.mode:04o}: others can {_may(each)}"
             severity: Severity = "error" if each.mode & 0o022 else "warning"
@@ -75,15 +68,15 @@ def _may(entry: Entry) -> str:
     return " and ".join(verbs)
 
 
-def permissions_well(facts: Facts) -> str:
+def permissions_well(place: Runs) -> str:
     """Say how many directories."""
-    count = len(facts.runs.directories) if facts.runs is not None else 0
+    count = len(place.directories)
     return f"{count} {'directory' if count == 1 else 'directories'}, all 0700" if count else "nothing to look at yet"
 
 
-def readable(facts: Facts) -> Iterator[Finding]:
+def readable(places: tuple[Readable, ...]) -> Iterator[Finding]:
     """Find files with what agents read and wrote that others can read."""
-    for each in facts.readable or ():
+    for each in places:
         if each.files:
             found = f"{plural(len(each.files), 'file')} with what agents read and wrote: others can read {_them(each)}"
             paths = tuple(f"{file.path} ({file.mode:04o})" for file in each.files)
@@ -94,19 +87,16 @@ def _them(each: Readable) -> str:
     return "it" if len(each.files) == 1 else "them"
 
 
-def readable_well(facts: Facts) -> str:
+def readable_well(places: tuple[Readable, ...]) -> str:
     """Say that nobody can, and how many files were looked at where it is not all."""
-    left = sum(each.left for each in facts.readable or ())
-    looked = sum(each.looked for each in facts.readable or ())
+    left = sum(each.left for each in places)
+    looked = sum(each.looked for each in places)
     some = f", by {looked:,} files; {left:,} more not looked at" if left else ""
     return f"transcripts and archives are ours alone to read{some}"
 
 
-def space(facts: Facts) -> Iterator[Finding]:
+def space(disk: Space) -> Iterator[Finding]:
     """Find that the disk will be full before long."""
-    disk = facts.space
-    if disk is None:
-        return
     days = disk.free / disk.per_day if disk.per_day > 0 else None
     mend = (
         "free space; `mala-context archives prune`, `archives pack`, or archive.keep in mala.yaml make archives smaller"
@@ -120,18 +110,15 @@ def space(facts: Facts) -> Iterator[Finding]:
         yield Finding("space", "warning", found, disk.path, mend)
 
 
-def space_well(facts: Facts) -> str:
+def space_well(disk: Space) -> str:
     """Say how much is free and how fast it goes."""
-    disk = facts.space
-    if disk is None:
-        return ""
     stored = f"{'about ' if disk.estimated else ''}{size_text(disk.stored)}"
     return f"{size_text(disk.free)}; archives take {stored}, {size_text(round(disk.per_day))} more a day"
 
 
-def unarchived(facts: Facts) -> Iterator[Finding]:
+def unarchived(seen: Transcripts) -> Iterator[Finding]:
     """Find transcripts whose compactions no archive covers; the CLI deletes them one day."""
-    for each in facts.transcripts.unarchived if facts.transcripts is not None else ():
+    for each in seen.unarchived:
         found = (
             f"no archive holds what {plural(each.compactions, 'compaction')} of "
             f"{plural(len(each.transcripts), 'transcript')} dropped: it goes when Claude Code deletes the transcript"
@@ -146,29 +133,23 @@ def _archive_it(each: Unarchived) -> str:
     return f"mala-context archives import{repo} {shlex.quote(each.folder)}"
 
 
-def unarchived_well(facts: Facts) -> str:
+def unarchived_well(seen: Transcripts) -> str:
     """Say how many transcripts were searched."""
-    seen = facts.transcripts
-    if seen is None:
-        return ""
     known = "them" if not seen.left else f"{seen.files - seen.left:,} of them"
     some = "" if seen.searched == seen.files else f", the newest {seen.searched:,} of {known} searched"
     return f"{plural(seen.files, 'transcript')}{some}"
 
 
-def verify(facts: Facts) -> Iterator[Finding]:
+def verify(seen: Verified) -> Iterator[Finding]:
     """Find archives that are not what they say."""
-    for each in facts.verified.damaged if facts.verified is not None else ():
+    for each in seen.damaged:
         found = f"{plural(len(each.problems), 'problem')} in this archive"
         mend = f"mala-context archives verify --repair --dir {shlex.quote(each.location)}"
         yield Finding("verify", "error", found, each.location, mend, each.problems)
 
 
-def verify_well(facts: Facts) -> str:
+def verify_well(seen: Verified) -> str:
     """Say how many sessions were verified."""
-    seen = facts.verified
-    if seen is None:
-        return ""
     if seen.verified == seen.sessions:
         return f"{plural(seen.sessions, 'session')} verified"
     return (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from mala_context.doctor.facts import Facts, Program
+from mala_context.doctor.facts import ClaudeDirectory, ConfigFile, Facts, HookProof, Program
 from mala_context.doctor.findings import Finding
 
 OLDEST_CLI: Final = (2, 0, 0)
@@ -36,23 +36,21 @@ def _beside(version: str, newest: tuple[int, ...]) -> str:
     return f", newer than {_dotted(newest)}, the newest that was tested" if numbers(version) > newest else ""
 
 
-def sdk(facts: Facts) -> Iterator[Finding]:
+def sdk(version: str) -> Iterator[Finding]:
     """Find an SDK that is too old."""
-    version = facts.sdk or ""
     if numbers(version) < OLDEST_SDK:
         found = f"claude-agent-sdk {version} is older than {_dotted(OLDEST_SDK)}, which mala-context needs"
         yield Finding("sdk", "error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
 
 
-def sdk_well(facts: Facts) -> str:
+def sdk_well(version: str) -> str:
     """Name its version, and say so where it is newer than any that was tested."""
-    version = facts.sdk or ""
     return f"{version}{_beside(version, NEWEST_SDK)}"
 
 
-def cli(facts: Facts) -> Iterator[Finding]:
+def cli(programs: tuple[Program, ...]) -> Iterator[Finding]:
     """Find that there is no CLI, that one does not run, that one is too old."""
-    programs, oldest = facts.programs or (), _dotted(OLDEST_CLI)
+    oldest = _dotted(OLDEST_CLI)
     if not programs:
         yield Finding("cli", "error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
     for each in programs:
@@ -64,57 +62,58 @@ def cli(facts: Facts) -> Iterator[Finding]:
             yield Finding("cli", "error", found, each.path, "`claude update`, or install a newer one")
 
 
-def cli_well(facts: Facts) -> str:
+def cli_well(programs: tuple[Program, ...]) -> str:
     """Name each CLI and its version, and say so where it is newer than any that was tested."""
-    versions = ((each.version or "", each.source) for each in _programs(facts))
+    versions = ((each.version or "", each.source) for each in programs)
     return ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
 
 
-def _programs(facts: Facts) -> tuple[Program, ...]:
-    return facts.programs or ()
+class Played(NamedTuple):
+    """How our own session went, and in which CLI."""
+
+    proof: HookProof
+    where: str
 
 
-def hooks(facts: Facts) -> Iterator[Finding]:
-    """Find that a session of our own archived nothing before its compaction."""
-    proof = facts.hooks
-    if proof is None or (proof.archived and proof.error is None):
-        return
+def played(facts: Facts) -> Played | None:
+    """Return how our own session went, `None` where none was played."""
     where = facts.programs[0].path if facts.programs else "the Claude Code CLI"
+    return None if facts.hooks is None else Played(facts.hooks, where)
+
+
+def hooks(seen: Played) -> Iterator[Finding]:
+    """Find that a session of our own archived nothing before its compaction."""
+    proof, where = seen
     if proof.error is not None:
         mend = "run `mala-context demo`, which says more"
         yield Finding("hooks", "error", f"a session on the loopback failed: {proof.error}", where, mend)
-        return
-    found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
-    mend = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
-    yield Finding("hooks", "error", found, where, mend)
+    elif not proof.archived:
+        found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
+        mend = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
+        yield Finding("hooks", "error", found, where, mend)
 
 
-def hooks_well(facts: Facts) -> str:
+def hooks_well(seen: Played) -> str:
     """Say how the proof went."""
-    seconds = 0.0 if facts.hooks is None else facts.hooks.seconds
-    return f"PreCompact archived a session on the loopback ({seconds:.1f} s)"
+    return f"PreCompact archived a session on the loopback ({seen.proof.seconds:.1f} s)"
 
 
-def claude(facts: Facts) -> Iterator[Finding]:
+def claude(place: ClaudeDirectory) -> Iterator[Finding]:
     """Find that Claude Code has no place of its own for transcripts."""
-    place = facts.claude
-    if place is not None and place.error is not None:
+    if place.error is not None:
         found = f"Claude Code keeps no transcripts, or not where they are found again: {place.error}"
         mend = f"set {place.variable} to an absolute path of a directory that is yours"
         yield Finding("claude", "error", found, place.path or place.variable, mend)
 
 
-def claude_well(facts: Facts) -> str:
+def claude_well(place: ClaudeDirectory) -> str:
     """Name it."""
-    place = facts.claude
-    if place is None or place.path is None:
-        return ""
-    return place.path if place.there else f"{place.path} (no transcripts yet)"
+    return f"{place.path}" if place.there else f"{place.path} (no transcripts yet)"
 
 
-def config(facts: Facts) -> Iterator[Finding]:
+def config(files: tuple[ConfigFile, ...]) -> Iterator[Finding]:
     """Find each `mala.yaml` that cannot be used; the agent of that repository does not start."""
-    for each in facts.configs or ():
+    for each in files:
         if each.problems:
             count = len(each.problems)
             found = f"it cannot be used: {count} problem{'s' * (count > 1)}; an agent here does not start"
@@ -124,7 +123,7 @@ def config(facts: Facts) -> Iterator[Finding]:
             yield Finding("config", "error", found, each.path, mend, each.problems)
 
 
-def config_well(facts: Facts) -> str:
+def config_well(files: tuple[ConfigFile, ...]) -> str:
     """Say how many there are."""
-    count = len(facts.configs or ())
+    count = len(files)
     return f"{count} can be used" if count else "none, the defaults are in force"
