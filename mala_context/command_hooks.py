@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mala_context.hook_inputs import text_in
+from mala_context.hook_inputs import object_from, text_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _RECENT_SECONDS = 10.0
 _STARTED_SECONDS = 1.0
 """Longest that this process takes to start: what another hook wrote since then was written for this compaction."""
 _POLL_SECONDS = 0.02
-_MOST_INPUT = 64 << 20
 _OFF = frozenset({"0", "false", "no", "off"})
 _WARNING = "mala-context: the context window is"
 """How a warning begins; where the transcript has it since the last compaction it is not said again."""
@@ -92,21 +91,12 @@ def _warns(env: Mapping[str, str]) -> bool:
 
 def _input() -> dict[str, Any]:
     """Return the hook's input; raises `ValueError` for what is no JSON object."""
-    data = b""
     try:
-        while len(data) < _MOST_INPUT and (more := os.read(0, 1 << 20)):
-            data += more
+        return object_from(lambda size: os.read(0, size))
     except OSError as error:
         raise ValueError(f"no input: {error.strerror}") from None
-    import json
-
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ValueError("the hook's input is no JSON: nothing archived") from None
-    if not isinstance(value, dict):
-        raise ValueError("the hook's input is no JSON object: nothing archived")  # noqa: TRY004  # it is text, wrong
-    return value
+    except ValueError as error:
+        raise ValueError(f"the hook's input is {error}: nothing archived") from None
 
 
 def _repository(found: Mapping[str, Any], env: Mapping[str, str]) -> str:

@@ -1,14 +1,37 @@
-"""What a hook is told: JSON of another program, of which nothing is sure, so that a text is one or nothing.
+"""What a hook or a status line is told: JSON of another program, of which nothing is sure: a text is one or nothing.
 
-This module imports nothing at run time: a command hook lives for milliseconds.
+This module imports nothing before it is needed: either process lives for milliseconds.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
+
+MOST_INPUT = 64 << 20
+"""Bytes of input that are read; of a longer one the beginning, which is no JSON."""
+_BLOCK = 1 << 20
+
+
+def object_from(read: Callable[[int], bytes]) -> dict[str, Any]:
+    """Return the JSON object that a process is told; `read` returns at most so many bytes of it, none at its end.
+
+    Raises `ValueError` with `no JSON` or `no JSON object` where it is something else, and what `read` raises.
+    """
+    data = bytearray()  # grows in place: a pipe's pieces are as small as its writer likes
+    while more := read(min(_BLOCK, MOST_INPUT - len(data))):
+        data += more
+    import json
+
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError("no JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004  # it is text, wrong
+    return value
 
 
 def text_in(hook_input: Mapping[str, Any], name: str) -> str | None:

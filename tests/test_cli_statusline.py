@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from trickle import Trickle
+
+from mala_context.cli import statusline
 
 INPUT = {
     "session_id": "s",
@@ -70,6 +73,15 @@ def test_bad_input_is_one_line_and_no_failure(given):
     done = run(given=given)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
+
+
+def test_an_endless_input_in_small_pieces_is_one_line_too(monkeypatch, capfd):
+    monkeypatch.setattr(os, "isatty", lambda _: False)
+    with Trickle(65_536) as endless:
+        endless.standard_input(monkeypatch)
+        assert statusline.run(None, "never", as_json=False) == 0
+    assert capfd.readouterr() == ("mala-context: no JSON from Claude Code on standard input\n", "")
+    assert endless.taken < 4 * endless.given
 
 
 def test_a_reader_that_is_gone(tmp_path):

@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from trickle import Trickle
 
 from mala_context.archive import catch_up, local_store
 from mala_context.archive.store import TranscriptArchive
@@ -302,6 +303,13 @@ class TestNothingDisturbs:
             os.dup2(before, 0)
             os.close(before)
         assert (answer, words) == (b"{}", "no input: Bad file descriptor")
+
+    def test_an_endless_input_in_small_pieces_holds_nobody_up(self, place, monkeypatch):
+        with Trickle(65_536) as endless:
+            endless.standard_input(monkeypatch)
+            answer, words = answer_hook([], place.env)
+        assert (answer, words) == (b"{}", "the hook's input is no JSON: nothing archived")
+        assert endless.taken < 4 * endless.given
 
     def test_what_nobody_foresaw_is_a_line_and_standard_error_is_given_back(self, place, monkeypatch):
         def fail(*_, **__):

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COLORS = ("auto", "always", "never")
-_MOST_INPUT = 16 << 20
 
 
 def fast(arguments: Sequence[str]) -> int | None:
@@ -68,16 +67,12 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
 def _input() -> dict[str, object] | None:
     if os.isatty(0):
         return None
-    import json
+    from mala_context.hook_inputs import object_from
 
-    data = b""
     try:
-        while len(data) < _MOST_INPUT and (more := os.read(0, 1 << 16)):
-            data += more
-        value = json.loads(data)
-    except (OSError, ValueError, RecursionError):
+        return object_from(lambda size: os.read(0, size))
+    except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def __getattr__(name: str) -> object:

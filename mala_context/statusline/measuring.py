@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from mala_context.hook_inputs import text_in
 from mala_context.statusline.gauge import Gauge
 from mala_context.statusline.usable import threshold_of
-from mala_context.statusline.values import count, table, text, tokens_of
+from mala_context.statusline.values import count, table, tokens_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +19,14 @@ def measure(given: Mapping[str, Any], env: Mapping[str, str]) -> Gauge:
     Never raises: what cannot be read is unknown.
     """
     context, model = table(given, "context_window"), table(given, "model")
-    path, identity = text(given, "transcript_path"), text(model, "id")
+    path, identity = text_in(given, "transcript_path"), text_in(model, "id")
     tokens, source, named = tokens_of(table(context, "current_usage")), "cli", None
     if not tokens:
         tokens, source, named = _recorded(path) if path else (None, "none", None)
     window, window_source = _window(context, model, identity or named or "", tokens)
     return Gauge(
-        session_id=text(given, "session_id"),
-        model=text(model, "display_name") or identity or named or "",
+        session_id=text_in(given, "session_id"),
+        model=text_in(model, "display_name") or identity or named or "",
         tokens=tokens,
         window=window,
         window_source=window_source,
@@ -46,7 +47,7 @@ def _window(context: Mapping[str, Any], model: Mapping[str, Any], identity: str,
         return said, "cli"
     from mala_context.windows import LONG_WINDOW, from_name
 
-    window = from_name(f"{identity} {text(model, 'display_name') or ''}".strip())
+    window = from_name(f"{identity} {text_in(model, 'display_name') or ''}".strip())
     if window.source != "suffix":
         window = from_name(identity)
     if tokens is not None and tokens > window.tokens:

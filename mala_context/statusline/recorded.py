@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.regular import open_regular
-from mala_context.statusline.values import count, rows, table, text, tokens_of
+from mala_context.hook_inputs import text_in
+from mala_context.statusline.values import count, rows, table, tokens_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _lines_from_end(path: str) -> Iterator[bytes]:
 def _response(row: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Return the size and the model of a response of the main agent; `None` for any other row."""
     message = table(row, "message")
-    model = text(message, "model")
+    model = text_in(message, "model")
     if row.get("type") != "assistant" or row.get("isSidechain") is True or model == "<synthetic>":
         return None, None
     return tokens_of(table(message, "usage")), model

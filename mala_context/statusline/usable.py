@@ -15,7 +15,8 @@ from mala_context.auto_compact import (
     read_auto_compact_window,
     switched_off,
 )
-from mala_context.statusline.values import rows, table, text
+from mala_context.hook_inputs import text_in
+from mala_context.statusline.values import rows, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _MOST_SETTINGS = 4 << 20
 
 def threshold_of(window: int, given: Mapping[str, Any], env: Mapping[str, str]) -> int | None:
     """Return the size at which the CLI compacts by itself; `None` where it waits for the API's refusal."""
-    project = text(table(given, "workspace"), "project_dir") or env.get("CLAUDE_PROJECT_DIR") or ""
+    project = text_in(table(given, "workspace"), "project_dir") or env.get("CLAUDE_PROJECT_DIR") or ""
     return auto_compact_threshold(window, automatic_window(env, project))
 
 

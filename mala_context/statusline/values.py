@@ -17,12 +17,6 @@ def table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def text(value: Mapping[str, Any], name: str) -> str | None:
-    """Return the text under a name; `None` where there is none or it is empty."""
-    found = value.get(name)
-    return found if isinstance(found, str) and found else None
-
-
 def count(value: object) -> int:
     """Return a number of tokens; 0 for what is none."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12 else 0
