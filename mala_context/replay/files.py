@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -63,27 +64,26 @@ def find(paths: Iterable[str]) -> list[Recording]:
     """
     found: dict[Any, Recording] = {}
     for path in paths:
-        for recording in _behind(path):
-            found.setdefault(_identity(recording), recording)
+        for identity, recording in _behind(path):
+            found.setdefault(identity, recording)
     return sorted(found.values())
 
 
-def _identity(recording: Recording) -> Any:
-    if recording.path == STDIN or is_address(recording.path):
-        return recording.path
-    status = os.stat(recording.path)
-    return status.st_dev, status.st_ino
+_Known = tuple[Any, Recording]
+"""A recording behind what it is known by: an address, or a file's device and inode."""
 
 
-def _behind(path: str) -> Iterator[Recording]:
+def _behind(path: str) -> Iterator[_Known]:
     if path == STDIN:
-        yield Recording(STDIN, (STDIN,), 0)
+        yield STDIN, Recording(STDIN, (STDIN,), 0)
     elif is_address(path):
-        yield from _addressed(path)
+        for recording in _addressed(path):
+            yield recording.path, recording
     elif os.path.isdir(path):
         yield from _folder(path)
     elif os.path.exists(path):
-        yield Recording(path, (path,), os.path.getsize(path))
+        status = os.stat(path)
+        yield (status.st_dev, status.st_ino), Recording(path, (path,), status.st_size)
     else:
         matches = sorted(glob.glob(path, recursive=True))
         if not matches:
@@ -92,11 +92,21 @@ def _behind(path: str) -> Iterator[Recording]:
             yield from _folder(match) if os.path.isdir(match) else _behind(match)
 
 
-def _folder(path: str) -> Iterator[Recording]:
+def _folder(path: str) -> Iterator[_Known]:
     for folder, names, files in os.walk(path):
         names.sort()
-        there = [os.path.join(folder, name) for name in sorted(files)]
-        yield from _listed(folder, [_stored(path) for path in there if os.path.isfile(path)], _contents)
+        stored, known = [], {}
+        for name in sorted(files):
+            full = os.path.join(folder, name)
+            try:
+                status = os.stat(full)
+            except OSError:  # a link to nothing, or gone since
+                continue
+            if stat.S_ISREG(status.st_mode):
+                stored.append(StoredFile(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns))
+                known[full] = status.st_dev, status.st_ino
+        for recording in _listed(folder, stored, _contents):
+            yield known[recording.path], recording
 
 
 def _addressed(address: str) -> Iterator[Recording]:
@@ -160,11 +170,6 @@ def _archived(folder: str, stored: Sequence[StoredFile], rows: bytes | None) -> 
             chosen: list[Piece] = chain[-1:] if chain[-1].mode == "full" else chain
             parts = tuple(os.path.join(folder, piece.name) for piece in chosen)
             yield Recording(parts[0], parts, sum(piece.stored for piece in chosen))
-
-
-def _stored(path: str) -> StoredFile:
-    status = os.stat(path)
-    return StoredFile(name=os.path.basename(path), size=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------
