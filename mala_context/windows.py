@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 DEFAULT_WINDOW: Final = 200_000
@@ -54,6 +55,7 @@ class Window(NamedTuple):
     """Whether something was seen that this window does not explain."""
 
 
+@lru_cache(maxsize=32)
 def plain_name(model: str) -> str:
     """Return a model's name without provider, version, date and window suffix."""
     name = model.strip().lower()
@@ -67,10 +69,16 @@ def plain_name(model: str) -> str:
 
 def from_name(model: str | None, betas: Sequence[str] = ()) -> Window:
     """Tell a model's window from its name alone; ids of Bedrock and Vertex work too."""
+    window = _from_name(model)
+    if window.source != "suffix" and any(beta.startswith("context-1m") for beta in betas):
+        return Window(LONG_WINDOW, "beta")
+    return window
+
+
+@lru_cache(maxsize=32)
+def _from_name(model: str | None) -> Window:
     if model and _LONG.search(model):
         return Window(LONG_WINDOW, "suffix")
-    if any(beta.startswith("context-1m") for beta in betas):
-        return Window(LONG_WINDOW, "beta")
     name = plain_name(model) if model else ""
     for pattern, tokens in _TABLE:
         if pattern.search(name):
