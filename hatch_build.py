@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NAME = "mala_context.replay._skim"
-SOURCE = "mala_context/replay/_skim.c"
+SOURCES = ("mala_context/replay/_skim.c", "mala_context/replay/_row_avx2.c")
 TAG = "cp311-abi3"
 """The oldest Python that the compiled part is for; it runs on all later ones."""
 
@@ -30,7 +30,7 @@ class CompiledPart(BuildHookInterface):
         try:
             built = compiled(self.root, into)
         except Exception as error:  # noqa: BLE001  (setuptools raises several kinds, SystemExit not among them)
-            self.app.display_warning(f"{SOURCE} was not compiled, replay will be slower: {error}")
+            self.app.display_warning(f"{SOURCES[0]} was not compiled, replay will be slower: {error}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"{TAG}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
@@ -47,10 +47,12 @@ def compiled(root: str, into: str) -> str:
     """Compile below a folder and return the file's path; raises what setuptools raises."""
     from setuptools import Distribution, Extension
 
-    flags = ["-O3", "-std=c11"]
-    extension = Extension(NAME, [os.path.join(root, SOURCE)], py_limited_api=True, extra_compile_args=flags)
+    flags = ["-O3", "-std=c11", "-fvisibility=hidden"]
+    sources = [os.path.join(root, source) for source in SOURCES]
+    extension = Extension(NAME, sources, py_limited_api=True, extra_compile_args=flags)
     command = Distribution({"name": "mala-context", "ext_modules": [extension]}).get_command_obj("build_ext")
     command.build_lib = into
+    command.force = True  # one that is there may be of another header, or of other flags
     with tempfile.TemporaryDirectory() as temporary:
         command.build_temp = temporary
         command.ensure_finalized()

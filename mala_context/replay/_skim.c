@@ -10,6 +10,9 @@
 
 #include "_row.h"
 
+row_reader row_reader_avx2(void); /* `_row_avx2.c` */
+static row_reader read_row;       /* the best one on this processor */
+
 #define PRIME 0x4754924175FFC559u /* `record.PRIME` */
 
 typedef struct {
@@ -318,7 +321,7 @@ static const char *through(state *self, const char **p, Py_ssize_t *line) {
         const char *stop = row_space(*p, self->end);
         if (stop < self->end && *stop != '\n') {
             row found;
-            stop = self->follows ? row_read(stop, self->end, &found) : NULL;
+            stop = self->follows ? read_row(stop, self->end, &found) : NULL;
             outcome done = stop ? take_row(self, &found, self->offset + (*p - self->at)) : ODD;
             if (done == WRONG) return NULL;
             if (done == ODD) break;
@@ -358,7 +361,7 @@ static PyObject *read_line(PyObject *module, PyObject *args) {
     row found;
     (void)module;
     if (!PyArg_ParseTuple(args, "y*:read_line", &data)) return NULL;
-    const char *at = data.buf, *end = at + data.len, *stop = row_read(at, end, &found);
+    const char *at = data.buf, *end = at + data.len, *stop = read_row(at, end, &found);
     PyObject *result;
     if (!stop || stop != end) {
         result = Py_NewRef(Py_None);
@@ -437,6 +440,8 @@ static PyMethodDef methods[] = {
 
 static int prepare(PyObject *module) {
     (void)module;
+    read_row = row_reader_avx2();
+    if (!read_row) read_row = row_read;
     for (int i = 0; i < ATTRIBUTES_IN_ALL; i++)
         if (!names[i] && !(names[i] = PyUnicode_InternFromString(spelled[i]))) return -1;
     return 0;

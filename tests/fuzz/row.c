@@ -15,6 +15,11 @@ static void hold(row_text text, const char *from, const char *end) {
 }
 
 static size_t plain;
+static uint64_t sum = 14695981039346656037u; /* FNV-1a over what was found */
+
+static void mix(uint64_t value) {
+    sum = (sum ^ value) * 1099511628211u;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *copy = malloc(size ? size : 1), *end = copy + size; /* of its own size: a byte more is seen */
@@ -27,7 +32,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             if (stop <= p || stop > end || (stop < end && *stop != '\n')) abort();
             const row_text texts[] = {found.parent, found.session, found.agent, found.type, found.subtype,
                 found.request, found.uuid, found.timestamp, found.model, found.id};
-            for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hold(texts[i], p, stop);
+            for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+                hold(texts[i], p, stop);
+                mix(texts[i].at ? (uint64_t)(texts[i].at - p) : 0);
+                mix(texts[i].size);
+            }
+            mix((uint64_t)(stop - p));
+            mix((uint64_t)(found.has_session_id | found.forked << 1 | found.sidechain << 2 | found.has_message << 3 | found.has_usage << 4));
+            for (size_t i = 0; i < 5; i++)
+                mix((uint64_t)(const int64_t[]){found.input, found.creation, found.read, found.output, found.last}[i]);
             if (found.input < 0 || found.creation < 0 || found.read < 0 || found.output < 0 || found.last < 0) abort();
         } else {
             stop = memchr(p, '\n', (size_t)(end - p));
@@ -49,7 +62,7 @@ int main(void) {
         LLVMFuzzerTestOneInput(data, size);
         inputs++;
     }
-    printf("%zu inputs, %zu plain rows\n", inputs, plain);
+    printf("%zu inputs, %zu plain rows, in sum %llx\n", inputs, plain, (unsigned long long)sum);
     return 0;
 }
 #endif
