@@ -17,6 +17,10 @@ def main() -> None:
             status = fast(sys.argv[2:])
             if status is not None:
                 raise SystemExit(status)
+        if sys.argv[1:2] == ["replay"]:  # likewise for programs that read its JSON
+            from mala_context.cli.session_lines import fast
+
+            fast(sys.argv[2:])
         from mala_context.cli.app import run
 
         run()

@@ -15,18 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli import streams
-from mala_context.errors import ConfigError, MalaContextError
+from mala_context.cli.ending import ERRORS, WRONG_USAGE, status_of
 from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-WRONG_USAGE: Final = 2
-"""Exit status of a command line that says nothing to do."""
-UNUSABLE_INPUT: Final = 3
-"""Exit status where an input was not found, cannot be read or cannot be used."""
-INTERRUPTED: Final = 130
-"""Exit status after Ctrl-C, as a shell has it."""
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": (
@@ -131,25 +124,13 @@ def run() -> None:
         code = app.main(prog_name="mala-context", standalone_mode=False)
         sys.stdout.flush()  # here, where it can be said what is wrong
     except click.exceptions.Abort:
-        _end("interrupted", INTERRUPTED)
+        code = status_of(KeyboardInterrupt())
     except click.ClickException as error:
         error.message = printable(error.message)  # type: ignore[misc]  # click shows it as it is
         error.show()
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _end("interrupted", INTERRUPTED)
-    except (_ReaderGone, BrokenPipeError):
-        streams.end_output()
-        sys.exit(0)
-    except MalaContextError as error:
-        _end(str(error), UNUSABLE_INPUT, lines=isinstance(error, ConfigError))
-    except OSError as error:
-        streams.end_output()
-        where = f"{error.filename}: " if error.filename else ""
-        _end(f"{where}{error.strerror or error}", UNUSABLE_INPUT)
+        code = error.exit_code
+    except _ReaderGone:
+        code = status_of(BrokenPipeError())
+    except ERRORS as error:
+        code = status_of(error)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _end(message: str, status: int, *, lines: bool = False) -> None:
-    click.echo(f"mala-context: {printable(message, lines=lines)}", err=True)
-    sys.exit(status)

@@ -93,7 +93,7 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
             for line in each["text"].split("\n"):
                 click.echo(printable(line))
     if unreadable:
-        from mala_context.cli.app import UNUSABLE_INPUT
+        from mala_context.cli.ending import UNUSABLE_INPUT
 
         click.get_current_context().exit(UNUSABLE_INPUT)
     if not all(each["ok"] for each in results):

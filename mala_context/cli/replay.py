@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mala_context.cli.engines import DASK, chosen, engine_options
+from mala_context.cli.session_lines import WRITERS, Writer, sum_of, write_totals
 from mala_context.cli.waiting import waiting
 from mala_context.printable import printable
 
@@ -61,7 +62,7 @@ def replay(
     with chosen(**where) as engine, waiting("reading") as progress:
         sessions = [each for each in read(paths, engine=engine, progress=progress) if _goes_on(each, begin)]
     if totals:
-        _print(json.dumps(_totals(sessions)))
+        write_totals(sessions, sys.stdout)
         return
     if output is None:
         _WRITERS[form](sessions, sys.stdout)
@@ -118,26 +119,6 @@ def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _totals(sessions: Sequence[SessionRecord]) -> dict[str, int]:
-    names = ("input_tokens", "cache_creation_tokens", "cache_read_tokens", "output_tokens")
-    found = {name: sum(getattr(each.totals, name) for each in sessions) for name in names}
-    responses = sum(each.main.responses + sum(agent.responses for agent in each.subagents) for each in sessions)
-    return {"sessions": len(sessions), "responses": responses, **found}
-
-
-def _json(sessions: Sequence[SessionRecord], out: Any) -> None:
-    """Write one array with a session on each line."""
-    out.write("[")
-    for place, session in enumerate(sessions):
-        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
-    out.write("\n]\n")
-
-
-def _ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
-    for session in sessions:
-        out.write(json.dumps(session.as_dict()) + "\n")
-
-
 _FLAT = ("compactions", "subagents", "problems")
 """Lists in a session's JSON; flat formats have their length, and the JSON of the list behind it."""
 
@@ -171,7 +152,7 @@ def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     columns = ("<session", "<model", "resp.", "tokens", "peak", "of window", "comp.", "sub.", "bad")
     screen = console(out)
     show(screen, Table("", columns, rows))
-    responses = _totals(sessions)["responses"]
+    responses = sum_of(sessions)["responses"]
     screen.print(f"\n{len(sessions):,} sessions, {responses:,} responses, subagents' included.")
 
 
@@ -191,9 +172,8 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
     )
 
 
-_WRITERS: dict[str, Callable[[Sequence[SessionRecord], Any], None]] = {
+_WRITERS: dict[str, Writer] = {
     "table": _table,
-    "json": _json,
-    "ndjson": _ndjson,
+    **WRITERS,
     "csv": _csv,
 }

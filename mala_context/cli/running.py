@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mala_context.cli.app import INTERRUPTED
+from mala_context.cli.ending import INTERRUPTED
 from mala_context.errors import MalaContextError
 
 T = TypeVar("T")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -73,6 +72,8 @@ class Wait:
         now = time.monotonic()
         if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and can_redraw(sys.stderr):
             self._shown, self._visible = now, True
+            import shutil
+
             line = self._said or self.words(now - self._begun)
             sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
             sys.stderr.flush()

@@ -56,7 +56,8 @@ def replay(
     `RecordingNotFoundError` for a path that is not there; what cannot be read inside a recording is in the sessions'
     `problems`.
     """
-    return join(read_all(find(paths), read, jobs=jobs, progress=progress, engine=engine))
+    with no_collection():
+        return join(read_all(find(paths), read, jobs=jobs, progress=progress, engine=engine))
 
 
 def read(recording: Recording) -> list[Stretch]:

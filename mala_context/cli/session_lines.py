@@ -1,0 +1,97 @@
+"""Replayed sessions as JSON; and `mala-context replay` without click, where that is all it prints.
+
+Programs call it with `--format json` or `--totals`, often for a handful of transcripts: loading click, and taking
+Python down in order at the end, would be a third of their wait. `fast` reads the plain command lines, and leaves each
+other one, and every mistake, to click's command in `replay`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.cli import streams
+from mala_context.cli.ending import ERRORS, status_of
+from mala_context.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from mala_context.replay.record import SessionRecord
+
+
+def write_json(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write one array with a session on each line."""
+    out.write("[")
+    for place, session in enumerate(sessions):
+        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
+    out.write("\n]\n")
+
+
+def write_ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write a session on each line."""
+    for session in sessions:
+        out.write(json.dumps(session.as_dict()) + "\n")
+
+
+def write_totals(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write the sum of all responses' tokens."""
+    out.write(json.dumps(sum_of(sessions)) + "\n")
+
+
+def sum_of(sessions: Sequence[SessionRecord]) -> dict[str, int]:
+    """Return how many sessions and responses there are, and the sum of all responses' tokens."""
+    names = ("input_tokens", "cache_creation_tokens", "cache_read_tokens", "output_tokens")
+    found = {name: sum(getattr(each.totals, name) for each in sessions) for name in names}
+    responses = sum(each.main.responses + sum(agent.responses for agent in each.subagents) for each in sessions)
+    return {"sessions": len(sessions), "responses": responses, **found}
+
+
+Writer = Callable[[Sequence["SessionRecord"], Any], None]
+WRITERS: Final[dict[str, Writer]] = {"json": write_json, "ndjson": write_ndjson}
+
+
+def fast(arguments: Sequence[str]) -> int | None:
+    """Run `replay` without click, and end the process; return `None` for what click shall answer."""
+    plain = _plain(arguments)
+    if plain is None:
+        return None
+    from mala_context.replay.engine import LocalEngine, no_collection, replay
+
+    paths, jobs, write = plain
+    streams.prepare()
+    with no_collection():
+        try:
+            with waiting("reading") as progress:
+                sessions = replay(paths, engine=LocalEngine(jobs), progress=progress)
+            write(sessions, sys.stdout)
+            sys.stdout.flush()
+            status = 0
+        except ERRORS as error:
+            status = status_of(error)
+        os._exit(status)
+
+
+def _plain(arguments: Sequence[str]) -> tuple[list[str], int | None, Writer] | None:
+    paths: list[str] = []
+    jobs: int | None = None
+    write: Writer | None = None
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if not name.startswith("-"):
+            paths.append(name + equals + value)
+        elif name == "--totals" and not equals:
+            write = write_totals
+        elif name in {"--format", "--jobs"} and (equals or rest):
+            value = value if equals else rest.pop(0)
+            if name == "--format" and value in WRITERS:
+                write = WRITERS[value] if write is not write_totals else write
+            elif name == "--jobs" and value.isdecimal() and value.isascii() and 0 < len(value) < 5 and int(value):
+                jobs = int(value)
+            else:
+                return None
+        else:
+            return None
+    return (paths, jobs, write) if paths and write is not None else None
