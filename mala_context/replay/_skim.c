@@ -8,6 +8,7 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
+#include "_places_type.h"
 #include "_row.h"
 
 row_reader row_reader_avx2(void); /* `_row_avx2.c` */
@@ -19,7 +20,8 @@ typedef struct {
     PyObject *scanner;
     const char *at, *end; /* the block */
     /* what the scanner holds, and is not changed here */
-    PyObject *places, *older, *seen, *best;
+    PyObject *of_places, *of_older, *seen, *best;
+    places *places, *older;
     PyObject *owner, *session, *model; /* kept for the texts below */
     row_text is_owner, is_session, is_model;
     int follows; /* whether it knows whose file this is, and that no boundary was just before */
@@ -30,13 +32,14 @@ typedef struct {
     Py_ssize_t context, placed, tokens, peak, responses; /* -1: None */
     Py_ssize_t is_fork;
     PyObject *begun, *since;
-    PyObject *number; /* the present context's */
     int counted; /* whether `counts` is the best of the present response; it goes into `best` when another begins */
     int64_t counts[4];
     /* the row before */
     row_text last;
-    PyObject *last_place;
+    int64_t last_place;
 } state;
+
+#define NOWHERE INT64_MIN /* the context of a row that is not known */
 
 /* -- from and to the scanner -------------------------------------------------------------------------------------- */
 
@@ -55,6 +58,16 @@ static int take(state *self, int name, PyObject **into) {
     Py_XDECREF(*into);
     *into = PyObject_GetAttr(self->scanner, names[name]);
     return *into ? 0 : -1;
+}
+
+static int take_places(state *self, int name, PyObject **held, places **into) {
+    if (take(self, name, held)) return -1;
+    if (Py_TYPE(*held) != places_type) {
+        PyErr_SetString(PyExc_TypeError, "places are something else");
+        return -1;
+    }
+    *into = &((Places *)*held)->held;
+    return 0;
 }
 
 static int take_size(state *self, int name, Py_ssize_t *into) {
@@ -95,7 +108,8 @@ static int load(state *self) {
     if (take_size(self, AT_follows, &follows)) return -1;
     self->follows = follows > 0;
     if (!self->follows) return 0;
-    if (take(self, AT_places, &self->places) || take(self, AT_older, &self->older) || take(self, AT_seen, &self->seen)
+    if (take_places(self, AT_places, &self->of_places, &self->places)
+        || take_places(self, AT_older, &self->of_older, &self->older) || take(self, AT_seen, &self->seen)
         || take(self, AT_best, &self->best) || take_text(self, AT_owner, &self->owner, &self->is_owner)
         || take_text(self, AT_session_id, &self->session, &self->is_session)
         || take_text(self, AT_model, &self->model, &self->is_model) || take_size(self, AT_limit, &self->limit)
@@ -111,10 +125,7 @@ static int load(state *self) {
         return -1;
     self->counted = 0;
     self->last.at = NULL;
-    Py_CLEAR(self->last_place);
-    Py_XDECREF(self->number);
-    self->number = PyLong_FromSsize_t(self->context);
-    return self->number ? 0 : -1;
+    return 0;
 }
 
 /* Note the best counts of the present response. */
@@ -143,8 +154,8 @@ static int store(state *self) {
 }
 
 static void drop(state *self) {
-    PyObject *held[] = {self->places, self->older, self->seen, self->best, self->owner, self->session, self->model,
-        self->was_current, self->was_based, self->was_started, self->was_ended, self->begun, self->since, self->number, self->last_place};
+    PyObject *held[] = {self->of_places, self->of_older, self->seen, self->best, self->owner, self->session, self->model,
+        self->was_current, self->was_based, self->was_started, self->was_ended, self->begun, self->since};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_XDECREF(held[i]);
 }
 
@@ -162,20 +173,14 @@ static int before(row_text one, row_text other) {
     return order < 0 || (!order && one.size < other.size);
 }
 
-/* The context of a row's parent, a reference of its own; NULL where it is not known, or with an error set. */
-static PyObject *place_of(state *self, row_text parent) {
-    if (!parent.at) return NULL;
-    if (same(parent, self->last)) return Py_NewRef(self->last_place);
-    PyObject *key = text(parent);
-    if (!key) return NULL;
-    PyObject *found = PyDict_GetItemWithError(self->places, key);
-    if (!found && !PyErr_Occurred() && PyDict_Size(self->older)) found = PyDict_GetItemWithError(self->older, key);
-    Py_DECREF(key);
-    return Py_XNewRef(found);
-}
-
-static int is_present(state *self, PyObject *place) {
-    return place && (place == self->number || PyLong_AsSsize_t(place) == self->context);
+/* The context of a row's parent. */
+static int64_t place_of(state *self, row_text parent) {
+    if (!parent.at) return NOWHERE;
+    if (same(parent, self->last)) return self->last_place;
+    uint64_t hash = places_hash(parent.at, parent.size);
+    places_row *found = places_find(self->places, parent.at, parent.size, hash);
+    if (!found) found = places_find(self->older, parent.at, parent.size, hash);
+    return found ? found->context : NOWHERE;
 }
 
 /* Whether this response's counts are told in `best` and greater: they stay. Of the present response only. */
@@ -192,7 +197,7 @@ static int keeps(state *self, const row *row) {
     return before_ == -1 && PyErr_Occurred() ? -1 : before_ > row->output;
 }
 
-static outcome response(state *self, const row *row, PyObject *place, Py_ssize_t at) {
+static outcome response(state *self, const row *row, int64_t place, Py_ssize_t at) {
     if (!row->has_message || !row->id.size || !same(row->session, self->is_session)) return ODD;
     if (row->model.at && row->model.size && !same(row->model, self->is_model)) return ODD;
     int begins = !same(row->id, self->current);
@@ -200,7 +205,7 @@ static outcome response(state *self, const row *row, PyObject *place, Py_ssize_t
     int64_t now = tokens && row->last ? row->last : tokens;
     if (now > self->limit) return ODD;
     if (begins) {
-        if (!is_present(self, place)) return ODD;
+        if (place != self->context) return ODD;
         PyObject *identity = text(row->id);
         if (!identity) return WRONG;
         if (PyDict_GetItemWithError(self->seen, identity) || PyErr_Occurred()) {
@@ -233,10 +238,7 @@ static outcome response(state *self, const row *row, PyObject *place, Py_ssize_t
         Py_DECREF(self->since);
         self->since = Py_NewRef(self->begun);
         self->context++;
-        self->placed = self->turned + PyDict_Size(self->places);
-        Py_DECREF(self->number);
-        self->number = PyLong_FromSsize_t(self->context);
-        if (!self->number) return WRONG;
+        self->placed = self->turned + (Py_ssize_t)self->places->count;
     }
     self->tokens = (Py_ssize_t)now;
     if (now > self->peak) self->peak = (Py_ssize_t)now;
@@ -260,38 +262,28 @@ static int is_link(const row *row) {
 }
 
 /* Take a row that has an id. */
-static outcome placed(state *self, const row *row, PyObject *key, Py_ssize_t at) {
-    if (PyDict_Size(self->older) && PyDict_GetItemWithError(self->older, key)) return ODD;
-    if (PyErr_Occurred()) return WRONG;
-    PyObject *place = place_of(self, row->parent);
-    if (!place && PyErr_Occurred()) return WRONG;
-    outcome done = ODD;
+static outcome placed(state *self, const row *row, Py_ssize_t at) {
+    const char *id = row->uuid.at;
+    uint64_t hash = places_hash(id, row->uuid.size);
+    if (places_find(self->places, id, row->uuid.size, hash) || places_find(self->older, id, row->uuid.size, hash)) return ODD;
+    int64_t place = place_of(self, row->parent);
     int ours = row->session.at && same(row->agent, self->is_owner) && !(row->sidechain && !self->is_owner.at);
     if (ROW_IS(row->type, "assistant")) {
-        done = ours ? response(self, row, place, at) : ODD;
-        if (done == TAKEN) {
-            Py_XDECREF(place);
-            place = Py_NewRef(self->number);
-        }
+        outcome done = ours ? response(self, row, place, at) : ODD;
+        if (done != TAKEN) return done;
+        place = self->context;
     } else if (ROW_IS(row->type, "user") || ROW_IS(row->type, "attachment")) {
-        done = ours && is_present(self, place) ? TAKEN : ODD;
-    } else if (place && is_link(row) && !(row->has_session_id && !row->session.at)) {
-        done = TAKEN;
+        if (!ours || place != self->context) return ODD;
+    } else if (place == NOWHERE || !is_link(row) || (row->has_session_id && !row->session.at)) {
+        return ODD;
     }
-    if (done == TAKEN) {
-        Py_ssize_t rows = PyDict_Size(self->places);
-        if (PyDict_SetItem(self->places, key, place)) {
-            done = WRONG;
-        } else if (PyDict_Size(self->places) == rows) {
-            done = ODD; /* it is there twice: the scanner sees that too, and gives up */
-        } else {
-            self->last = row->uuid;
-            Py_XDECREF(self->last_place);
-            self->last_place = Py_NewRef(place);
-        }
+    if (places_add(self->places, id, row->uuid.size, hash, place)) {
+        PyErr_NoMemory();
+        return WRONG;
     }
-    Py_XDECREF(place);
-    return done;
+    self->last = row->uuid;
+    self->last_place = place;
+    return TAKEN;
 }
 
 /* `at`: the byte of the recording at which the row's line begins. */
@@ -299,10 +291,7 @@ static outcome take_row(state *self, const row *row, Py_ssize_t at) {
     outcome done = ODD;
     if (!row->type.size) return ODD;
     if (row->uuid.size) {
-        PyObject *key = text(row->uuid);
-        if (!key) return WRONG;
-        done = placed(self, row, key, at);
-        Py_DECREF(key);
+        done = placed(self, row, at);
     } else if (!row->has_session_id && !ROW_IS(row->type, "assistant") && !ROW_IS(row->type, "user") && !ROW_IS(row->type, "attachment")
                && !ROW_IS(row->type, "system") && !ROW_IS(row->type, "progress")) {
         done = TAKEN;
@@ -439,7 +428,7 @@ static PyMethodDef methods[] = {
 };
 
 static int prepare(PyObject *module) {
-    (void)module;
+    if (places_prepare(module)) return -1;
     read_row = row_reader_avx2();
     if (!read_row) read_row = row_read;
     for (int i = 0; i < ATTRIBUTES_IN_ALL; i++)

@@ -7,16 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
+
+
+class Places(Protocol):
+    """The number of a context for each row, by the row's id."""
+
+    def get(self, key: Any, /) -> int | None:
+        """Return a row's, or `None`."""
+
+    def __contains__(self, key: object, /) -> bool: ...
+    def __setitem__(self, key: Any, value: int, /) -> None: ...
+    def __len__(self) -> int: ...
+
 
 Skim = Callable[[Any, memoryview, int, int], tuple[int, int, int]]
 skim: Skim | None = None
 """See `scan.Scanner`."""
 arrays: Callable[[dict[str, tuple[int, int, int, int]]], tuple[bytes, bytes]] | None = None
 """See `record.Best.arrays`."""
+new_places: Callable[[], Places] = dict[Any, int]
+"""Makes what `skim` needs; `dict` does without."""
 try:
     _compiled = import_module("mala_context.replay._skim")
 except ImportError:
     pass
 else:
-    skim, arrays = _compiled.skim, _compiled.arrays
+    skim, arrays, new_places = _compiled.skim, _compiled.arrays, _compiled.Places

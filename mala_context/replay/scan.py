@@ -20,7 +20,7 @@ import msgspec
 
 from mala_context.readers.parts import boundary, parse_context_text, refusal
 from mala_context.readers.stream_json import error_text
-from mala_context.replay.compiled import Skim, skim
+from mala_context.replay.compiled import Places, Skim, new_places, skim
 from mala_context.replay.fast_rows import (
     Row,
     RowUsage,
@@ -68,8 +68,8 @@ class Scanner:
         self.started = ""
         self.ended = ""
         self.is_fork = False
-        self.places: dict[Any, int] = {}
-        self.older: dict[Any, int] = {}
+        self.places: Places = new_places()
+        self.older: Places = new_places()
         self.context = 0
         self.placed = 0
         """Rows that were placed before the present context."""
@@ -159,7 +159,7 @@ class Scanner:
         places = self.places
         if len(places) > PLACES:
             self.turned += len(places)
-            self.older, self.places = places, {}
+            self.older, self.places = places, new_places()
             places = self.places
         older, context, owner = self.older, self.context, self.owner
         for index, row in enumerate(rows):

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "_places.h"
 #include "_row.h"
 
 static void hold(row_text text, const char *from, const char *end) {
@@ -14,11 +15,26 @@ static void hold(row_text text, const char *from, const char *end) {
         if (text.at[i] < 0x20 || text.at[i] == '"' || text.at[i] == '\\') abort();
 }
 
+static places there; /* of every plain row with an id */
 static size_t plain;
 static uint64_t sum = 14695981039346656037u; /* FNV-1a over what was found */
 
 static void mix(uint64_t value) {
     sum = (sum ^ value) * 1099511628211u;
+}
+
+/* An id is found if and only if it was added, with the number of its first row. */
+static void place(row_text id) {
+    if (!id.size) return;
+    uint64_t hash = places_hash(id.at, id.size);
+    places_row *row = places_find(&there, id.at, id.size, hash);
+    if (!row) {
+        if (places_add(&there, id.at, id.size, hash, (int64_t)plain)) abort();
+        row = places_find(&there, id.at, id.size, hash);
+        if (!row || row != there.rows + there.count - 1) abort();
+    }
+    if (row->size != id.size || memcmp(there.ids + row->at, id.at, id.size)) abort();
+    mix((uint64_t)row->context);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -38,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 mix(texts[i].size);
             }
             mix((uint64_t)(stop - p));
+            place(found.uuid);
             mix((uint64_t)(found.has_session_id | found.forked << 1 | found.sidechain << 2 | found.has_message << 3 | found.has_usage << 4));
             for (size_t i = 0; i < 5; i++)
                 mix((uint64_t)(const int64_t[]){found.input, found.creation, found.read, found.output, found.last}[i]);
@@ -48,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         p = stop < end ? stop + 1 : end;
     }
+    if (there.count > 10000) places_free(&there);
     free(copy);
     return 0;
 }
@@ -62,6 +80,7 @@ int main(void) {
         LLVMFuzzerTestOneInput(data, size);
         inputs++;
     }
+    places_free(&there);
     printf("%zu inputs, %zu plain rows, in sum %llx\n", inputs, plain, (unsigned long long)sum);
     return 0;
 }
