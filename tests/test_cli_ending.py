@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from mala_context.cli.ending import ERRORS, INTERRUPTED, UNUSABLE_INPUT, status_of
-from mala_context.errors import ConfigError, MalaContextError, RecordingNotFoundError
+from mala_context.cli.ending import CHECK_FAILED, ERRORS, INTERRUPTED, UNUSABLE_INPUT, status_of
+from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextError, RecordingNotFoundError
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,11 @@ from mala_context.errors import ConfigError, MalaContextError, RecordingNotFound
         (MalaContextError("odd \x1b[31m"), UNUSABLE_INPUT, "mala-context: odd \\x1b[31m\n"),
         (MalaContextError("two\nlines"), UNUSABLE_INPUT, "mala-context: two\\x0alines\n"),
         (RecordingNotFoundError("/no"), UNUSABLE_INPUT, f"mala-context: {RecordingNotFoundError('/no')}\n"),
+        (
+            CorruptArchiveError("a piece is cut", path="p"),
+            CHECK_FAILED,
+            "mala-context: a piece is cut: p; `mala-context archives verify` tells more\n",
+        ),
         (ConfigError("two\nlines"), UNUSABLE_INPUT, "mala-context: two\nlines\n"),
         (OSError(errno.ENOSPC, "No space left", "/x"), UNUSABLE_INPUT, "mala-context: /x: No space left\n"),
         (OSError("of our own"), UNUSABLE_INPUT, "mala-context: of our own\n"),

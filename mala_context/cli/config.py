@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.cli.archives.common import CHECK_FAILED, say_json
+from mala_context.cli.archives.common import say_json
+from mala_context.cli.ending import CHECK_FAILED, UNUSABLE_INPUT
 from mala_context.printable import printable
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
             for line in each["text"].split("\n"):
                 click.echo(printable(line))
     if unreadable:
-        from mala_context.cli.ending import UNUSABLE_INPUT
-
         click.get_current_context().exit(UNUSABLE_INPUT)
     if not all(each["ok"] for each in results):
         click.get_current_context().exit(CHECK_FAILED)

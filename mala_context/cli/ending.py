@@ -6,9 +6,11 @@ import sys
 from typing import Final
 
 from mala_context.cli import streams
-from mala_context.errors import ConfigError, MalaContextError
+from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextError
 from mala_context.printable import printable
 
+CHECK_FAILED: Final = 1
+"""Exit status where something is not as it should be, and was looked at to find that out."""
 WRONG_USAGE: Final = 2
 """Exit status of a command line that says nothing to do."""
 UNUSABLE_INPUT: Final = 3
@@ -23,6 +25,8 @@ def status_of(error: BaseException) -> int:
     """Say in a line what went wrong and return the exit status; nothing is wrong where a reader has seen enough."""
     if isinstance(error, KeyboardInterrupt):
         return _said("interrupted", INTERRUPTED)
+    if isinstance(error, CorruptArchiveError):
+        return _said(f"{error}; `mala-context archives verify` tells more", CHECK_FAILED)
     if isinstance(error, MalaContextError):
         return _said(str(error), UNUSABLE_INPUT, lines=isinstance(error, ConfigError))
     streams.end_output()

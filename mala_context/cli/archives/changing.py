@@ -17,7 +17,6 @@ from mala_context.archive.reading import choose_chain
 from mala_context.archive.restore import restore as restore_session
 from mala_context.cli.archives import pushing
 from mala_context.cli.archives.common import (
-    CHECK_FAILED,
     configured,
     fields_of,
     find_session,
@@ -28,6 +27,7 @@ from mala_context.cli.archives.common import (
     place_options,
     say_json,
 )
+from mala_context.cli.ending import CHECK_FAILED
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 from mala_context.printable import printable

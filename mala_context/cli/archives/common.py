@@ -13,9 +13,10 @@ from mala_context.archive import layout
 from mala_context.archive.known import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
+from mala_context.cli.ending import status_of
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
-from mala_context.errors import ArchiveUnavailableError, CorruptArchiveError, MalaContextError, SessionNotFoundError
+from mala_context.errors import ArchiveUnavailableError, MalaContextError, SessionNotFoundError
 from mala_context.printable import printable
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CHECK_FAILED: Final = 1
-UNUSABLE_INPUT: Final = 3
 MOST_GUESSED: Final = 2_000
 """Sessions, the newest first, among which one is looked for whose id is nearly what was given."""
 
@@ -38,19 +37,10 @@ class Group(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise
-        except CorruptArchiveError as error:
-            self._end(ctx, f"{error}; `mala-context archives verify` tells more", CHECK_FAILED)
-        except MalaContextError as error:
-            self._end(ctx, str(error), UNUSABLE_INPUT)
-        except OSError as error:
-            name = f"{error.filename}: " if error.filename else ""
-            self._end(ctx, f"{name}{error.strerror or error}", UNUSABLE_INPUT)
+        except (MalaContextError, OSError) as error:
+            ctx.exit(status_of(error))
         except ValueError as error:
             raise click.UsageError(printable(str(error)), ctx) from error
-
-    def _end(self, ctx: click.Context, message: str, status: int) -> None:
-        click.echo(f"mala-context: {printable(message)}", err=True)
-        ctx.exit(status)
 
 
 def place_options(command: F) -> F:

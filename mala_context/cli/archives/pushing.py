@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mala_context.cli.archives.common import (
-    CHECK_FAILED,
     configured,
     fields_of,
     find_session,
     json_option,
     say_json,
 )
+from mala_context.cli.ending import CHECK_FAILED
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.waiting import waiting
 from mala_context.printable import printable

@@ -15,7 +15,6 @@ from mala_context.archive.compactions import compactions, cut_before, moment_of
 from mala_context.archive.reading import LongRow, Row, choose_chain, chunks, lines, rows
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
-    CHECK_FAILED,
     F,
     all_archives,
     fields_of,
@@ -26,6 +25,7 @@ from mala_context.cli.archives.common import (
     place_options,
     say_json,
 )
+from mala_context.cli.ending import CHECK_FAILED
 from mala_context.cli.waiting import Wait, waiting
 from mala_context.errors import PartNotFoundError
 from mala_context.printable import printable
