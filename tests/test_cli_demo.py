@@ -155,6 +155,31 @@ def test_ctrl_c_leaves_nothing_behind(env, temporary, tmp_path, number):
         os.killpg(process.pid, 0)
 
 
+LEAVING = """
+import os, signal, sys
+from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport as Transport
+from mala_context.cli import main
+close = Transport.close
+async def interrupted(self):
+    os.kill(os.getpid(), signal.SIGINT)
+    await close(self)
+Transport.close = interrupted
+sys.argv = ["mala-context", "demo", "--turns", "2"]
+main()
+"""
+
+
+@pytest.mark.long
+def test_ctrl_c_while_the_cli_is_being_left_waits_for_it(env, temporary):
+    command = [sys.executable, "-W", "error", "-c", LEAVING]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, start_new_session=True)
+    assert (done.returncode, done.stdout) == (130, "")
+    archived, empty, last = done.stderr.splitlines()[-3:]
+    assert archived.startswith("INFO Archived transcript (trigger=session_end) to ")
+    assert (empty, last) == ("", "mala-context: interrupted")
+    assert os.listdir(temporary) == []
+
+
 def on_a_terminal(env, *args, columns=80):
     """Run the demo on a terminal of so many columns and return its exit status and what it showed."""
     control, terminal = pty.openpty()

@@ -69,6 +69,107 @@ def test_a_signal_ends_the_agent_in_good_order(number):
     assert ended == [number]
 
 
+class Interrupted:
+    """Runs a coroutine and raises SIGINT as it goes on for the n-th time; counts how often it does where n is 0."""
+
+    def __init__(self, coroutine, number=0):
+        self.coroutine, self.number, self.count = coroutine, number, 0
+
+    def __await__(self):
+        inner = self.coroutine.__await__()
+        go_on, value = inner.send, None
+        while True:
+            self.count += 1
+            if self.count == self.number:
+                signal.raise_signal(signal.SIGINT)
+            try:
+                waits_for = go_on(value)
+            except StopIteration as end:
+                return end.value
+            try:
+                yield waits_for
+                go_on, value = inner.send, None
+            except BaseException as error:  # noqa: BLE001 - the coroutine's own to handle
+                go_on, value = inner.throw, error
+
+
+async def talk(child, ended):
+    """Talk to a child and leave it as the SDK leaves its own: it gets the end of its input and is waited for."""
+    try:
+        for _ in range(3):
+            await child.stdin.send(b"word")
+            assert await child.stdout.receive() == b"word"
+    finally:
+        with anyio.CancelScope(shield=True):
+            await child.stdin.aclose()
+            ended.append(await child.wait())
+            await child.stdout.aclose()
+
+
+def test_a_child_is_waited_for_whenever_ctrl_c_comes():
+    ended = []
+
+    async def main(number):
+        talking = Interrupted(talk(await anyio.open_process(["/bin/cat"]), ended), number)
+        await talking
+        return talking.count
+
+    count = run_agent(main, 0)
+    assert count > 8
+    for number in range(1, count + 1):
+        with pytest.raises(KeyboardInterrupt):
+            run_agent(main, number)
+    assert ended == [0] * (1 + count)
+
+
+@pytest.mark.parametrize("when", ["before the loop", "after the result"])
+def test_ctrl_c_outside_of_the_session_counts_too(when, monkeypatch):
+    run = anyio.run
+
+    def interrupted(main):
+        if when == "before the loop":
+            signal.raise_signal(signal.SIGINT)
+        result = run(main)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(anyio, "run", interrupted)
+    reached = []
+
+    async def main():
+        await anyio.lowlevel.checkpoint()
+        reached.append(when)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_agent(main)
+    assert reached == ([] if when == "before the loop" else [when])
+
+
+def test_ctrl_c_comes_before_what_it_breaks():
+    """A terminal's reaches the CLI too, which then ends under the SDK."""
+
+    async def main():
+        signal.raise_signal(signal.SIGINT)
+        raise CLIConnectionError("the CLI ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_agent(main)
+
+
+def test_a_second_ctrl_c_waits_for_nothing():
+    async def main():
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                signal.raise_signal(signal.SIGINT)
+                await anyio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_agent(main)
+
+
 def test_handlers_are_put_back():
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]

@@ -2,6 +2,9 @@
 
 A terminal's Ctrl-C reaches the CLI too, but a signal may also be meant for us alone. Then the session is left in good
 order: the CLI gets the end of its input, its transcript is archived, and what is temporary is removed on the way out.
+
+So Ctrl-C cancels a scope. asyncio on its own cancels the task, which no shield holds off: a session that was being left
+at that moment would not wait for its CLI, and when that ends behind the loop, asyncio says so behind our last line.
 """
 
 from __future__ import annotations
@@ -40,31 +43,82 @@ def run_agent(main: Callable[..., Awaitable[T]], *args: Any) -> T:
     """Run an async function to its end and return what it returns.
 
     Raises `AgentUnusableError` in place of the SDK's errors, with one line, and `KeyboardInterrupt` once everything
-    that was begun has been ended: after Ctrl-C, and also when the process is told to end or its terminal is closed.
+    that was begun has been ended: after Ctrl-C, and also when the process is told to end or its terminal is closed. A
+    second Ctrl-C waits for nothing.
     """
     import anyio
     from claude_agent_sdk import ClaudeSDKError, CLINotFoundError
 
-    async def to_the_end() -> T:
+    results: list[T] = []
+    ctrl_c = _CtrlC()
+
+    async def to_the_end() -> None:
         try:
-            return await main(*args)
-        except BaseException:
-            gc.collect()  # closes the pipes of a CLI that was still talking, while there is a loop to do it
-            raise
+            with ctrl_c.cancels():
+                results.append(await main(*args))
+        finally:
+            if not results:
+                gc.collect()  # closes the pipes of a CLI that was still talking, while there is a loop to do it
 
     try:
-        with ended_like_ctrl_c():
-            return anyio.run(to_the_end)
+        with ended_like_ctrl_c(), ctrl_c.handled():
+            anyio.run(to_the_end)
     except CLINotFoundError as error:
         raise AgentUnusableError(f"the Claude Code CLI was not found: {first_line(str(error))}") from error
     except ClaudeSDKError as error:
         raise AgentUnusableError(f"the Claude Code CLI failed: {first_line(str(error))}") from error
+    return results[0]
 
 
 def first_line(text: str | None) -> str:
     """Return the first line that says something."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     return lines[0] if lines else "it gave no reason"
+
+
+class _CtrlC:
+    """What Ctrl-C does while an agent runs; a handler of signals."""
+
+    def __init__(self) -> None:
+        self._presses = 0
+        self._cancel: Callable[[], object] = _nothing
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        self._presses += 1
+        if self._presses > 1:
+            raise KeyboardInterrupt
+        self._cancel()
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle SIGINT while the block runs, and raise `KeyboardInterrupt` at its end, however that came about."""
+        try:
+            with _handling([signal.SIGINT], self):
+                yield
+        finally:
+            if self._presses:
+                raise KeyboardInterrupt
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Cancel the block at the first Ctrl-C, also at one that came before it; the running loop must be asyncio's."""
+        import asyncio
+
+        import anyio
+
+        loop = asyncio.get_running_loop()
+        with anyio.CancelScope() as scope:
+            self._cancel = lambda: loop.call_soon_threadsafe(scope.cancel)
+            try:
+                if self._presses:
+                    scope.cancel()
+                yield
+            finally:
+                self._cancel = _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextmanager
