@@ -334,7 +334,8 @@ async def open_session(
                 await (client if session is None else session.client).disconnect()
         except Exception as error:  # noqa: BLE001 - raised below, unless the body's own error comes first
             failure = failure or error
-        with anyio.CancelScope(shield=True):
-            await close()
+        finally:  # asyncio cancels a task behind any shield, at Ctrl-C say
+            with anyio.CancelScope(shield=True):
+                await close()
     if failure is not None:
         raise failure

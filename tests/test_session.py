@@ -1,5 +1,6 @@
 """One session over a client that says what a test wrote down; on asyncio and on trio."""
 
+import asyncio
 import types
 
 import anyio
@@ -416,6 +417,25 @@ def test_what_is_cancelled_still_disconnects_and_closes(backend, connected):
 
     anyio.run(main, backend=backend)
     assert client[0].done == [*(["connect"] if connected else []), "disconnect", "close"]
+
+
+def test_it_closes_even_where_its_task_is_cancelled_while_it_disconnects():
+    """As asyncio does at Ctrl-C, behind any shield."""
+    client = []
+
+    class Impatient(Client):
+        async def disconnect(self):
+            asyncio.current_task().cancel()
+            await super().disconnect()
+
+    async def main():
+        client.append(Impatient())
+        async with open_session(client[0], MessageStreamProcessor(), client[0].close):
+            pass
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert client[0].done == ["connect", "close"]
 
 
 @BACKENDS
