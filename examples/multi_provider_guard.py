@@ -4,9 +4,9 @@ An agent works on a report until the context is full. The guard says before each
 first both can, then the small one is skipped, and when none can the final turn is forced, in which only the tools for
 the report and its metadata remain. Tool results pass a budget: long ones are capped to half of what is left.
 
-It runs offline: the models are played by a line of Python. Run it with
+It runs offline: the models are played by a line of Python. Run it, with the guard's reckoning on standard error, with
 
-    python examples/multi_provider_guard.py
+    CONTEXT_DEBUG=true python examples/multi_provider_guard.py
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import anyio
 
 from mala_context.guard import ContextGuard, Requirement, TargetContextConfig
+from mala_context.guard_log import debug_printer
 from mala_context.tool_budget import ToolBudget
 
 TARGETS = (
@@ -33,6 +34,7 @@ async def main() -> None:
         finishing_schema=TOOLS["write_report"] + TOOLS["set_metadata"],
         requirements=(REPORT, METADATA),
         on_event=lambda event: print(f"    {event.message or event.name}: {event.fields['outcome']}"),
+        on_debug=debug_printer(),
     )
     budget = ToolBudget(guard, tool_output_tokens="auto")
     guard.add_pending(500)  # the prompt

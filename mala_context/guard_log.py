@@ -1,4 +1,7 @@
-"""What the guard says, for people: WARNING lines, and the debug topics on standard error when `CONTEXT_DEBUG=true`."""
+"""What the guard says, for people: WARNING lines, and the debug topics on standard error when `CONTEXT_DEBUG=true`.
+
+The guard itself says nothing to anybody: give it `on_event=log_event` and `on_debug=debug_printer()`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _log = get_logger(__name__)
 
 
 def log_event(event: GuardEvent) -> None:
-    """Log an `agent:context` event: as a WARNING with its words where it has some, else as a DEBUG line."""
+    """Log an `agent:context` event: as a WARNING with its words where it has some, else as a DEBUG line.
+
+    Give it to `ContextGuard` as `on_event`.
+    """
     if event.message is not None:
         _log.warning(event.message, **event.fields)
         if event.fields.get("still_over"):

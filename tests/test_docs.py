@@ -1,6 +1,7 @@
 """The pages against the code: log lines that exist, links that lead somewhere, blocks that can be read."""
 
 import ast
+import collections
 import importlib
 import inspect
 import pathlib
@@ -187,3 +188,16 @@ def test_what_pages_and_examples_import_is_in_the_reference():
             for name in re.findall(r"\w+", names.partition("#")[0]):
                 used = getattr(importlib.import_module(home), name)
                 assert inspect.ismodule(used) or any(used is each for each in there), f"{page.name}: {home}.{name}"
+
+
+def test_what_nothing_here_uses_is_written_about():
+    """Else nobody but a test would call it."""
+    there = referenced()
+    places = [*PACKAGE, *PAGES, ROOT / "hooks/hook.py"]
+    words = collections.Counter(word for path in places for word in re.findall(r"\w+", path.read_text()))
+    for path in PACKAGE:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and words[node.name] == 1:
+                home = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                own = getattr(importlib.import_module(home), node.name)
+                assert any(own is each for each in there), f"{home}.{node.name}"
