@@ -25,6 +25,10 @@ LONG_WINDOW: Final = 1_000_000
 """The window behind `[1m]` and the `context-1m` beta, in tokens."""
 OPENAI_WINDOW: Final = 128_000
 """The guess for a model of an OpenAI-compatible server, in tokens."""
+LONGEST_NAME: Final = 256
+"""Characters of the longest name that is taken apart and remembered; a longer one is no model's, and a guess."""
+MOST_MODELS: Final = 32
+"""Models whose windows are remembered at a time; real sessions have a few."""
 FAR_BELOW: Final = 0.8
 """An automatic compaction below this share of its threshold makes the window doubtful."""
 
@@ -55,9 +59,13 @@ class Window(NamedTuple):
     """Whether something was seen that this window does not explain."""
 
 
-@lru_cache(maxsize=32)
 def plain_name(model: str) -> str:
-    """Return a model's name without provider, version, date and window suffix."""
+    """Return a model's name without provider, version, date and window suffix; one that is too long as it is."""
+    return _plain_name(model) if len(model) <= LONGEST_NAME else model
+
+
+@lru_cache(maxsize=MOST_MODELS)
+def _plain_name(model: str) -> str:
     name = model.strip().lower()
     start = name.rfind("claude")
     name = name[start:] if start > 0 else name
@@ -69,13 +77,14 @@ def plain_name(model: str) -> str:
 
 def from_name(model: str | None, betas: Sequence[str] = ()) -> Window:
     """Tell a model's window from its name alone; ids of Bedrock and Vertex work too."""
-    window = _from_name(model)
+    short = model is None or len(model) <= LONGEST_NAME
+    window = _from_name(model) if short else Window(DEFAULT_WINDOW, "guess")
     if window.source != "suffix" and any(beta.startswith("context-1m") for beta in betas):
         return Window(LONG_WINDOW, "beta")
     return window
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=MOST_MODELS)
 def _from_name(model: str | None) -> Window:
     if model and _LONG.search(model):
         return Window(LONG_WINDOW, "suffix")
@@ -94,7 +103,7 @@ class Windows:
         betas: beta features that the requests ask for.
     """
 
-    __slots__ = ("_answers", "_at_least", "_betas", "_configured", "_doubtful", "_learned", "smallest")
+    __slots__ = ("_answers", "_at_least", "_betas", "_configured", "_doubtful", "_forgot", "_learned", "smallest")
 
     def __init__(self, configured: int | None = None, betas: Sequence[str] = ()) -> None:
         self._configured = configured if configured and configured > 0 else None
@@ -103,21 +112,28 @@ class Windows:
         self._at_least: dict[str, int] = {}
         self._doubtful: set[str] = set()
         self._answers: dict[str | None, Window] = {}
+        self._forgot = False
         self.smallest = 0
-        """The smallest window that was asked for: a request up to this size is below every one of them."""
+        """The smallest window that was asked for: a request up to this size is below every one of them. 0 once there
+        were more than `MOST_MODELS`."""
 
     def of(self, model: str | None) -> Window:
         """Return the window of a model; never fails, a guess says that it is one."""
         answer = self._answers.get(model)
         if answer is None:
-            answer = self._answers[model] = self._answer(model)
-            self.smallest = min(window.tokens for window in self._answers.values())
+            answer = self._answer(model)
+            if len(self._answers) == MOST_MODELS:
+                self._answers.clear()
+                self._forgot = True
+            self._answers[model] = answer
+            self.smallest = 0 if self._forgot else min(answer.tokens, self.smallest or answer.tokens)
         return answer
 
     def _ask_again(self) -> None:
         """Answer anew for every model that was asked for, since something was learned."""
         models = list(self._answers)
         self._answers.clear()
+        self.smallest = 0
         for model in models:
             self.of(model)
 

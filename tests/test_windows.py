@@ -100,3 +100,32 @@ def test_doubt() -> None:
     windows.doubt("claude-opus-4-8")
     assert windows.of("claude-opus-4-8").doubtful
     assert not windows.of("claude-opus-5").doubtful
+
+
+@pytest.mark.parametrize("repeated", ["-latest", " ", "[1m]", "@1", "-v1"])
+@pytest.mark.timeout(20)
+def test_a_name_that_goes_on_and_on_takes_no_time(repeated: str) -> None:
+    """Names come from transcripts; taking off one part after the other took an hour for a megabyte."""
+    name = f"claude-opus-5{repeated * 200_000}x"
+    assert plain_name(name) == name
+    assert from_name(name) == Window(200_000, "guess")
+
+
+@pytest.mark.timeout(20)
+def test_any_number_of_models_is_followed_in_bounded_time_each() -> None:
+    windows = Windows()
+    for number in range(3_000):
+        windows.accepted(f"x-{number}", 1_500_000 + number)
+    assert windows.of("x-0") == Window(1_500_000, "guess", doubtful=True)
+    assert windows.of("another") == Window(200_000, "guess")
+
+
+@pytest.mark.parametrize("others", [1, 100])
+def test_no_window_is_smaller_than_the_smallest(others: int) -> None:
+    windows = Windows()
+    models = ["claude-sonnet-4-5", *(f"claude-opus-5-{number}" for number in range(others))]
+    for model in models:
+        windows.of(model)
+    assert all(windows.smallest <= windows.of(model).tokens for model in models)
+    windows.learn("claude-sonnet-4-5", 100_000, "api_error")
+    assert windows.smallest <= 100_000
