@@ -273,3 +273,45 @@ def test_an_empty_file_gives_nothing_that_is_known(tmp_path):
     fast, slow = both(tmp_path / "a.jsonl", b"")
     assert fast is None
     assert slow[0].session_id is None
+
+
+@pytest.mark.parametrize("named", [None, "s", 5])
+def test_a_row_under_a_stream_s_name_is_none_of_the_transcript(tmp_path, named):
+    """The boundary goes on from it, and it is not there."""
+    rows = plain().rows[:5]
+    row = {key: value for key, value in rows[-1].items() if key not in ("sessionId", "message")}
+    rows.append(row | {"type": "custom", "uuid": "c", "parentUuid": row["uuid"], "session_id": named})
+    meta = {"trigger": "auto", "preTokens": 20_000}
+    fields = {"type": "system", "subtype": "compact_boundary", "compactMetadata": meta}
+    rows.append(rows[0] | fields | {"uuid": "b", "logicalParentUuid": "c", "parentUuid": None})
+    after = Rows()
+    after.parent = "b"
+    after.response("d", 9_000)
+    fast, slow = both(tmp_path / "a.jsonl", dump(rows + after.rows))
+    assert fast in (None, slow)
+    assert slow[0].compactions[0].parent_missing is True
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": 0, "output_tokens": 3}, {"output_tokens": 5}])
+def test_a_subagent_is_one_though_none_of_its_responses_has_counts(tmp_path, usage):
+    rows = Rows(agent="a1")
+    rows.prompt()
+    message = rows.response("a", 0)["message"]
+    message["usage"] = usage
+    fast, slow = both(tmp_path / "a.jsonl", dump(rows.rows))
+    assert fast in (None, slow)
+    assert [(each.agent_id, each.responses, each.tokens) for each in slow[0].agents] == [("a1", 1, None)]
+
+
+def test_rows_are_forgotten_however_plain_all_of_them_are(tmp_path, monkeypatch):
+    """Else memory would grow with a transcript."""
+    rows = plain().rows
+    links = [{"type": "x", "uuid": "0", "parentUuid": rows[-1]["uuid"]}]
+    links += [{"type": "x", "uuid": f"{number}", "parentUuid": f"{number - 1}"} for number in range(1, 40_000)]
+    (tmp_path / "a.jsonl").write_bytes(dump(rows + links))
+    monkeypatch.setattr("mala_context.replay.files.BLOCK", 100_000)
+    for skim in {scanning.skim, None}:
+        monkeypatch.setattr(scanning, "skim", skim)
+        scanner = Scanner(recording(tmp_path / "a.jsonl"))
+        scanner.run()
+        assert len(scanner.places) + len(scanner.older) < 25_000

@@ -100,6 +100,7 @@ class Scanner:
         """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
         for block in blocks(self.recording, self._unreadable, buffer):
             self.block = block
+            self._turn()
             lines = self._whole(block) if skim is None else self._skimmed(block, skim)
             self.offset += len(block)
             self.lines += lines
@@ -154,14 +155,15 @@ class Scanner:
     def _unreadable(self, words: str) -> None:
         raise Unusual(words)
 
+    def _turn(self) -> None:
+        """Begin another generation of places where there are enough; of the one before the last nothing is kept."""
+        if len(self.places) > PLACES:
+            self.turned += len(self.places)
+            self.older, self.places = self.places, new_places()
+
     def _block(self, rows: list[Row], numbers: Sequence[int]) -> None:  # noqa: C901  (a call costs more than a row may)
         started, ended = self.started, self.ended
-        places = self.places
-        if len(places) > PLACES:
-            self.turned += len(places)
-            self.older, self.places = places, new_places()
-            places = self.places
-        older, context, owner = self.older, self.context, self.owner
+        places, older, context, owner = self.places, self.older, self.context, self.owner
         for index, row in enumerate(rows):
             moment = row.timestamp
             if moment:
@@ -200,7 +202,7 @@ class Scanner:
                     owner = self.owner
                 places[uuid] = context
             elif parent is not msgspec.UNSET or kind in _LINKS:
-                if place != context or kind == "system":
+                if place != context or kind == "system" or row.session_id is not msgspec.UNSET:
                     self._link(row, place, index, numbers)
                     context, owner = self.context, self.owner
                 else:
