@@ -155,13 +155,13 @@ class Follower:
 
     def _response(self, event: Response, row: Mapping[str, Any]) -> None:
         """Count a response for the totals: all calls behind it, where the size is that of the last."""
-        if event.message_id is None or event.usage is None:
+        if event.message_id is None:
             return
+        tally = self._tally(self.tracker.state_of(event))
         message = row.get("message")
-        usage = Usage.parse(message.get("usage")) if isinstance(message, Mapping) else None
-        state = self.tracker.state_of(event)
+        usage = Usage.parse(message.get("usage")) if event.usage is not None and isinstance(message, Mapping) else None
         if usage is not None:
-            self._tally(state).counts.take(event.message_id, usage)
+            tally.counts.take(event.message_id, usage)
 
     def _compaction(self, event: Compaction | Summary, state: AgentState, *, missing: bool | None) -> None:
         before = state.before
