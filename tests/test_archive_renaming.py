@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,27 @@ def test_only_its_own_fields_change():
         "forkedFrom": {"sessionId": "old", "messageUuid": "u1"},
     }
     assert made.count(b'"sessionId": "old"') == 1
+
+
+@given(st.text('{}[]":\\\\,a', min_size=1, max_size=30), st.integers(1, 9))
+def test_no_byte_of_a_long_row_is_lost(text, size):
+    data = text.encode()
+    assert renamed(data, 0, size=size) in {data + b"\n", data[:-1] + b',"sessionId":"new"}\n'}
+
+
+def test_blanks_in_its_texts_stay():
+    value = {"message": {"content": [" " * 40, "\t"]}, "a": " " * 40, "sessionId": "old"}
+    assert json.loads(renamed(json.dumps(value).encode(), 0)) == {**value, "sessionId": "new"}
+
+
+@pytest.mark.parametrize(
+    "content", [["ab"] * 50_000, [[]] * 50_000, [{"a": "b\\"}] * 20_000], ids=["texts", "lists", "objects"]
+)
+def test_of_very_many_values_each_is_not_written_by_itself(content):
+    data = json.dumps({"sessionId": "old", "message": {"content": content}}).encode()
+    parts = [part for line in lines([data], 0) for part in Renaming("old", "new", NOW).rows(line)]
+    assert len(parts) < 10
+    assert json.loads(b"".join(parts)) == {"sessionId": "new", "message": {"content": content}}
 
 
 def test_what_is_no_object_stays_as_it_is():
