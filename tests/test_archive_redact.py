@@ -76,6 +76,18 @@ def test_escapes_hide_nothing():
     assert json.loads(masked)["text"] == f"key {MASK}"
 
 
+@pytest.mark.parametrize("shape", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+@pytest.mark.parametrize(
+    "depth", [10, 250, 500, 900, *range(960, 1_000, 4), 2_000, pytest.param(100_000, marks=pytest.mark.long)]
+)
+def test_no_depth_hides_one(depth, shape):
+    opening, closing = shape
+    row = '{"a":' + opening * depth + '"key: AKIAIOSFODNN7EXAMPLE"' + closing * depth + "}"
+    masked, found = redact(row.encode())
+    assert found == 1
+    assert b"AKIA" not in masked
+
+
 def test_text_that_is_no_json_is_searched_too():
     masked, found = redact(b"half a row with AKIAIOSFODNN7EXAMPLE \xff")
     assert masked == f"half a row with {MASK} ".encode() + b"\xff\n"

@@ -6,9 +6,10 @@ secret, not to cut one out (of a GitHub token it names `ghp` alone), so here the
 follows it without a break. A few patterns are our own, for what it does not know. Nothing is asked over the network.
 
 Rows are searched string by string after decoding, so that no escape hides anything, line by line. A row without a
-finding is passed on byte for byte. What is not found: secrets without a known shape or a telling name next to them (a
-bare password in a sentence), those split over two lines or two strings, names, addresses and other personal data, and
-whatever is in images. Of a row of more than 16 MiB only the beginnings of its strings are passed on.
+finding is passed on byte for byte; one that is no JSON, or nested too deep to be decoded, is searched as text. What is
+not found: secrets without a known shape or a telling name next to them (a bare password in a sentence), those split
+over two lines or two strings, names, addresses and other personal data, and whatever is in images. Of a row of more
+than 16 MiB only the beginnings of its strings are passed on.
 """
 
 from __future__ import annotations
@@ -93,10 +94,14 @@ class Redactor:
         if not values:
             text = self.text(row.data.decode("utf-8", "surrogateescape"))
             return text.encode("utf-8", "surrogateescape") + end
-        masked = [self._value(value) for value in values]
+        for value in values:
+            self._mask(value)
         if self.found == before:
             return row.data + end
-        return b"".join(json.dumps(value, separators=(",", ":")).encode("ascii") for value in masked) + end
+        try:
+            return b"".join(json.dumps(value, separators=(",", ":")).encode("ascii") for value in values) + end
+        except RecursionError:  # it is nested just as deep as can be decoded
+            return json.dumps(MASK).encode("ascii") + end
 
     def text(self, text: str) -> str:
         """Return a text with secrets masked."""
@@ -104,18 +109,28 @@ class Redactor:
         self.found += count
         return "\n".join(self._line(line) for line in text.split("\n"))
 
-    def _value(self, value: Any, name: str = "") -> Any:
+    def _mask(self, value: dict[str, Any]) -> None:
+        """Mask secrets in place; however deep it is nested, it takes no stack."""
+        todo: list[tuple[Any, str]] = [(value, "")]
+        while todo:
+            holder, name = todo.pop()
+            if isinstance(holder, list):
+                holder[:] = [self._entry(each, name, todo) for each in holder]
+            elif holder.get("type") != "base64":
+                entries = list(holder.items())
+                holder.clear()
+                for key, each in entries:
+                    holder[self.text(key)] = self._entry(each, key, todo)
+
+    def _entry(self, value: Any, name: str, todo: list[tuple[Any, str]]) -> Any:
+        """Return a value under a name with secrets masked; what holds others is left `todo`."""
         if isinstance(value, str):
             if name and _TELLING.search(name) and self._is_secret(name, value):
                 self.found += 1
                 return MASK
             return self.text(value)
-        if isinstance(value, list):
-            return [self._value(each, name) for each in value]
-        if isinstance(value, dict):
-            if value.get("type") == "base64":
-                return value
-            return {self.text(key): self._value(each, key) for key, each in value.items()}
+        if isinstance(value, list | dict):
+            todo.append((value, name))
         return value
 
     def _is_secret(self, name: str, value: str) -> bool:
