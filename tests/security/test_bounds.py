@@ -71,6 +71,10 @@ def answer(number, tokens=20_000, content=()):
     return row("assistant", number, requestId=f"r{number}", message={**message, "content": list(content)})
 
 
+def deep(depth, opening="[", closing="]"):
+    return (opening * depth + "1" + closing * depth).encode()
+
+
 def nested(depth, opening="[", closing="]"):
     """A session in which every value that may hold others does so, very deep."""
     result = {"role": "user", "content": [{"type": "tool_result", "content": "DEEP"}]}
@@ -88,7 +92,7 @@ def nested(depth, opening="[", closing="]"):
             b'"DEEP"\n',
         )
     )
-    return data.replace(b'"DEEP"', (opening * depth + "1" + closing * depth).encode())
+    return data.replace(b'"DEEP"', deep(depth, opening, closing))
 
 
 @pytest.mark.parametrize("shape", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
@@ -115,6 +119,57 @@ def test_nesting(depth, shape, tmp_path):
 def test_nesting_in_other_commands(command, tmp_path):
     place = Measured(tmp_path, nested(100_000))
     assert place.run(*command.format(SID).split())[0] == 0
+
+
+INPUTS = {
+    "whole": b"DEEP",
+    "a field": b'{"hook_event_name": "EVENT", "session_id": "SID", "transcript_path": DEEP}',
+    "a further field": b'{"hook_event_name": "EVENT", "session_id": "SID", "transcript_path": "PATH", "x": DEEP}',
+    "without an end": b'{"hook_event_name": "EVENT", "session_id": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("event", ["PreCompact", "UserPromptSubmit"])
+def test_a_hooks_input_that_is_nested_deep(kind, event, tmp_path):
+    """It is answered, and what it is about is left alone, for nothing of it can be read."""
+    place = Measured(tmp_path, answer(1), archived=False)
+    given = INPUTS[kind]
+    for key, value in {"EVENT": event, "SID": SID, "PATH": str(place.path)}.items():
+        given = given.replace(key.encode(), value.encode())
+    words = [HOOK] if event == "PreCompact" else [HOOK, "warn"]
+    done = subprocess.run(
+        [sys.executable, *words],
+        input=given.replace(b"DEEP", deep(100_000)),
+        capture_output=True,
+        env=place.env,
+        check=True,
+    )
+    assert done.stdout == b"{}\n"
+    assert done.stderr.decode() == "mala-context: the hook's input is no JSON: nothing archived\n"
+    assert not os.path.exists(place.archive.location)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shape", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+@pytest.mark.parametrize("depth", [700, 100_000])
+def test_a_session_with_nested_rows_in_every_command(depth, shape, tmp_path):
+    """Compacted, with the hooks of that, so that each command has such rows to read; 700 deep they can be decoded."""
+    place = Measured(tmp_path, nested(depth, *shape), archived=False)
+    statuses = [place.hook("PreCompact", trigger="auto")[0]]
+    with place.path.open("ab") as file:
+        file.write(after_a_compaction())
+    told = {"compact_summary": "Summary: hello", "source": "compact", "prompt": "go on", "reason": "exit"}
+    events = ("PostCompact", "SessionStart", "UserPromptSubmit", "SessionEnd")
+    statuses += [place.hook(event, trigger="auto", **told)[0] for event in events]
+    assert statuses == [0] * 5
+    for command in ("statusline", "doctor"):
+        assert place.run(command)[0] == int(command == "doctor")  # which finds no CLI's settings here
+    commands = [words_of(each, place) for each in COMMANDS if each not in ("statusline", "doctor")]
+    found = place.all(commands)
+    assert [words for status, _, words in found if status] == [words_of(NO_AGENT, place)]
+    assert len(found) == len(commands)
 
 
 class Measured:
@@ -176,6 +231,7 @@ class Measured:
         )
 
 
+NO_AGENT = "archives show {sid} --agent main-is-none"
 COMMANDS = {
     "statusline": 40,
     "replay {path} --jobs 1": 200,
@@ -198,7 +254,7 @@ COMMANDS = {
     "archives restore {sid}": 60,
     "archives catch-up": 60,
     "archives pack": 60,
-    "archives show {sid} --agent main-is-none": 60,
+    NO_AGENT: 60,
     "archives prune --days 1": 60,
     "doctor": 300,
 }
@@ -259,7 +315,7 @@ def test_a_very_long_line(kind, tmp_path):
     wrong = {name: size for name, ((_, size), bound) in found.items() if size > bound}
     assert not wrong
     failed = {name for name, ((status, _), _) in found.items() if status}
-    assert failed == {"archives show {sid} --agent main-is-none", "doctor"}  # which finds no CLI's settings here
+    assert failed == {NO_AGENT, "doctor"}  # which finds no CLI's settings here
 
 
 @pytest.mark.parametrize("kind", [pytest.param("wide", marks=pytest.mark.long), "lists"])
