@@ -3,6 +3,7 @@
 import gc
 import gzip
 import os
+import subprocess
 import sys
 import threading
 import warnings
@@ -215,3 +216,31 @@ def test_without_the_package_of_the_fast_way_the_careful_one_is_taken(tmp_path, 
     before = records(str(tmp_path), jobs=1)
     monkeypatch.setitem(sys.modules, "mala_context.replay.fast_rows", None)
     assert records(str(tmp_path), jobs=1) == before
+
+
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "msgspec._core":
+            os.kill(os.getpid(), signal.SIGINT)
+from mala_context.replay.engine import read
+from mala_context.replay.files import Recording
+sys.meta_path.insert(0, Finder())
+try:
+    read(Recording(sys.argv[1], (sys.argv[1],), 0))
+except KeyboardInterrupt:
+    print("mala_context.replay." + sys.argv[2] in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("name", "module"), [("a.jsonl", "scan"), ("a.jsonl.gz", "follow")])
+def test_ctrl_c_while_msgspec_is_loaded_waits_until_it_is(tmp_path, name, module):
+    """It swallows what interrupts it there, and one Ctrl-C in twenty ended in a segmentation fault."""
+    path = tmp_path / name
+    path.write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, path, module], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

@@ -14,6 +14,7 @@ import gc
 import mmap
 import os
 import select
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,15 +67,30 @@ def read(recording: Recording) -> list[Stretch]:
         found = _scan(recording)
         if found is not None:
             return found
-    from mala_context.replay.follow import Follower
+    with _uninterrupted():
+        from mala_context.replay.follow import Follower
 
     return Follower(recording).run()
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back: `msgspec` that is interrupted while it is loaded loses that, and ends the process later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _scan(recording: Recording) -> list[Stretch] | None:
     try:
-        from mala_context.replay.fast_rows import Unusual
-        from mala_context.replay.scan import Scanner
+        with _uninterrupted():
+            from mala_context.replay.fast_rows import Unusual
+            from mala_context.replay.scan import Scanner
     except ImportError:  # the extra `replay` is not installed
         return None
     try:
