@@ -60,3 +60,18 @@ def test_only_places_are_skimmed_with(tmp_path):
     scanner.owner, scanner.named, scanner.places = None, "s", {}
     with pytest.raises(TypeError):
         compiled.skim(scanner, memoryview(b"{}\n"), 0, 0)
+
+
+def test_one_left_from_another_version_is_not_used(monkeypatch):
+    import importlib
+    import sys
+    from types import ModuleType
+
+    monkeypatch.setitem(sys.modules, "mala_context.replay._skim", ModuleType("_skim"))
+    try:
+        assert importlib.reload(compiled).new_places() == {}
+        assert compiled.skim is compiled.arrays is None
+    finally:
+        monkeypatch.undo()
+        importlib.reload(compiled)
+    assert compiled.skim is not None

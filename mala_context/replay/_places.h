@@ -81,7 +81,7 @@ static int places_grow(places *self, size_t size) {
         self->room = room;
         for (size_t number = 0; number < self->count; number++) places_point(self, number);
     }
-    if (self->space - self->used < size) {
+    if (self->space - self->used <= size) { /* such that there are `ids`, if only for an empty one */
         size_t space = 2 * self->space + (size > PLACES_FEWEST * PLACES_ID ? size : PLACES_FEWEST * PLACES_ID);
         char *ids = realloc(self->ids, space);
         if (!ids) return -1;
@@ -93,7 +93,7 @@ static int places_grow(places *self, size_t size) {
 
 /* Add a row whose id is not there; -1: there is no memory. */
 static int places_add(places *self, const char *id, size_t size, uint64_t hash, int64_t context) {
-    if ((self->count == self->room || self->space - self->used < size) && places_grow(self, size)) return -1;
+    if ((self->count == self->room || self->space - self->used <= size) && places_grow(self, size)) return -1;
     self->rows[self->count] = (places_row){self->used, size, hash, context};
     memcpy(self->ids + self->used, id, size);
     self->used += size;

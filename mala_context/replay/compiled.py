@@ -30,7 +30,6 @@ new_places: Callable[[], Places] = dict[Any, int]
 """Makes what `skim` needs; `dict` does without."""
 try:
     _compiled = import_module("mala_context.replay._skim")
-except ImportError:
-    pass
-else:
     skim, arrays, new_places = _compiled.skim, _compiled.arrays, _compiled.Places
+except (ImportError, AttributeError):  # not there, or left from another version
+    pass
