@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import tempfile
 from typing import Any
@@ -23,7 +24,8 @@ class CompiledPart(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; whatever goes wrong is said, and ends in a wheel without it."""
-        if os.environ.get("MALA_CONTEXT_COMPILE") == "0" or os.name != "posix":
+        has_abi3 = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        if os.environ.get("MALA_CONTEXT_COMPILE") == "0" or os.name != "posix" or not has_abi3:
             return
         self._work = tempfile.TemporaryDirectory()
         into = self.root if version == "editable" else self._work.name
