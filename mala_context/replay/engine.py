@@ -4,8 +4,8 @@ An engine applies a reader to recordings, wherever it does that: `LocalEngine` o
 others. What a reader gives must not depend on the process that it runs in, nor on the recordings read before.
 
 Of `LocalEngine` each process gets a fixed share of the recordings, the large ones first dealt out, and sends its
-stretches back once. Processes are forks, so that nothing is imported or compiled again; where a system cannot fork, or
-other threads run, everything is read here. The result does not depend on any of that.
+stretches back once. Processes are forks, so that little is imported again; where a system cannot fork, or other threads
+run, everything is read here. The result does not depend on any of that.
 """
 
 from __future__ import annotations
