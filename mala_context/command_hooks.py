@@ -269,7 +269,7 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
         if each != session_id:
             from mala_context.archive.catch_up import catch_up
 
-            list(catch_up(known, [each], None, time.time()))
+            list(catch_up(known, [each], time.time()))
             if time.monotonic() > end:
                 break
 

@@ -35,18 +35,15 @@ class Upkeep:
 
     Args:
         archive: what to look after.
-        projects_dirs: where the CLI keeps its transcripts; `None` for the usual places of this process.
         tell: is given each record of an upload.
     """
 
     def __init__(
         self,
         archive: TranscriptArchive,
-        projects_dirs: Sequence[str] | None = None,
         tell: Callable[[object], object] = lambda _: None,
     ) -> None:
         self._archive = archive
-        self._projects_dirs = projects_dirs
         self._catching_up: Future[Any] | None = None
         self._tidying = Worker("mala-context tidy")
         self._last: Future[Any] | None = None
@@ -62,7 +59,7 @@ class Upkeep:
         def catch_up() -> None:
             known = [each.session_id for each in self._archive.sessions()]
             if others := [each for each in known if each not in own]:
-                self._archive.catch_up(self._projects_dirs, session_ids=others)
+                self._archive.catch_up(session_ids=others)
 
         self._catching_up = Worker("mala-context catch-up").submit(lambda: _guarded(catch_up, "catching up"))
 
@@ -71,9 +68,7 @@ class Upkeep:
         archive = self._archive
         if not session_ids or (archive.compress == "none" and archive.keep is None):
             return
-        self._last = self._tidying.submit(
-            lambda: _guarded(lambda: archive.tidy(list(session_ids), self._projects_dirs), "tidying")
-        )
+        self._last = self._tidying.submit(lambda: _guarded(lambda: archive.tidy(list(session_ids)), "tidying"))
 
     async def finish(self, seconds: float) -> None:
         """Wait for what was begun, at most so many seconds. Never raises."""

@@ -29,7 +29,7 @@ class Site:
 
     def __init__(self, base, session):
         self.base, self.session = base, session
-        self.archive = TranscriptArchive(os.path.join(base, "archives"))
+        self.archive = TranscriptArchive(os.path.join(base, "archives"), projects_dirs=[])
         self.transcript = os.path.join(base, f"{session}.jsonl")
         self.acknowledged = {}
         self.next_row = 0
@@ -53,7 +53,7 @@ class Site:
                 self.archive.pack([self.session])
             victim = f"victim{number % 4}"
             self.archive.archive(self.transcript, victim)
-            self.archive.prune(session_ids=[victim], dry_run=False, projects_dirs=[])
+            self.archive.prune(session_ids=[victim], dry_run=False)
 
     def check(self, *, one_chain=True):
         """Look at what is there after a kill, then go on as the next run does."""
@@ -62,7 +62,7 @@ class Site:
         self.check_acknowledged()
         with open(self.transcript, "ab") as file:
             file.write(b"\n")  # the killed child may have torn its row
-        self.archive.catch_up([])
+        self.archive.catch_up()
         self.archive.archive(self.transcript, self.session)
         with open(self.transcript, "rb") as file:
             assert cat(self.archive, self.session) == file.read(), "pieces are not the transcript"
@@ -158,7 +158,7 @@ def at_each_step(base):
                 "pack": lambda site=site: site.archive.pack(["s"]),
                 "outcome": lambda site=site: site.archive.record_outcome("s", "compacted"),
                 "side": lambda site=site: site.archive.archive_side_files(site.transcript, "s"),
-                "prune": lambda site=site: site.archive.prune(session_ids=["other"], dry_run=False, projects_dirs=[]),
+                "prune": lambda site=site: site.archive.prune(session_ids=["other"], dry_run=False),
             }[operation]
             alive = kill_one(site, dying(run, step), None)
             kills += alive

@@ -23,7 +23,7 @@ def boundary_row(**fields):
 
 @pytest.fixture
 def archive(tmp_path):
-    return TranscriptArchive(tmp_path / "archives")
+    return TranscriptArchive(tmp_path / "archives", projects_dirs=[str(tmp_path / "projects")])
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def grow(transcript, data, idle=True):
 def test_the_rest_of_a_session_that_ended_is_archived_to_its_last_byte(archive, transcript):
     archive.archive(transcript, "s1", trigger="auto")
     grow(transcript, rows(9, 12) + b'{"torn')
-    (result,) = archive.catch_up([])
+    (result,) = archive.catch_up()
     assert result.offset == len(rows(0, 9))
     assert cat(archive) == transcript.read_bytes()
 
@@ -53,7 +53,7 @@ def test_the_rest_of_a_session_that_ended_is_archived_to_its_last_byte(archive, 
 def test_a_session_that_still_runs_keeps_its_torn_row(archive, transcript):
     archive.archive(transcript, "s1", trigger="auto")
     grow(transcript, rows(9, 12) + b'{"torn', idle=False)
-    archive.catch_up([])
+    archive.catch_up()
     assert cat(archive) == rows(0, 12)
 
 
@@ -62,14 +62,14 @@ def test_a_session_without_news_is_not_read_and_not_made_young(archive, transcri
     for name in names(archive, ""):
         os.utime(f"{archive.location}/{name}", (2 * 10**9, 2 * 10**9))
     transcript.chmod(0)
-    assert archive.catch_up([]) == []
+    assert archive.catch_up() == []
     assert {os.stat(f"{archive.location}/{name}").st_mtime for name in names(archive, "")} == {2 * 10**9}
 
 
 def test_a_session_that_was_only_noted_is_archived(archive, transcript):
     archive.note_session("s1", str(transcript))
     grow(transcript, b"")
-    assert [result.reason for result in archive.catch_up([])] == ["archived"]
+    assert [result.reason for result in archive.catch_up()] == ["archived"]
     assert cat(archive) == rows(0, 9)
 
 
@@ -79,10 +79,10 @@ def test_a_transcript_that_moved_is_found_by_its_name(archive, transcript, tmp_p
     moved.parent.mkdir()
     os.rename(transcript, moved)
     grow(moved, rows(9, 10))
-    (result,) = archive.catch_up([str(tmp_path / "projects")])
+    (result,) = archive.catch_up()
     assert (result.transcript, result.chain) == (str(moved), 1)
     os.unlink(moved)
-    assert archive.catch_up([str(tmp_path / "projects")]) == []
+    assert archive.catch_up() == []
 
 
 def test_side_files_are_caught_up_with(archive, transcript, tmp_path):
@@ -90,14 +90,14 @@ def test_side_files_are_caught_up_with(archive, transcript, tmp_path):
     agents = tmp_path / "projects" / "-w" / "s1" / "subagents"
     agents.mkdir(parents=True)
     (agents / "agent-a1.jsonl").write_bytes(rows(0, 2))
-    archive.catch_up([])
+    archive.catch_up()
     assert cat(archive, subagent="a1") == rows(0, 2)
 
 
 def test_the_outcome_of_a_command_hooks_compaction_is_read_from_the_transcript(archive, transcript):
     first = archive.archive(transcript, "s1", trigger="auto")
     grow(transcript, rows(9, 10) + boundary_row() + rows(10, 12))
-    archive.catch_up([])
+    archive.catch_up()
     (outcome,) = archive.manifest("s1").of_kind("outcome")
     assert (outcome["outcome"], outcome["piece"]) == ("compacted", os.path.basename(first.path))
     assert (outcome["tokens_before"], outcome["tokens_after"], outcome["trigger"]) == (167_000, 20_000, "auto")
@@ -106,7 +106,7 @@ def test_the_outcome_of_a_command_hooks_compaction_is_read_from_the_transcript(a
 def test_a_compaction_whose_hook_was_skipped_is_said(archive, transcript, caplog):
     archive.note_session("s1", str(transcript))
     grow(transcript, boundary_row() + rows(9, 10) + boundary_row(isSidechain=True))
-    (result,) = archive.catch_up([])
+    (result,) = archive.catch_up()
     (outcome,) = archive.manifest("s1").of_kind("outcome")
     assert (outcome["outcome"], outcome["piece"]) == ("hook_skipped", os.path.basename(result.path))
     assert [record.levelno for record in caplog.records if "without PreCompact" in record.getMessage()] == [
@@ -128,7 +128,7 @@ def test_one_session_that_fails_does_not_stop_the_others(archive, transcript, tm
         return real(self, path, session_id, **fields)
 
     monkeypatch.setattr(TranscriptArchive, "archive", failing)
-    assert [result.session_id for result in archive.catch_up([])] == ["s2"]
+    assert [result.session_id for result in archive.catch_up()] == ["s2"]
     assert "Catching up on session s1 failed" in caplog.text
 
 
@@ -150,23 +150,23 @@ def test_progress_is_told_of_every_session(archive, transcript, tmp_path):
     grow(transcript, rows(50, 51))
     sizes = {each.session_id: each.stored for each in archive.sessions()}
     told, plain = Told(), []
-    archive.catch_up([], progress=told)
+    archive.catch_up(progress=told)
     assert told.expected == (sum(sizes.values()), 2)
     assert sorted(told) == sorted(sizes.values())
-    archive.catch_up([], session_ids=["s1", "unknown"], progress=plain.append)
+    archive.catch_up(session_ids=["s1", "unknown"], progress=plain.append)
     assert plain == [archive.sessions()[0].stored, 0]
 
 
 def test_a_session_that_somebody_archives_now_is_left_to_them(tmp_path, archive, transcript):
     archive.archive(transcript, "s1")
     grow(transcript, rows(9, 10))
-    impatient = TranscriptArchive(tmp_path / "archives", timeout=0.01)
+    impatient = TranscriptArchive(tmp_path / "archives", timeout=0.01, projects_dirs=[])
     with archive.store(create=True).lock("s1", 1) as files:
         with open(f"{archive.location}/.tmp-s1.0123456789abcdef", "wb"):
             pass
-        assert impatient.catch_up([]) == []
+        assert impatient.catch_up() == []
         assert files.list()
-    assert impatient.catch_up([], session_ids=["s1"])[0].archived
+    assert impatient.catch_up(session_ids=["s1"])[0].archived
     assert not [name for name in names(archive, "") if name.startswith(".tmp")]
 
 
@@ -205,16 +205,16 @@ def dead_pid():
 
 def test_a_session_that_a_living_process_looks_after_is_left_to_it(archive, transcript):
     archive.note_session("s1", str(transcript), pid=os.getpid())
-    assert archive.catch_up([]) == []
+    assert archive.catch_up() == []
     archive.note_session("s1", str(transcript), pid=dead_pid())
-    assert [result.archived for result in archive.catch_up([])] == [True]
+    assert [result.archived for result in archive.catch_up()] == [True]
     assert cat(archive) == transcript.read_bytes()
 
 
 def test_a_process_of_another_host_says_nothing_here(archive, transcript, monkeypatch):
     archive.note_session("s1", str(transcript), pid=os.getpid())
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
-    assert [result.archived for result in archive.catch_up([])] == [True]
+    assert [result.archived for result in archive.catch_up()] == [True]
 
 
 def test_noting_a_session_again_writes_no_second_row(archive, transcript):
@@ -229,6 +229,6 @@ def test_a_row_from_before_the_clock_was_set_back_is_not_waited_for(archive, tra
     grow(transcript, b'{"last":1}')
     ahead = time.time() + 86_400
     os.utime(transcript, (ahead, ahead))
-    (result,) = archive.catch_up([])
+    (result,) = archive.catch_up()
     assert result.archived
     assert cat(archive) == transcript.read_bytes()

@@ -68,6 +68,7 @@ def test_a_transcript_that_is_gone_or_was_moved(archive, transcript, tmp_path):
     moved.parent.mkdir()
     transcript.rename(moved)
     assert read(archive)[1] == str(moved)
+    assert read(TranscriptArchive(archive.location, projects_dirs=[]))[1] is None, "it is the archive that looks for it"
     moved.unlink()
     assert read(archive)[:2] == (DATA, None)
 

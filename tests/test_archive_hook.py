@@ -20,7 +20,7 @@ def _log(caplog):
 
 @pytest.fixture
 def archive(tmp_path):
-    return TranscriptArchive(tmp_path / "archives")
+    return TranscriptArchive(tmp_path / "archives", projects_dirs=[str(tmp_path / "projects")])
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_input_comes_as_mapping_or_object(archive, transcript, kind):
 def test_a_transcript_that_is_not_there_is_looked_for_by_its_name(archive, transcript, path, caplog):
     (transcript.parent / "s1.jsonl.bak").write_bytes(b"not this one\n")
     hook_input = {"session_id": "s1", "transcript_path": path}
-    result = archive_from_hook(archive, hook_input, projects_dirs=[str(transcript.parent.parent)])
+    result = archive_from_hook(archive, hook_input)
     if path == "x\0y":
         assert result is None
     else:
@@ -59,9 +59,9 @@ def test_a_transcript_that_is_not_there_is_looked_for_by_its_name(archive, trans
 
 
 @pytest.mark.parametrize("path", ["", None, "/nonexistent/x.jsonl", 7, "/"])
-def test_one_warning_where_it_is_nowhere(archive, path, caplog, tmp_path):
+def test_one_warning_where_it_is_nowhere(archive, path, caplog):
     hook_input = {"session_id": "s1", "transcript_path": path}
-    assert archive_from_hook(archive, hook_input, projects_dirs=[str(tmp_path)]) is None
+    assert archive_from_hook(archive, hook_input) is None
     assert [level for level, _ in said(caplog)] == ["WARNING"]
 
 
@@ -89,7 +89,7 @@ def test_a_transcript_that_was_swapped_is_not_copied(archive, transcript, swap, 
     transcript.unlink()
     swap(transcript)
     hook_input = {"session_id": "s1", "transcript_path": str(transcript)}
-    assert archive_from_hook(archive, hook_input, projects_dirs=[str(transcript.parent.parent)]) is None
+    assert archive_from_hook(archive, hook_input) is None
     assert archive.pieces("s1") == []
     assert [level for level, _ in said(caplog)] == ["WARNING"]
 

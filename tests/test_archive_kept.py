@@ -88,9 +88,21 @@ def test_it_finds_a_transcript_by_its_name(tmp_path):
     path = tmp_path / "projects" / "-p" / "s1.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(rows(0, 1))
+    kept = Kept(tmp_path / "archives", projects_dirs=[str(tmp_path / "projects")])
+    assert kept.find_transcript("s1") == kept.listed().find_transcript("s1") == str(path)
+    assert kept.find_transcript("s2") is None
+
+
+def test_by_default_it_looks_where_this_process_has_its_transcripts_by_then(tmp_path, monkeypatch):
+    path = tmp_path / "projects" / "-p" / "s1.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(rows(0, 1))
     kept = Kept(tmp_path / "archives")
-    assert kept.find_transcript("s1", projects_dirs=[str(tmp_path / "projects")]) == str(path)
-    assert kept.find_transcript("s2", projects_dirs=[str(tmp_path / "projects")]) is None
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    assert kept.find_transcript("s1") == str(path)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "other"))
+    assert kept.find_transcript("s1") is None
+    assert Kept(tmp_path / "archives", projects_dirs=[]).find_transcript("s1") is None
 
 
 class TestObjectStore:

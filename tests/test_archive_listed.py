@@ -22,7 +22,7 @@ def rows(count, start=0):
 @pytest.fixture
 def archive(tmp_path):
     """Thirty sessions of two pieces, of long ago, whose transcripts are still there."""
-    archive = TranscriptArchive(tmp_path / "archives")
+    archive = TranscriptArchive(tmp_path / "archives", projects_dirs=[str(tmp_path / "projects")])
     for number in range(SESSIONS):
         path = tmp_path / "projects" / "-p" / f"s{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,11 +59,10 @@ def listings(monkeypatch):
 
 
 def work(archive, tmp_path):
-    projects = [str(tmp_path / "projects")]
     return {
         "verify": lambda: verify(archive),
-        "catch_up": lambda: archive.catch_up(projects),
-        "prune": lambda: archive.prune(sessions=2, dry_run=False, projects_dirs=projects),
+        "catch_up": archive.catch_up,
+        "prune": lambda: archive.prune(sessions=2, dry_run=False),
         "pack": archive.pack,
     }
 
@@ -87,7 +86,7 @@ def test_the_same_comes_out_as_from_each_session_for_itself(archive, tmp_path):
     archive.pack()
     assert verify(archive).ok
     assert all(piece.packed for each in archive.sessions() for piece in archive.pieces(each.session_id))
-    assert len(archive.prune(sessions=2, dry_run=False, projects_dirs=[str(tmp_path / "projects")]).removed) == 28
+    assert len(archive.prune(sessions=2, dry_run=False).removed) == 28
     assert len({name.partition("_")[0].partition(".")[0] for name in os.listdir(archive.location)}) == 2
 
 

@@ -23,7 +23,7 @@ from mala_context.errors import ArchiveError
 
 @pytest.fixture
 def archive(tmp_path):
-    archive = TranscriptArchive(tmp_path / "archives", compress="zstd")
+    archive = TranscriptArchive(tmp_path / "archives", compress="zstd", projects_dirs=[])
     for step in range(1, 4):
         (tmp_path / "s1.jsonl").write_bytes(rows(0, step * 500))
         archive.archive(tmp_path / "s1.jsonl", "s1", trigger="auto")
@@ -86,7 +86,7 @@ def test_tidying_packs_where_that_is_wanted_and_possible(archive, tmp_path, monk
     archive.tidy()
     assert "is not packed" in caplog.text
     monkeypatch.undo()
-    archive.catch_up([])
+    archive.catch_up()
     assert names(archive) == []
 
 

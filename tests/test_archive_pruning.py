@@ -18,7 +18,7 @@ STORE = "s3://bucket/archives"
 
 @pytest.fixture
 def archive(tmp_path):
-    return TranscriptArchive(directory=tmp_path / "archives")
+    return TranscriptArchive(directory=tmp_path / "archives", projects_dirs=[])
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def here(archive, session_id):
 
 
 def prune(archive, **limits):
-    return archive.prune(dry_run=False, projects_dirs=[], **limits)
+    return archive.prune(dry_run=False, **limits)
 
 
 class TestHereAlone:
     def test_a_dry_run_says_what_would_go_and_nothing_goes(self, archive, add):
         add("old", days=10)
         add("new")
-        result = archive.prune(days=5, projects_dirs=[])
+        result = archive.prune(days=5)
         assert (result.removed, result.dry_run) == (("old",), True)
         assert result.freed > 0
         assert len(here(archive, "old")) == 2
@@ -95,7 +95,7 @@ class TestHereAlone:
         archive.keep = {"sessions": 1}
         add("old", days=3)
         add("new")
-        assert archive.apply_keep([]).removed == ("old",)
+        assert archive.apply_keep().removed == ("old",)
         assert here(archive, "old") == []
 
 
@@ -134,7 +134,7 @@ class TestOfVeryMany:
         read = []
         real = LocalView.manifest
         monkeypatch.setattr(LocalView, "manifest", lambda view: read.append(view.session_id) or real(view))
-        assert archive.prune(sessions=8, projects_dirs=[]).removed == ("s8",)
+        assert archive.prune(sessions=8).removed == ("s8",)
         assert set(read) == {"s8"}
 
 
@@ -180,5 +180,5 @@ class TestInAStore:
     def test_a_dry_run_takes_nothing_there_either(self, archive, add):
         add("old", days=10)
         push(archive, "old")
-        assert archive.prune(session_ids=["old"], projects_dirs=[]).uploaded == ("old",)
+        assert archive.prune(session_ids=["old"]).uploaded == ("old",)
         assert len(here(archive, "old")) == 2

@@ -49,7 +49,8 @@ def address():
 
 @pytest.fixture
 def archive(tmp_path, address):
-    return TranscriptArchive(tmp_path / "archives", target=Target(address=address, prefix="h/r"))
+    target = Target(address=address, prefix="h/r")
+    return TranscriptArchive(tmp_path / "archives", target=target, projects_dirs=[])
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def there(archive):
 
 
 def drop(archive, *sessions):
-    return archive.prune(session_ids=sessions, dry_run=False, projects_dirs=[])
+    return archive.prune(session_ids=sessions, dry_run=False)
 
 
 class TestAddress:
@@ -329,7 +330,7 @@ class TestPrunedHere:
     def test_a_dry_run_says_the_same_and_does_nothing(self, archive, transcript):
         three_pieces(archive, transcript)
         archive.push()
-        result = archive.prune(session_ids=["s1"], projects_dirs=[])
+        result = archive.prune(session_ids=["s1"])
         assert (result.removed, result.uploaded, result.dry_run) == (("s1",), ("s1",), True)
         assert len(names(archive)) == 3
 
@@ -374,18 +375,18 @@ class TestPrunedHere:
         assert drop(archive, "s1").removed == ("s1",)
         assert drop(archive, "s1").removed == ()
         set_age(archive, 90, time.time_ns())
-        assert archive.prune(days=1, dry_run=False, projects_dirs=[]).removed == ()
+        assert archive.prune(days=1, dry_run=False).removed == ()
         assert cat(archive) == transcript.read_bytes()
 
     def test_keep_holds_what_is_here(self, archive, transcript):
         archive.keep = {"bytes": 0}
         three_pieces(archive, transcript)
         set_age(archive, 2, time.time_ns())
-        archive.apply_keep([])
+        archive.apply_keep()
         assert len(names(archive)) == 3
         archive.push()
         set_age(archive, 2, time.time_ns())
-        archive.apply_keep([])
+        archive.apply_keep()
         assert names(archive) == []
         assert cat(archive) == transcript.read_bytes()
 
@@ -468,7 +469,7 @@ class TestPrunedHere:
     def test_without_its_store_in_the_configuration_nothing_is_lost(self, archive, transcript):
         three_pieces(archive, transcript)
         archive.push()
-        plain = TranscriptArchive(archive.location)
+        plain = TranscriptArchive(archive.location, projects_dirs=[])
         assert drop(plain, "s1").uploaded == ("s1",)
         assert cat(plain) == transcript.read_bytes()
 

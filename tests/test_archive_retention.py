@@ -99,7 +99,7 @@ def test_a_session_at_work_is_not_removed_for_its_size():
 
 @pytest.fixture
 def archive(tmp_path):
-    archive = TranscriptArchive(tmp_path / "archives")
+    archive = TranscriptArchive(tmp_path / "archives", projects_dirs=[])
     for session_id in ("old", "new"):
         for step in (1, 2, 3):
             (tmp_path / f"{session_id}.jsonl").write_bytes(rows(0, step))
@@ -110,34 +110,35 @@ def archive(tmp_path):
 
 def test_a_dry_run_is_the_default_and_removes_nothing(archive):
     before = names(archive, "")
-    plan = archive.prune(days=30, projects_dirs=[])
+    plan = archive.prune(days=30)
     assert (plan.removed, plan.dry_run) == (("old",), True)
     assert names(archive, "") == before
 
 
 def test_a_session_goes_whole(archive):
     stored = next(each.stored for each in archive.sessions() if each.session_id == "old")
-    result = archive.prune(days=30, dry_run=False, projects_dirs=[])
+    result = archive.prune(days=30, dry_run=False)
     assert (result.removed, result.freed, result.dry_run) == (("old",), stored, False)
     assert {name.split("_")[0].split(".")[0] for name in names(archive, "")} == {"new"}
-    assert archive.prune(session_ids=["new", "nobody"], dry_run=False, projects_dirs=[]).removed == ("new",)
+    assert archive.prune(session_ids=["new", "nobody"], dry_run=False).removed == ("new",)
     assert names(archive, "") == []
 
 
 def test_the_transcript_decides_whether_it_is_the_only_copy(archive, tmp_path):
     os.unlink(tmp_path / "old.jsonl")
-    result = archive.prune(days=30, dry_run=False, projects_dirs=[])
+    result = archive.prune(days=30, dry_run=False)
     assert (result.removed, result.only_copies) == ((), ("old",))
     assert cat(archive, "old") == rows(0, 3)
     (tmp_path / "projects" / "-w").mkdir(parents=True)
     (tmp_path / "projects" / "-w" / "old.jsonl").write_bytes(rows(0, 3))
-    assert archive.prune(days=30, projects_dirs=[str(tmp_path / "projects")]).removed == ("old",)
-    assert archive.prune(session_ids=["old"], dry_run=False, projects_dirs=[]).removed == ("old",)
+    looking = TranscriptArchive(archive.location, projects_dirs=[str(tmp_path / "projects")])
+    assert looking.prune(days=30).removed == ("old",)
+    assert archive.prune(session_ids=["old"], dry_run=False).removed == ("old",)
 
 
 def test_a_session_that_somebody_writes_to_stays(archive):
     with archive.store(create=True).lock("old", 1):
-        assert archive.prune(days=30, dry_run=False, projects_dirs=[]).busy == ("old",)
+        assert archive.prune(days=30, dry_run=False).busy == ("old",)
     assert cat(archive, "old") == rows(0, 3)
 
 
@@ -147,18 +148,18 @@ def test_a_chain_with_one_young_piece_is_kept_whole(archive, tmp_path):
     for name, days in zip([name for name in names(archive) if name.startswith("old")], (45, 40, 2), strict=True):
         when = now - days * DAY
         os.utime(os.path.join(archive.location, name), ns=(when, when))
-    assert archive.prune(days=30, projects_dirs=[]).removed == ()
+    assert archive.prune(days=30).removed == ()
 
 
 def test_keep_is_held_by_catching_up(tmp_path, archive):
-    kept = TranscriptArchive(tmp_path / "archives", keep={"days": 30, "bytes": None})
-    kept.catch_up([])
+    kept = TranscriptArchive(tmp_path / "archives", keep={"days": 30, "bytes": None}, projects_dirs=[])
+    kept.catch_up()
     assert {each.session_id for each in kept.sessions()} == {"old", "new"}
     set_age(kept, 2, time.time_ns(), "new")
     set_age(kept, 45, time.time_ns(), "old")
     for name in ("old", "new"):
         os.utime(tmp_path / f"{name}.jsonl", (1, 1))
-    kept.catch_up([])
+    kept.catch_up()
     assert {each.session_id for each in kept.sessions()} == {"new"}
     assert retention.WITNESS < DAY
 
@@ -176,7 +177,7 @@ def test_an_interrupted_removal_leaves_a_beginning(archive, monkeypatch):
 
     monkeypatch.setattr(LocalFiles, "remove", killed)
     with pytest.raises(KeyboardInterrupt):
-        archive.prune(days=30, dry_run=False, projects_dirs=[])
+        archive.prune(days=30, dry_run=False)
     monkeypatch.undo()
     assert cat(archive, "old") == rows(0, 1)
     assert verify(archive).ok, "what was removed on purpose is missed"
@@ -193,7 +194,7 @@ def test_a_removal_that_was_broken_off_does_not_spoil_what_is_archived_again(arc
 
     monkeypatch.setattr(LocalFiles, "remove", killed)
     with pytest.raises(KeyboardInterrupt):
-        archive.prune(session_ids=["old"], dry_run=False, projects_dirs=[])
+        archive.prune(session_ids=["old"], dry_run=False)
     monkeypatch.undo()
     archive.archive(tmp_path / "old.jsonl", "old")
     assert verify(archive).ok
@@ -212,7 +213,7 @@ def test_a_full_disk_can_be_pruned(archive, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LocalFiles, "append", full)
-    assert archive.prune(session_ids=["old"], dry_run=False, projects_dirs=[]).removed == ("old",)
+    assert archive.prune(session_ids=["old"], dry_run=False).removed == ("old",)
     assert not [name for name in os.listdir(archive.location) if name.startswith("old")]
 
 
@@ -224,7 +225,7 @@ def test_a_clock_that_was_set_back_makes_no_session_old(archive, tmp_path, monke
         archive.archive(tmp_path / "new.jsonl", "new")
     newest = [name for name in names(archive) if name.startswith("new")][-1]
     assert time.time() - os.stat(os.path.join(archive.location, newest)).st_mtime < 40 * 86_400
-    plan = archive.prune(days=30, projects_dirs=[])
+    plan = archive.prune(days=30)
     assert "new" not in plan.removed
 
 

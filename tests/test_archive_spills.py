@@ -130,8 +130,8 @@ def test_where_there_is_no_place(repo, tmp_path, monkeypatch):
 
 def test_texts_live_as_long_as_transcript_or_archive(repo, tmp_path):
     """A session's texts go once neither is left, also if the transcript lies where nobody else would look."""
-    archive = TranscriptArchive(repo_path=repo)
     projects = tmp_path / "projects"
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[str(projects)])
     (projects / "p").mkdir(parents=True)
     transcript = tmp_path / "elsewhere.jsonl"
     transcript.write_text('{"type":"user"}\n')
@@ -147,7 +147,7 @@ def test_texts_live_as_long_as_transcript_or_archive(repo, tmp_path):
         for each in (one, two, three):
             if os.path.isdir(each):
                 age(each)
-        archive.prune(dry_run=False, projects_dirs=[str(projects)])
+        archive.prune(dry_run=False)
         return [os.path.isdir(each) for each in (one, two, three)]
 
     assert left() == [True, True, True]
@@ -155,43 +155,43 @@ def test_texts_live_as_long_as_transcript_or_archive(repo, tmp_path):
     assert left() == [False, True, True]
     found.unlink()
     assert left() == [False, False, True]
-    archive.prune(session_ids=["s3"], dry_run=True, projects_dirs=[str(projects)])
+    archive.prune(session_ids=["s3"], dry_run=True)
     assert os.path.isdir(three)
-    archive.prune(session_ids=["s3"], dry_run=False, projects_dirs=[str(projects)])
+    archive.prune(session_ids=["s3"], dry_run=False)
     assert os.path.exists(three) is False
 
 
 def test_a_session_at_work_and_foreign_files_stay(repo):
-    archive = TranscriptArchive(repo_path=repo)
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
     path = os.path.dirname(Spills(repo).write("s1", b"text"))
     foreign = os.path.join(os.path.dirname(path), "not a session")
     os.mkdir(foreign)
     age(foreign)
     assert sweep(archive) == []
     age(path)
-    assert sweep(archive, [], dry_run=True) == ["s1"]
+    assert sweep(archive, dry_run=True) == ["s1"]
     assert os.path.isdir(path)
-    assert sweep(archive, []) == ["s1"]
+    assert sweep(archive) == ["s1"]
     assert os.listdir(os.path.dirname(path)) == ["not a session"]
 
 
 def test_an_index_goes_too(repo):
-    archive = TranscriptArchive(repo_path=repo)
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
     directory = derived_dir(archive, spills_module.SEARCH)
     os.makedirs(directory)
     path = os.path.join(directory, "s1.sqlite")
     with open(path, "wb") as file:
         file.write(b"x")
     age(path)
-    assert sweep(archive, []) == ["s1"]
+    assert sweep(archive) == ["s1"]
     assert os.listdir(directory) == []
 
 
 def test_two_at_once_remove_all_of_it(repo):
-    archive = TranscriptArchive(repo_path=repo)
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
     for number in range(40):
         age(os.path.dirname(Spills(repo).write(f"s{number}", b"text")))
-    threads = [threading.Thread(target=sweep, args=(archive, [])) for _ in range(3)]
+    threads = [threading.Thread(target=sweep, args=(archive,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -201,7 +201,7 @@ def test_two_at_once_remove_all_of_it(repo):
 
 @pytest.mark.parametrize("kind", [SPILLS, spills_module.SEARCH])
 def test_a_link_in_place_of_their_directory_has_nothing_behind_it_removed(kind, repo, tmp_path):
-    archive = TranscriptArchive(repo_path=repo)
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
     directory = derived_dir(archive, kind)
     os.makedirs(os.path.dirname(directory))
     theirs = tmp_path / "documents"
@@ -211,15 +211,15 @@ def test_a_link_in_place_of_their_directory_has_nothing_behind_it_removed(kind, 
     for each in theirs.iterdir():
         age(each)
     os.symlink(theirs, directory)
-    assert sweep(archive, []) == []
-    archive.prune(dry_run=False, projects_dirs=[])
+    assert sweep(archive) == []
+    archive.prune(dry_run=False)
     assert sorted(os.listdir(theirs)) == ["thesis", "thesis.sqlite"]
     assert (theirs / "thesis" / "one.txt").read_text() == "keep me"
 
 
 def test_only_what_has_a_name_of_ours_is_removed(repo):
     """A link further up may lead to a directory that is the user's and happens to have such a name."""
-    archive = TranscriptArchive(repo_path=repo)
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
     path = os.path.dirname(Spills(repo).write("s1", b"text", "/nowhere"))
     for name in ("notes.txt", "0" * 32, "g" * 32 + ".txt", "sub"):
         os.mkdir(os.path.join(path, name))
@@ -230,15 +230,15 @@ def test_only_what_has_a_name_of_ours_is_removed(repo):
             pass
         age(os.path.join(search, name))
     age(path)
-    assert sweep(archive, []) == ["s1"]
+    assert sweep(archive) == ["s1"]
     assert sorted(os.listdir(path)) == ["0" * 32, "g" * 32 + ".txt", "notes.txt", "sub"]
     assert sorted(os.listdir(search)) == [".sqlite", "query.py", "s1.sqlite.bak", "s2"]
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
 def test_what_stands_in_place_of_the_transcripts_path_says_nothing(make, repo):
-    archive = TranscriptArchive(repo_path=repo)
+    archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
     path = os.path.dirname(Spills(repo).write("s1", b"text"))
     make(os.path.join(path, ".transcript"))
     age(path)
-    assert sweep(archive, []) == ["s1"]
+    assert sweep(archive) == ["s1"]

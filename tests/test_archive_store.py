@@ -647,13 +647,14 @@ class TestUpkeep:
     def projects(self, tmp_path):
         folder = tmp_path / "projects" / "-p"
         folder.mkdir(parents=True)
-        return [str(folder.parent)]
+        return folder
 
     @pytest.fixture
     def known(self, archive, projects):
         """Three sessions, of each of which two rows are archived, and two are not."""
+        archive.projects_dirs = [str(projects.parent)]
         for number in (1, 2, 3):
-            path = os.path.join(projects[0], "-p", f"s{number}.jsonl")
+            path = projects / f"s{number}.jsonl"
             with open(path, "wb") as file:
                 file.write(rows(0, 2))
             archive.archive(path, f"s{number}", trigger="auto")
@@ -661,20 +662,20 @@ class TestUpkeep:
                 file.write(rows(2, 4))
         return archive
 
-    def test_the_rest_of_every_session_is_archived(self, known, projects):
+    def test_the_rest_of_every_session_is_archived(self, known):
         told = []
-        results = known.catch_up(projects, progress=told.append)
+        results = known.catch_up(progress=told.append)
         assert sorted(each.session_id for each in results if each.archived) == ["s1", "s2", "s3"]
         assert {cat(known, f"s{number}") for number in (1, 2, 3)} == {rows(0, 4)}
         assert len(told) == 3
 
-    def test_or_of_those_named(self, known, projects):
-        known.catch_up(projects, session_ids=["s2", "unknown"])
+    def test_or_of_those_named(self, known):
+        known.catch_up(session_ids=["s2", "unknown"])
         assert [cat(known, f"s{number}") for number in (1, 2, 3)] == [rows(0, 2), rows(0, 4), rows(0, 2)]
 
-    def test_then_pieces_are_packed_where_that_is_wanted(self, known, projects):
+    def test_then_pieces_are_packed_where_that_is_wanted(self, known):
         known.compress = "zstd"
-        known.catch_up(projects, session_ids=["s1"])
+        known.catch_up(session_ids=["s1"])
         assert [{each.packed for each in known.pieces(f"s{number}")} for number in (1, 2)] == [{True}, {False}]
         assert known.pack() > 0
         assert {cat(known, "s1"), cat(known, "s2")} == {rows(0, 4), rows(0, 2)}
@@ -686,16 +687,16 @@ class TestUpkeep:
         assert "is not packed" in caplog.text
         assert cat(known, "s1") == rows(0, 2)
 
-    def test_and_limits_are_held(self, known, projects):
+    def test_and_limits_are_held(self, known):
         known.keep = {"sessions": 1}
         age(known, 3)
-        known.tidy(projects_dirs=projects)
+        known.tidy()
         assert [each.session_id for each in known.sessions()] == ["s3"]
 
-    def test_a_dry_run_only_names_what_would_go(self, known, projects):
+    def test_a_dry_run_only_names_what_would_go(self, known):
         age(known, 3)
         for dry_run, left in ((True, 3), (False, 2)):
-            result = known.prune(session_ids=["s2"], dry_run=dry_run, projects_dirs=projects)
+            result = known.prune(session_ids=["s2"], dry_run=dry_run)
             assert (result.removed, result.dry_run) == (("s2",), dry_run)
             assert len(known.sessions()) == left
         with pytest.raises(ValueError, match="days"):

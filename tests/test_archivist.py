@@ -214,8 +214,8 @@ async def test_a_session_without_hooks_is_found_where_its_cli_keeps_it(tmp_path)
     folder = tmp_path / "projects" / "-repo"
     folder.mkdir(parents=True)
     (folder / "s1.jsonl").write_text('{"type":"user"}\n')
-    archive = TranscriptArchive(tmp_path / "archives")
-    archivist = Archivist(archive, [str(tmp_path / "projects")])
+    archive = TranscriptArchive(tmp_path / "archives", projects_dirs=[str(tmp_path / "projects")])
+    archivist = Archivist(archive)
     archivist.on_event(SessionStart("s1", "init", cwd="/repo"), None)
     archivist.on_event(boundary(), None)
     (folder / "s1.jsonl").open("a").close()
@@ -226,7 +226,7 @@ async def test_a_session_without_hooks_is_found_where_its_cli_keeps_it(tmp_path)
 
 
 async def test_a_session_that_nobody_can_find_is_let_go(tmp_path):
-    archivist = Archivist(TranscriptArchive(tmp_path / "archives"), [str(tmp_path)])
+    archivist = Archivist(TranscriptArchive(tmp_path / "archives", projects_dirs=[str(tmp_path)]))
     archivist.on_event(SessionStart("s1", "init"), None)
     await archivist.close()
     assert archivist.archive.sessions() == []
@@ -358,7 +358,7 @@ async def test_a_compaction_that_comes_first_writes_its_piece_and_no_more(bench)
 async def test_a_session_without_hooks_is_written_down_once_its_transcript_is_there(tmp_path):
     folder = tmp_path / "projects" / "-repo"
     folder.mkdir(parents=True)
-    archivist = Archivist(TranscriptArchive(tmp_path / "archives"), [str(tmp_path / "projects")])
+    archivist = Archivist(TranscriptArchive(tmp_path / "archives", projects_dirs=[str(tmp_path / "projects")]))
     archivist.on_event(SessionStart("s1", "init", cwd="/repo"), None)
     for there in (False, True, True):
         if there:
@@ -496,7 +496,7 @@ async def test_a_summary_that_the_cli_writes_a_moment_later(bench, caplog, monke
 async def test_a_session_without_hooks_has_its_newest_rows_found_by_name(tmp_path, monkeypatch):
     """Nobody told where the transcript is; what is behind the piece is read all the same."""
     bench = Bench(tmp_path)
-    bench.archivist = Archivist(bench.archive, [str(tmp_path / "projects")])
+    bench.archive.projects_dirs = [str(tmp_path / "projects")]
     bench.transcript = tmp_path / "projects" / "p" / "s1.jsonl"
     bench.transcript.parent.mkdir(parents=True)
     bench.transcript.write_text(said("never touch the lexer"))

@@ -21,7 +21,7 @@ OFFERED = {
     **{name: value for name, value in vars(errors).items() if inspect.isclass(value)},
 }
 """What other projects import, by its name."""
-MANY = {"session_id", "session_ids", "transcript_path", "trigger", "cwd", "projects_dirs"}
+MANY = {"session_id", "session_ids", "transcript_path", "trigger", "cwd"}
 """Parameters that many methods of one class take: the class may describe them."""
 MADE_FOR_YOU = {mala_context.AgentRuntime}
 """Classes whose docstring says who makes one; nobody else calls them."""

@@ -13,7 +13,6 @@ from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from mala_context import AgentRuntimeBuilder, ConfigError, ContextConfig, instrument
 from mala_context.config import ArchiveConfig
 from mala_context.events import SessionStart
-from mala_context.runtime import wiring
 from mala_context.sdk_hooks import HOOKS, is_ours
 from mala_context.search_tool import FULL_NAME, SERVER
 
@@ -416,27 +415,11 @@ def test_a_template_of_no_use_is_an_error_at_once(repo, words):
         instrument(ClaudeAgentOptions(cwd=repo), config=ContextConfig(continuation_template="next.md", restart_at=0.9))
 
 
-def test_transcripts_are_looked_for_where_the_agents_cli_keeps_them(repo, tmp_path, monkeypatch):
+def test_transcripts_are_looked_for_where_the_agents_cli_keeps_them(repo, monkeypatch):
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     for env, place in (
         ({"CLAUDE_CONFIG_DIR": "/c"}, ["/c/projects"]),
         ({"HOME": "/h"}, ["/h/.claude/projects"]),
         ({}, None),
     ):
-        made = []
-        monkeypatch.setattr(wiring.Archivist, "for_repo", spy(wiring.Archivist.for_repo, made))
-        instrument(ClaudeAgentOptions(cwd=repo, env=env))
-        monkeypatch.undo()
-        monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
-        monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-        assert made == [place]
-
-
-def spy(function, made):
-    """Return a stand-in that notes the third argument."""
-
-    def called(repo, config, projects_dirs, **named):
-        made.append(projects_dirs)
-        return function(repo, config, projects_dirs, **named)
-
-    return called
+        assert instrument(ClaudeAgentOptions(cwd=repo, env=env)).archive.projects_dirs == place

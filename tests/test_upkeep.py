@@ -23,7 +23,7 @@ def projects(tmp_path):
 @pytest.fixture
 def left(tmp_path, projects):
     """An archive that knows two sessions, of which nothing was archived."""
-    archive = TranscriptArchive(tmp_path / "archives")
+    archive = TranscriptArchive(tmp_path / "archives", projects_dirs=[str(projects.parent)])
     for name in ("s1", "s2"):
         transcript = projects / f"{name}.jsonl"
         transcript.write_text(ROW)
@@ -36,14 +36,14 @@ def archived(archive):
 
 
 async def test_catching_up_leaves_our_own_sessions_alone(left, projects):
-    upkeep = Upkeep(left, [str(projects.parent)])
+    upkeep = Upkeep(left)
     upkeep.begin({"s2"})
     await upkeep.finish(30)
     assert archived(left) == ["s1"]
 
 
 async def test_catching_up_is_done_once(left, projects):
-    upkeep = Upkeep(left, [str(projects.parent)])
+    upkeep = Upkeep(left)
     upkeep.begin({"s2"})
     upkeep.begin(())
     await upkeep.finish(30)
@@ -52,7 +52,7 @@ async def test_catching_up_is_done_once(left, projects):
 
 async def test_what_ended_is_packed_and_nothing_else(left, projects):
     left.compress = "zstd"
-    upkeep = Upkeep(left, [str(projects.parent)])
+    upkeep = Upkeep(left)
     for name in ("s1", "s2"):
         left.archive(projects / f"{name}.jsonl", name)
     upkeep.ended(["s1"])

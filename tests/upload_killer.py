@@ -24,7 +24,8 @@ class RemoteSite(Site):
 
     def __init__(self, base, session, address):
         super().__init__(base, session)
-        self.archive = TranscriptArchive(os.path.join(base, "archives"), target=Target(address=address, prefix=""))
+        target = Target(address=address, prefix="")
+        self.archive = TranscriptArchive(os.path.join(base, "archives"), target=target, projects_dirs=[])
 
     def work(self, pipe):
         for number in range(10_000):
@@ -34,12 +35,12 @@ class RemoteSite(Site):
             if number % 3 == 2:
                 self.archive.record_outcome(self.session, "compacted")
                 self.archive.push([self.session])
-                self.archive.prune(session_ids=[self.session], dry_run=False, projects_dirs=[])
+                self.archive.prune(session_ids=[self.session], dry_run=False)
 
     def finish(self, _pipe):
         with open(self.transcript, "ab") as file:
             file.write(b"\n")  # a killed child may have torn its row
-        self.archive.catch_up([])
+        self.archive.catch_up()
         self.archive.archive(self.transcript, self.session)
         result = self.archive.push()
         assert result.pending == (), result

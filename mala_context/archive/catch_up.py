@@ -17,7 +17,6 @@ import stat
 
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.projects import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import Archiver, SessionView
+    from mala_context.archive.kept import Kept
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.records import ArchiveResult, Piece
 
@@ -38,10 +38,10 @@ _NEEDLE = b"compact_boundary"
 _MOST = 1 << 20
 
 
-def transcript_of(session_id: str, manifest: Manifest, projects_dirs: Sequence[str] | None = None) -> str | None:
+def transcript_of(archive: Archiver | Kept, session_id: str, manifest: Manifest) -> str | None:
     """Return where a session's transcript is now, or `None` where it is gone.
 
-    First where it was when it was last seen, then by its name below the projects directories (it may have moved).
+    First where it was when it was last seen, then by its name where the archive looks for it (it may have moved).
     """
     for row in reversed(manifest.rows):
         path = row.get("transcript")
@@ -49,7 +49,7 @@ def transcript_of(session_id: str, manifest: Manifest, projects_dirs: Sequence[s
             if _status(path) is not None:
                 return path
             break
-    return find_transcript(session_id, projects_dirs=projects_dirs)
+    return archive.find_transcript(session_id)
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -87,7 +87,6 @@ def is_looked_after(manifest: Manifest) -> bool:
 def catch_up(
     archive: Archiver,
     session_ids: Iterable[str],
-    projects_dirs: Sequence[str] | None,
     now: float,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[ArchiveResult]:
@@ -104,14 +103,12 @@ def catch_up(
     if expect is not None:
         expect(sum(stored.get(each, 0) for each in chosen), len(chosen))
     for session_id in chosen:
-        yield from _catch_up_on(archive, session_id, projects_dirs, now)
+        yield from _catch_up_on(archive, session_id, now)
         if progress is not None:
             progress(stored.get(session_id, 0))
 
 
-def _catch_up_on(
-    archive: Archiver, session_id: str, projects_dirs: Sequence[str] | None, now: float
-) -> Iterator[ArchiveResult]:
+def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[ArchiveResult]:
     from mala_context.errors import ArchiveBusyError, ArchiveError
 
     try:
@@ -120,7 +117,7 @@ def _catch_up_on(
             pieces = manifests.pieces_of(files.list(), manifest)
         if is_looked_after(manifest):
             return
-        path = transcript_of(session_id, manifest, projects_dirs)
+        path = transcript_of(archive, session_id, manifest)
         status = None if path is None else _status(path)
         if path is None or status is None:
             return

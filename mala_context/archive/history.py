@@ -55,7 +55,7 @@ class History:
         session_id: the session.
         chain: a chain of the archive, by number; then the transcript is not looked at.
         progress: called with the bytes of each row that is read.
-        projects: projects directories to look for the transcript in, instead of where it was last and the CLI's own.
+        projects: projects directories to look for the transcript in, instead of where it was last and the archive's.
 
     Raises `SessionNotFoundError`, `PartNotFoundError` and `InvalidSessionIdError`.
     """
@@ -76,7 +76,7 @@ class History:
             self.manifest = manifests.parse(self._files.manifest())
             self.known = _known(self.manifest)
             pieces = manifests.pieces_of(self._files.list(), self.manifest)
-            path = None if chain is not None else _find(session_id, self.manifest, projects)
+            path = None if chain is not None else _find(archive, session_id, self.manifest, projects)
             self.pieces: list[Piece] = []
             if path is None or manifests.chains_of(pieces, None):
                 self.pieces = choose_chain(pieces, session_id, archive.location, chain=chain)
@@ -158,10 +158,10 @@ def _known(manifest: Manifest) -> Known:
     return Known(transcript=transcript, cwds=tuple(cwds))
 
 
-def _find(session_id: str, manifest: Manifest, projects: Sequence[str] | None) -> str | None:
+def _find(archive: Kept, session_id: str, manifest: Manifest, projects: Sequence[str] | None) -> str | None:
     if projects is not None:
         return find_transcript(session_id, projects_dirs=projects)
-    return transcript_of(session_id, manifest)
+    return transcript_of(archive, session_id, manifest)
 
 
 def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:

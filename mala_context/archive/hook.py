@@ -11,7 +11,6 @@ from mala_context.archive import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from mala_context.archive.records import ArchiveResult
@@ -27,20 +26,14 @@ def field(hook_input: object, name: str) -> Any:
     return get(name) if callable(get) else getattr(hook_input, name, None)
 
 
-def archive_from_hook(
-    archive: TranscriptArchive,
-    hook_input: object,
-    *,
-    projects_dirs: Sequence[str] | None = None,
-    **known: Any,
-) -> ArchiveResult | None:
+def archive_from_hook(archive: TranscriptArchive, hook_input: object, **known: Any) -> ArchiveResult | None:
     """Archive the transcript that a PreCompact hook's input names; returns `None` where nothing could be done.
 
-    A path that leads to no file is answered by looking for `{session_id}.jsonl` below the projects directories.
+    A path that leads to no file is answered by looking for `{session_id}.jsonl` where the archive finds transcripts.
     `known` are further keywords of `TranscriptArchive.archive` (tokens, model). Never raises.
     """
     try:
-        return _archive(archive, hook_input, projects_dirs, known)
+        return _archive(archive, hook_input, known)
     except OSError as error:
         if _is_ours(error):
             log.warning("PreCompact: transcript not archived: %s", error)
@@ -51,9 +44,7 @@ def archive_from_hook(
     return None
 
 
-def _archive(
-    archive: TranscriptArchive, hook_input: object, projects_dirs: Sequence[str] | None, known: dict[str, Any]
-) -> ArchiveResult:
+def _archive(archive: TranscriptArchive, hook_input: object, known: dict[str, Any]) -> ArchiveResult:
     from mala_context.archive.layout import check_session_id
 
     session_id = check_session_id(field(hook_input, "session_id"))
@@ -74,7 +65,7 @@ def _archive(
 
         if not isinstance(error, TranscriptError) or error.reason not in _FOUND_BY_NAME:
             raise
-        found = archive.find_transcript(session_id, cwd=fields["cwd"], projects_dirs=projects_dirs)
+        found = archive.find_transcript(session_id, cwd=fields["cwd"])
         if found is None or found == path:
             raise
         log.info("PreCompact: transcript %r is not there, archiving %s", path, found)

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
         def manifest(self, session_id: str) -> Manifest:
             """Return a session's manifest."""
 
+        def find_transcript(self, session_id: str) -> str | None:
+            """Return where a session's transcript is, by its name."""
+
         def sessions(self, *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
             """Return all sessions; `progress` is told the bytes of each."""
 

@@ -43,6 +43,7 @@ class Kept:
         store: PieceStore | None = None,
         timeout: float = TIMEOUT,
         target: Target | None = None,
+        projects_dirs: Sequence[str] | None = None,
     ) -> None:
         if directory is None and repo_path is None and store is None:
             raise ValueError("an archive needs a directory, a repo_path or a store")
@@ -50,6 +51,8 @@ class Kept:
         self.repo_path = repo_path
         self.target = target
         """The object store that pieces are sent to."""
+        self.projects_dirs = projects_dirs
+        """Where transcripts are looked for by name; `None` for the usual places of this process, as they are then."""
         self._directory = None if directory is None else absolute(os.fspath(directory), repo_path)
         if self._directory is not None and "://" in self._directory and repo_path is not None:
             from mala_context.archive.remote.address import Target as AtAddress
@@ -94,11 +97,12 @@ class Kept:
             self._bucket = Place(base, getattr(self.target, "encryption", None), getattr(self.target, "kms_key", None))
         return self._bucket
 
-    def find_transcript(
-        self, session_id: str, *, cwd: str | None = None, projects_dirs: Sequence[str] | None = None
-    ) -> str | None:
-        """Return where the session's transcript is: `{session_id}.jsonl`, exactly that name, below the projects."""
-        return find_transcript(session_id, cwd=cwd, projects_dirs=projects_dirs)
+    def find_transcript(self, session_id: str, *, cwd: str | None = None) -> str | None:
+        """Return where the session's transcript is: `{session_id}.jsonl`, exactly that name, below `projects_dirs`.
+
+        The folder of `cwd` is looked into first. Raises `InvalidSessionIdError`.
+        """
+        return find_transcript(session_id, cwd=cwd, projects_dirs=self.projects_dirs)
 
     def manifest(self, session_id: str) -> Manifest:
         """Return the session's manifest, empty where there is none. Raises `ArchiveUnavailableError`."""

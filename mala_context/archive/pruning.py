@@ -41,7 +41,6 @@ def prune(
     archive: Kept,
     limit: Limits,
     named: Sequence[str],
-    projects_dirs: Sequence[str] | None,
     *,
     trust_clock: bool,
     dry_run: bool,
@@ -64,7 +63,7 @@ def prune(
     spared = []
     for each in wanted:
         standing[each] = where = _standing(archive, known[each])
-        if not where.remote and transcript_of(each, archive.manifest(each), projects_dirs) is None:
+        if not where.remote and transcript_of(archive, each, archive.manifest(each)) is None:
             spared.append(each)
         if progress is not None:
             progress(sizes[each])
@@ -85,7 +84,7 @@ def prune(
         dropped = {each: _drop(archive, each) for each in uploaded_ones}
         freed = done.freed + sum(dropped.values())
         result = _with(done, (*done.removed, *dropped), freed, waiting, uploaded_ones)
-    sweep(archive, projects_dirs, dry_run=dry_run)
+    sweep(archive, dry_run=dry_run)
     return result
 
 

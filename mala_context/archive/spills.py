@@ -14,12 +14,9 @@ import time
 
 from mala_context.archive import layout, log
 from mala_context.archive.directory import claim_repository, open_archives
-from mala_context.archive.projects import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mala_context.archive.kept import Kept
 
 SPILLS = "spills"
@@ -137,7 +134,7 @@ def derived_dir(archive: Kept, kind: str) -> str | None:
     return os.path.join(base if claimed else location, kind)
 
 
-def sweep(archive: Kept, projects_dirs: Sequence[str] | None = None, *, dry_run: bool = False) -> list[str]:
+def sweep(archive: Kept, *, dry_run: bool = False) -> list[str]:
     """Remove what belongs to sessions that are gone, transcript and archive, and return their ids.
 
     In a dry run they are only named. What was written to within the last hour stays. Raises `OSError` where a file
@@ -152,7 +149,7 @@ def sweep(archive: Kept, projects_dirs: Sequence[str] | None = None, *, dry_run:
         try:
             for name in sorted(os.listdir(fd)):
                 session_id = session_of(name)
-                if session_id is None or _is_recent(fd, name) or not _is_gone(archive, session_id, fd, projects_dirs):
+                if session_id is None or _is_recent(fd, name) or not _is_gone(archive, session_id, fd):
                     continue
                 gone.add(session_id)
                 if not dry_run:
@@ -201,13 +198,11 @@ def _is_recent(directory: int, name: str) -> bool:
     return time.time() - newest < RECENT
 
 
-def _is_gone(archive: Kept, session_id: str, directory: int, projects_dirs: Sequence[str] | None) -> bool:
+def _is_gone(archive: Kept, session_id: str, directory: int) -> bool:
     with archive.store(create=False).view(session_id) as files:
         if files.list():
             return False
-    return (
-        not _has_transcript(directory, session_id) and find_transcript(session_id, projects_dirs=projects_dirs) is None
-    )
+    return not _has_transcript(directory, session_id) and archive.find_transcript(session_id) is None
 
 
 def _has_transcript(directory: int, session_id: str) -> bool:

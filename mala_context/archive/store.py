@@ -50,11 +50,12 @@ class TranscriptArchive(Kept):
         warn_bytes: past so many bytes in this archive there is a WARNING.
         timeout: seconds to wait for another writer of the same session.
         target: the object store that `push` sends to what is kept here.
+        projects_dirs: where CLIs keep their transcripts, to find one by its session; `None` for the usual places of
+            this process at that time.
 
     What many methods take: `session_id`, the session, and `session_ids`, those meant, by default all;
     `transcript_path`, where the CLI writes it; `trigger`, why (`auto`, `manual`, `boundary`, `session_end`,
-    `subagent_end`); `cwd`, the directory that the session was started in; `projects_dirs`, where CLIs keep their
-    transcripts, by default the user's.
+    `subagent_end`); `cwd`, the directory that the session was started in.
 
     Nothing is created before the first piece is written. Raises `ValueError` for an unknown mode or compression, and
     for an address that is none or that holds a secret.
@@ -72,12 +73,20 @@ class TranscriptArchive(Kept):
         warn_bytes: int | None = None,
         timeout: float = TIMEOUT,
         target: Target | None = None,
+        projects_dirs: Sequence[str] | None = None,
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
         if compress not in COMPRESSIONS:
             raise ValueError(f"compress is {compress!r}; it must be one of {', '.join(COMPRESSIONS)}")
-        super().__init__(directory, repo_path=repo_path, store=store, timeout=timeout, target=target)
+        super().__init__(
+            directory,
+            repo_path=repo_path,
+            store=store,
+            timeout=timeout,
+            target=target,
+            projects_dirs=projects_dirs,
+        )
         self.mode = mode
         self.compress = compress
         self.keep = keep
@@ -189,7 +198,6 @@ class TranscriptArchive(Kept):
 
     def catch_up(
         self,
-        projects_dirs: Sequence[str] | None = None,
         *,
         session_ids: Sequence[str] | None = None,
         progress: Callable[[int], object] | None = None,
@@ -205,11 +213,11 @@ class TranscriptArchive(Kept):
         found = getattr(progress, "found", None)
         archive = self.listed()
         known = [each.session_id for each in archive.sessions(progress=found)] if session_ids is None else session_ids
-        results = list(catch_up(archive, known, projects_dirs, time.time(), progress))
-        self.tidy(known, projects_dirs)
+        results = list(catch_up(archive, known, time.time(), progress))
+        self.tidy(known)
         return results
 
-    def tidy(self, session_ids: Sequence[str] | None = None, projects_dirs: Sequence[str] | None = None) -> None:
+    def tidy(self, session_ids: Sequence[str] | None = None) -> None:
         """Do what is never done while a hook waits: pack (`compress: zstd`; those sessions, or all) and hold `keep`.
 
         Call it when a session has ended. What cannot be packed stays plain, with a WARNING. Raises `OSError` where a
@@ -223,7 +231,7 @@ class TranscriptArchive(Kept):
             except (ArchiveError, OSError) as error:
                 log.warning("Archive %s is not packed: %s", self.location, error)
         if self.keep is not None:
-            self.apply_keep(projects_dirs)
+            self.apply_keep()
 
     def drop_leftovers(self) -> None:
         """Drop what killed writers left in sessions that nobody writes to now."""
@@ -259,7 +267,6 @@ class TranscriptArchive(Kept):
         sessions: int | None = None,
         session_ids: Sequence[str] = (),
         dry_run: bool = True,
-        projects_dirs: Sequence[str] | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> PruneResult:
         """Remove the sessions past a limit, and those named; in a dry run only say which.
@@ -275,14 +282,14 @@ class TranscriptArchive(Kept):
         from mala_context.archive.retention import limits
 
         limit = limits({"days": days, "bytes": bytes, "sessions": sessions})
-        return prune(self, limit, session_ids, projects_dirs, trust_clock=True, dry_run=dry_run, progress=progress)
+        return prune(self, limit, session_ids, trust_clock=True, dry_run=dry_run, progress=progress)
 
-    def apply_keep(self, projects_dirs: Sequence[str] | None = None) -> PruneResult:
+    def apply_keep(self) -> PruneResult:
         """Hold the limits of `keep`, with nobody looking on: see `retention` for what is never removed then."""
         from mala_context.archive.pruning import prune
         from mala_context.archive.retention import limits
 
-        return prune(self, limits(self.keep), (), projects_dirs, trust_clock=False, dry_run=False)
+        return prune(self, limits(self.keep), (), trust_clock=False, dry_run=False)
 
     def push(self, session_ids: Sequence[str] | None = None, **how: Any) -> PushResult:
         """Send what the object store does not have yet; takes and raises what `remote.push.push` does.

@@ -59,9 +59,7 @@ class Archivist:
     """Archives the sessions of one runtime.
 
     Args:
-        archive: where to.
-        projects_dirs: where the CLI keeps its transcripts, for sessions whose hooks do not run; `None` for the usual
-            places of this process.
+        archive: where to; it finds the transcripts of sessions whose hooks do not run.
         at_session_end: whether the rest of a session is archived, now or at the next start here.
         tell: is given each `Archived` and `Uploaded`, and a subagent's `CompactionSeen`, which no message tells.
     """
@@ -69,16 +67,14 @@ class Archivist:
     def __init__(
         self,
         archive: TranscriptArchive,
-        projects_dirs: Sequence[str] | None = None,
         *,
         at_session_end: bool = True,
         tell: Callable[[object], object] = lambda _: None,
     ) -> None:
         self.archive = archive
-        self._projects_dirs = projects_dirs
         self._at_session_end = at_session_end
         self._work = ArchiveWork(tell)
-        self._upkeep = Upkeep(archive, projects_dirs, tell)
+        self._upkeep = Upkeep(archive, tell)
         self._compactions = Compactions(archive, self._work, self._where, tell)
         self._sessions: dict[str, _Session] = {}
         self._ended: list[str] = []
@@ -94,10 +90,13 @@ class Archivist:
         *,
         tell: Callable[[object], object] = lambda _: None,
     ) -> Archivist:
-        """Return the archivist of a repository; whether it is wanted, `config.enabled`, is for the caller to see."""
+        """Return the archivist of a repository; whether it is wanted, `config.enabled`, is for the caller to see.
+
+        `projects_dirs` are those of `TranscriptArchive`: where the CLI keeps its transcripts.
+        """
         config = config or ArchiveConfig()
-        archive = archive_of(repo_path, config)
-        return cls(archive, projects_dirs, at_session_end=config.at_session_end, tell=tell)
+        archive = archive_of(repo_path, config, projects_dirs=projects_dirs)
+        return cls(archive, at_session_end=config.at_session_end, tell=tell)
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 
@@ -272,7 +271,7 @@ class Archivist:
         since = max(self._kept_at, called - round(BESIDE_SECONDS * 1e6))
         (result,) = self._work.archived(
             str(hook_input.get("trigger") or "auto"),
-            lambda: [archive_from_hook(self.archive, hook_input, projects_dirs=self._projects_dirs, since=since)],
+            lambda: [archive_from_hook(self.archive, hook_input, since=since)],
         )
         self._kept_at = time.time_ns() // 1000
         if self._listening and result is not None and result.transcript is not None:
@@ -286,7 +285,7 @@ class Archivist:
         """
         known = self._sessions.get(session_id)
         path = None if known is None else known.transcript
-        return lambda: path or self.archive.find_transcript(session_id, projects_dirs=self._projects_dirs)
+        return lambda: path or self.archive.find_transcript(session_id)
 
     def _remember(self, hook_input: Mapping[str, Any], *, note: bool = True) -> None:
         session_id, path, cwd = texts_in(hook_input, "session_id", "transcript_path", "cwd")

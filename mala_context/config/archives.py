@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from mala_context.archive.remote.address import Target, is_address
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mala_context.archive.store import TranscriptArchive
     from mala_context.config.settings import ArchiveConfig
 
 
-def archive_of(repo_path: str | os.PathLike[str], config: ArchiveConfig) -> TranscriptArchive:
+def archive_of(
+    repo_path: str | os.PathLike[str], config: ArchiveConfig, *, projects_dirs: Sequence[str] | None = None
+) -> TranscriptArchive:
     """Return the archive of a repository; whether anything is to be archived, `config.enabled`, is the caller's.
 
-    A relative directory is one below the repository.
+    A relative directory is one below the repository. `projects_dirs` are those of `TranscriptArchive`.
     """
     from mala_context.archive.store import TranscriptArchive  # who reads a configuration may want no archive
 
@@ -29,6 +33,7 @@ def archive_of(repo_path: str | os.PathLike[str], config: ArchiveConfig) -> Tran
         compress=config.compress,
         keep=None if config.keep is None else {"days": config.keep.days, "bytes": config.keep.bytes},
         warn_bytes=config.warn_bytes,
+        projects_dirs=projects_dirs,
     )
 
 

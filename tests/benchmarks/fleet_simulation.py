@@ -111,7 +111,7 @@ class Fleet:
         names = [str(uuid.UUID(int=chance.getrandbits(128), version=4)) for _ in range(sessions)]
         self.sessions = [Session(self, sources[place % len(sources)], name) for place, name in enumerate(names)]
         store = Target(address=f"file://{os.path.abspath(self.directory)}/store", prefix="one") if upload else None
-        self.archive = TranscriptArchive(os.path.join(self.directory, "archives"), target=store)
+        self.archive = TranscriptArchive(os.path.join(self.directory, "archives"), target=store, projects_dirs=[])
         self.archived = archived or (lambda session_id, result: None)
         self.waits = []
         """Seconds from the wish for an archive to its end, one an archive."""
@@ -260,7 +260,7 @@ def begin_again(fleet):
             for line in data[:end].splitlines(keepends=True):
                 session.take(line)
     if os.path.isdir(fleet.archive.location):
-        fleet.archive.catch_up([])
+        fleet.archive.catch_up()
 
 
 def live(directory, sessions, seed, *, finish):

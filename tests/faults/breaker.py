@@ -145,7 +145,8 @@ def prepared(base, operation):
     target = os.path.join(base, "restored")
     if operation == "upload":
         folder = os.path.join(base, "bucket")
-        site.archive = TranscriptArchive(site.archive.location, target=Target(address=f"file://{folder}", prefix=""))
+        store = Target(address=f"file://{folder}", prefix="")
+        site.archive = TranscriptArchive(site.archive.location, target=store, projects_dirs=[])
     return site, {
         "upload": lambda: site.archive.push(["s"]),
         "hook": lambda: ask(site, base),
@@ -154,8 +155,8 @@ def prepared(base, operation):
         "pack": lambda: site.archive.pack(["s"]),
         "outcome": lambda: site.archive.record_outcome("s", "compacted"),
         "side": lambda: site.archive.archive_side_files(site.transcript, "s"),
-        "prune": lambda: site.archive.prune(session_ids=["other"], dry_run=False, projects_dirs=[]),
-        "rebuild": lambda: site.archive.catch_up([]),
+        "prune": lambda: site.archive.prune(session_ids=["other"], dry_run=False),
+        "rebuild": site.archive.catch_up,
         "restore": lambda: site.archive.restore("talk", projects=target),
     }[operation]
 
@@ -164,7 +165,7 @@ def ask(site, base):
     """Have a hook ask before a compaction; write down the seconds that it waits."""
     found = {"session_id": "s", "transcript_path": site.transcript, "trigger": "auto", "cwd": base}
     begun = time.monotonic()
-    asyncio.run(Archivist(site.archive, [base]).before_compaction(found))
+    asyncio.run(Archivist(site.archive).before_compaction(found))
     waited = time.monotonic() - begun
     assert waited < ANSWER_SECONDS, "the hook waited too long"
     try:

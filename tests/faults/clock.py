@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, base):
         self.base = base
-        self.archive = TranscriptArchive(os.path.join(base, "archives"), keep={"days": 30})
+        self.archive = TranscriptArchive(os.path.join(base, "archives"), keep={"days": 30}, projects_dirs=[])
         self.numbers = {}
         self.names = {}
 
@@ -101,7 +101,7 @@ def main(base):
         world.step(f"new{number}")
         if number % 2:
             world.archive.record_outcome("s", "compacted")  # the others are left open
-        world.archive.catch_up([])
+        world.archive.catch_up()
         world.age()
         world.check()
         assert world.archive.pieces("s"), "a session at work was removed by its age"
@@ -110,16 +110,16 @@ def main(base):
     world.step("s", since=now - 10_000_000)
     # The clock is right again: no session that was written to this month is old, whatever the clock said meanwhile.
     world.set_clock(3 * DAY)
-    done = world.archive.apply_keep([])
+    done = world.archive.apply_keep()
     assert "s" not in done.removed, done
-    plan = world.archive.prune(days=30, projects_dirs=[])
+    plan = world.archive.prune(days=30)
     assert "s" not in plan.removed, plan
     world.check()
     with open(world.path("s"), "ab") as file:
         file.write(b'{"last":1}')  # no newline yet, and a time ahead of a clock that is set back
     world.age()
     world.set_clock(-DAY)
-    world.archive.catch_up([])
+    world.archive.catch_up()
     world.age()
     world.names["s"] = [each.plain for each in world.archive.pieces("s")]
     world.check()

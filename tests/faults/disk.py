@@ -117,7 +117,7 @@ def asked(disk, site, base):
     """Ask as both hooks do, in a child; return the longer wait in seconds."""
     found = {"session_id": "s", "transcript_path": site.transcript, "trigger": "auto", "cwd": base}
     begun = time.monotonic()
-    assert not tried(disk, lambda: asyncio.run(Archivist(site.archive, [base]).before_compaction(found)))
+    assert not tried(disk, lambda: asyncio.run(Archivist(site.archive).before_compaction(found)))
     waits = [time.monotonic() - begun]
     env = {**os.environ, "MALA_RUNS_DIR": os.path.join(base, "runs"), "CLAUDE_PROJECT_DIR": base}
     begun = time.monotonic()

@@ -101,7 +101,7 @@ def pace_of(place, operation):
 
 def asked(place, session):
     """Return the seconds that a hook waits that asks now."""
-    archivist = Archivist(place.opened(), [place.projects])
+    archivist = Archivist(place.opened())
     archivist.archive.changed = None
     begun = time.monotonic()
     found = {"session_id": session, "transcript_path": place.transcript(session), "trigger": "auto", "cwd": place.repo}

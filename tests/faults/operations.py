@@ -36,7 +36,7 @@ class Operation:
         for session in self.kept:
             with open(place.transcript(session), "ab") as file:
                 file.write(b"\n")  # the killed child may have torn its row
-        place.opened().catch_up([place.projects])
+        place.opened().catch_up()
         for session in self.kept:
             place.keep(session)
 
@@ -77,7 +77,7 @@ class First(Operation):
             if name.startswith("repo"):
                 place.repo = os.path.join(place.base, name)
                 place.opened().archive(place.transcript("s"), "s", trigger="auto")
-                place.opened().catch_up([place.projects])
+                place.opened().catch_up()
                 place.check_whole("s")
         place.repo = self.repo
 
@@ -109,10 +109,10 @@ class Prune(Operation):
         place.archive.archive_side_files(place.transcript(session), session)
 
     def round(self, place, tell):
-        place.archive.prune(session_ids=VICTIMS, dry_run=False, projects_dirs=[])
+        place.archive.prune(session_ids=VICTIMS, dry_run=False)
         for session in VICTIMS:
             self.fill(place, session)
-            place.archive.prune(session_ids=[session], dry_run=False, projects_dirs=[])
+            place.archive.prune(session_ids=[session], dry_run=False)
             self.fill(place, session)
 
 
@@ -201,7 +201,7 @@ class CatchUp(Operation):
         for session in OTHERS:
             place.grow(session, 5)
             place.side_file(session, os.urandom(8))
-        for result in place.archive.catch_up([place.projects]):
+        for result in place.archive.catch_up():
             if result.path is not None:
                 tell(f"piece {result.session_id} {os.path.basename(result.path)} {result.sha256} {result.bytes}")
 
@@ -218,7 +218,7 @@ class Upload(Operation):
     def round(self, place, tell):
         super().round(place, tell)
         place.archive.push(["s"])
-        place.archive.prune(session_ids=["s"], dry_run=False, projects_dirs=[])
+        place.archive.prune(session_ids=["s"], dry_run=False)
 
     def next_run(self, place):
         super().next_run(place)

@@ -48,7 +48,7 @@ class Place:
 
     def opened(self):
         """The archive, as another process opens it."""
-        return TranscriptArchive(repo_path=self.repo, mode=self.mode, target=self.target)
+        return TranscriptArchive(repo_path=self.repo, mode=self.mode, target=self.target, projects_dirs=[self.projects])
 
     def transcript(self, session):
         return os.path.join(self.folder, f"{session}.jsonl")

@@ -390,13 +390,13 @@ with open(base + "/s1.jsonl", "wb") as file:
     for _ in range(size):
         file.write(row)
 target = Target(address=address, prefix="")
-archive = TranscriptArchive(base + "/a", target=target)
+archive = TranscriptArchive(base + "/a", target=target, projects_dirs=[])
 archive.archive(base + "/s1.jsonl", "s1")
 archive.bucket().size("none")
 before = status("VmRSS")
 result = archive.push()
 assert result.pending == (), result
-archive.prune(session_ids=["s1"], dry_run=False, projects_dirs=[])
+archive.prune(session_ids=["s1"], dry_run=False)
 from mala_context.archive.verify import verify
 assert verify(archive).ok
 print(round(status("VmHWM") - before))

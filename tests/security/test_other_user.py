@@ -138,12 +138,12 @@ def test_he_reads_nothing_and_nothing_of_ours_goes(shared):
                 with path.open("ab") as file:
                     file.write(dump([message(number, f"{SECRET} {number}")]))
                 os.chmod(path, 0o600)
-                archive = TranscriptArchive(repo_path=repo)
+                archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
                 for act in (
                     lambda each=archive: each.archive_session(shared / f"{SID}.jsonl", SID),
                     lambda each=archive: search(each, SID, SECRET),
                     lambda number=number: Spills(repo).write(SID, f"{SECRET} full {number}".encode(), str(shared)),
-                    lambda each=archive: each.prune(days=0.0, dry_run=False, projects_dirs=[]),
+                    lambda each=archive: each.prune(days=0.0, dry_run=False),
                 ):
                     try:
                         act()

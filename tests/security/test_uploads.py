@@ -134,7 +134,7 @@ def test_what_a_stores_manifest_says_of_this_machine_is_not_taken(archive, tmp_p
     assert first["name"] not in manifest.removed()
     assert cat(archive) == archive.transcript.read_bytes()
     assert {each.kind for each in verify(archive).problems} <= {"gone", "missing"}
-    list(archive.catch_up([SID]))
+    list(archive.catch_up(session_ids=[SID]))
     archive.push()
     assert not [each for each in bucket.list() if b"PRIVATE KEY" in (bucket.read(each.name) or b"")]
     assert b"PRIVATE KEY" not in cat(archive)

@@ -56,7 +56,7 @@ async def play(stage: Stage) -> Report:
                 async for message in session.send(prompt):
                     recorder.message(message)
         recorder.errors.extend(api.problems)
-        archived = _examine(recorder, os.path.join(home, ".claude", "projects"))
+        archived = _examine(recorder)
         return _report(recorder, recorder.rows(), recorder.settle(), archived, runtime.tracker.snapshot())
 
 
@@ -68,11 +68,11 @@ def _main_only(stage: Stage) -> Any:
     return observe
 
 
-def _examine(recorder: Recorder, projects: str) -> Archived | None:
+def _examine(recorder: Recorder) -> Archived | None:
     archive, session_id = recorder.runtime.archive, recorder.session_id
     if archive is None or session_id is None:
         return None
-    path = archive.find_transcript(session_id, projects_dirs=[projects])
+    path = archive.find_transcript(session_id)
     if path is None:
         return None
     with open(path, "rb") as file:

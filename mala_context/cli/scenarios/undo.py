@@ -198,7 +198,7 @@ async def play(stage: Stage) -> Report:
         runtime, session_id = await run.session([*working, ("/compact", ""), (LAST_PROMPT, _AFTER)])
         del run.requests[: len(working) - 1]
         archive = runtime.archive
-        transcript = archive.find_transcript(session_id, projects_dirs=[os.path.join(home, ".claude", "projects")])
+        transcript = archive.find_transcript(session_id)
         content = _read(transcript)
         archived = examine(archive, session_id, content)
         untouched = True
