@@ -209,6 +209,8 @@ class Scanner:
                     places[uuid] = place
             elif row.session_id is not msgspec.UNSET:
                 raise Unusual("stream-json")
+            elif self.named is None:
+                self.named = row.sessionId or None
         self.started, self.ended = started, ended
 
     # -- rows that are rare, or need a look ---------------------------------------------------------------------------
@@ -217,7 +219,13 @@ class Scanner:
         if row.session_id is not msgspec.UNSET or row.type in _READ:
             raise Unusual("a row without an id, or stream-json")
         if self.named is None:
-            self.named = row.sessionId
+            self.named = row.sessionId or None
+
+    def _name(self, row: Row) -> None:
+        """Take the session's id from the first row that has a place: of the others not all are asked."""
+        self.named = row.sessionId or None
+        if self.named is None:
+            raise Unusual("no session's id")
 
     def _special(self, row: Row) -> None:
         """Take a row that says whose file this is, or is a summary."""
@@ -233,7 +241,7 @@ class Scanner:
         if row.session_id is not msgspec.UNSET and row.sessionId is None:
             raise Unusual("stream-json")
         if self.named is None:
-            self.named = row.sessionId
+            self._name(row)
         if self.owner is _UNKNOWN:
             self.owner = row.agentId
         if row.agentId != self.owner or row.agentId == "":
@@ -244,7 +252,7 @@ class Scanner:
         if row.parentUuid is None and self.named is not None and row.sessionId != self.named:
             raise Unusual("perhaps another session's transcript behind this one")
         if self.named is None:
-            self.named = row.sessionId
+            self._name(row)
         if row.type == "attachment":
             return
         if place is None:
@@ -258,11 +266,11 @@ class Scanner:
 
     def _link(self, row: Row, place: int | None, index: int, numbers: Sequence[int]) -> None:
         """Take a row that no request holds."""
-        if self.named is None:
-            self.named = row.sessionId
-        parent = row.parentUuid
         if row.session_id is not msgspec.UNSET and row.sessionId is None:
             raise Unusual("stream-json")
+        if self.named is None:
+            self._name(row)
+        parent = row.parentUuid
         if row.type == "system":
             if row.subtype == "compact_boundary":
                 self._boundary(row, index, numbers)
@@ -315,7 +323,7 @@ class Scanner:
                     raise Unusual("a response that the tracker may have forgotten")
                 if self.since is not None:
                     raise Unusual("an earlier response's row behind a later one")
-                if known is None or row.requestId is None or known == row.requestId:
+                if known is None or not row.requestId or known == row.requestId:
                     self._count(identity, message.usage)
                     return
             else:
