@@ -255,10 +255,7 @@ class Scanner:
             self._name(row)
         if row.type == "attachment":
             return
-        if place is None:
-            if row.parentUuid is not None or self.owner is not None or not self.responses:
-                return
-        elif place == self.context:
+        if place is None and (row.parentUuid is not None or self.owner is not None or not self.responses):
             return
         content = row.message.content if row.message is not None else None
         if content is None or not is_result(content):
@@ -378,8 +375,6 @@ class Scanner:
         self.best.take(identity, (fresh, written, read, usage.output_tokens))
 
     def _session(self, row: Row) -> None:
-        if row.session_id is not msgspec.UNSET and row.sessionId is None:
-            raise Unusual("stream-json")
         if self.session_id is not None and row.sessionId:
             raise Unusual("another session")
         if row.sessionId:
