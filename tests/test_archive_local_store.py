@@ -51,6 +51,21 @@ def test_sessions_are_listed_with_the_one_archived_last_first(store):
     assert sum(told) == 27
 
 
+def test_of_very_many_names_it_is_told_before_the_first_session(store, monkeypatch):
+    names = [f"s{number}.manifest.jsonl" for number in range(9_999)]
+    monkeypatch.setattr("mala_context.archive.names.each_name", lambda _: names)
+    told = []
+
+    class Progress:
+        passed = told.append
+
+        def __call__(self, size):
+            assert 8_000 < sum(told) <= len(names)
+
+    store.listed().summaries(progress=Progress())
+    assert told
+
+
 @pytest.mark.parametrize(("prefix", "found"), [("s", ["s12", "s1"]), ("s12", ["s12"]), ("x", []), ("s1_", [])])
 def test_sessions_are_found_by_how_their_ids_begin(store, prefix, found):
     assert [each.session_id for each in store.summaries(prefix)] == found

@@ -64,6 +64,15 @@ def test_a_directory_is_listed_when_it_changed(fd, tmp_path, monkeypatch):
     assert len(listed) == 2
 
 
+def test_a_long_listing_says_how_far_it_is(fd, monkeypatch):
+    come = []
+    monkeypatch.setattr(names_module, "each_name", lambda fd: (come.append(1) or f"s{n}.x" for n in range(10_000)))
+    told = []
+    assert len(Names().sessions(fd, lambda count: told.append((count, len(come))))) == 10_000
+    assert sum(count for count, _ in told) > 8_000
+    assert [there for _, there in told] == [sum(count for count, _ in told[: n + 1]) for n in range(len(told))]
+
+
 def test_while_others_write_it_is_listed_a_twentieth_of_the_time(fd, tmp_path, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(names_module.time, "monotonic", lambda: clock[0])

@@ -167,7 +167,7 @@ class ListedStore(LocalStore):
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
         """Return the sessions whose ids begin with a prefix, the one that was archived last first.
 
-        Nothing is kept of a file but its name.
+        Nothing is kept of a file but its name. A `progress` that has `passed(count)` is told of names before that.
         """
         try:
             fd = open_archives(self.location, create=False)
@@ -175,7 +175,7 @@ class ListedStore(LocalStore):
             return []
         found: list[SessionSummary] = []
         try:
-            for session_id in self._names.sessions(fd):
+            for session_id in self._names.sessions(fd, getattr(progress, "passed", None)):
                 if session_id.startswith(prefix):
                     here = summaries(status_of(fd, sorted(self._names.of(fd, session_id))))
                     found += here

@@ -21,12 +21,13 @@ from mala_context.archive.local_view import each_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 SHARE = 20
 """A listing is held for so many times as long as it took, at least, while the directory changes."""
 SETTLED = 2_000_000_000
 """Nanoseconds after which a time stamp surely differs from that of a later change, on any file system."""
+_TOLD = 1 << 12
 _MANIFEST = ".manifest.jsonl"
 
 
@@ -56,9 +57,12 @@ class Names:
         """Return the names of what its writers had not finished at the last look."""
         return list(self._temporary.get(session_id, ()))
 
-    def sessions(self, fd: int) -> Sequence[str]:
-        """Return all sessions that have names; not all of them need be files of ours."""
-        self._look(fd)
+    def sessions(self, fd: int, passed: Callable[[int], object] | None = None) -> Sequence[str]:
+        """Return all sessions that have names; not all of them need be files of ours.
+
+        Where it lists, `passed` is told how many names it came past since it was told last.
+        """
+        self._look(fd, passed)
         return list(self._ends)
 
     def is_current(self, fd: int) -> bool:
@@ -93,13 +97,15 @@ class Names:
         self._ends[session_id] = [name[len(session_id) :] for name in names]
         self._temporary.pop(session_id, None)
 
-    def _look(self, fd: int) -> None:
+    def _look(self, fd: int, passed: Callable[[int], object] | None = None) -> None:
         stamp = _stamp(fd)
         if stamp == self._stamp or time.monotonic() < self._again:
             return
         began, now = time.monotonic(), time.time_ns()
         self._ends, self._temporary = {}, {}
-        for name in each_name(fd):
+        for number, name in enumerate(each_name(fd), 1):
+            if passed is not None and number % _TOLD == 0:
+                passed(_TOLD)
             session_id = _session_of(name)
             if self._only is not None and session_id not in self._only:
                 continue
