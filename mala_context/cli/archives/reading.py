@@ -236,8 +236,10 @@ def _texts(line: Row | LongRow) -> Iterator[str]:
 def _checking(archive: TranscriptArchive, session_ids: Collection[str] | None = None) -> Iterator[Wait]:
     """Show how far a check of an archive is; packed pieces make more bytes than they take."""
     chosen = listed(archive) if session_ids is None else [each for sid in session_ids for each in archive.sessions(sid)]
+    stored, pieces = sum(each.stored for each in chosen), sum(each.pieces for each in chosen)
+    del chosen  # of very many sessions, what is listed takes most of the memory
     with waiting("checking") as progress:
-        progress.expect(sum(each.stored for each in chosen), sum(each.pieces for each in chosen))
+        progress.expect(stored, pieces)
         yield progress
 
 
