@@ -97,8 +97,7 @@ def catch_up(
     before that.
     """
     chosen = list(session_ids)
-    sessions = () if progress is None else archive.sessions(progress=getattr(progress, "found", None))
-    stored = {each.session_id: each.stored for each in sessions}
+    stored = {} if progress is None else _stored(archive, progress)
     expect = getattr(progress, "expect", None)
     if expect is not None:
         expect(sum(stored.get(each, 0) for each in chosen), len(chosen))
@@ -106,6 +105,11 @@ def catch_up(
         yield from _catch_up_on(archive, session_id, now)
         if progress is not None:
             progress(stored.get(session_id, 0))
+
+
+def _stored(archive: Archiver, progress: Callable[[int], object]) -> dict[str, int]:
+    """Return the bytes of each session; of very many nothing else is held while they are worked on."""
+    return {each.session_id: each.stored for each in archive.sessions(progress=getattr(progress, "found", None))}
 
 
 def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[ArchiveResult]:
