@@ -68,6 +68,24 @@ def test_what_is_found_before_the_work_begins_is_counted(terminal, clock):
     assert "\rlooking: 7 MB, 1 files, 2 MB/s\x1b[K" in terminal.getvalue()
 
 
+def test_names_of_sessions_are_counted_before_the_sessions(terminal, clock):
+    clock(0.0, 2.5, 3.0)
+    with waiting("looking") as progress:
+        found = progress.found
+        found.passed(4_000)
+        found(2 * MB)
+    assert "looking: 4,001 found" in terminal.getvalue()
+
+
+def test_what_was_found_is_no_longer_shown_once_there_is_work(terminal, clock):
+    clock(0.0, 2.5, 3.0)
+    with waiting("reading") as progress:
+        progress.passed(3)
+        progress.expect(100 * MB, 3)
+        progress.within(25 * MB)
+    assert "25 of 100 MB" in terminal.getvalue()
+
+
 def test_bytes_inside_of_a_file_count_until_it_is_done(terminal, clock):
     clock(0.0, 3.0, 4.0, 5.0)
     with waiting("reading") as progress:

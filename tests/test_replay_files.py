@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import types
 
 import pytest
 import zstandard
@@ -40,6 +41,19 @@ def test_a_file_named_twice_is_one(tmp_path):
     path.write_bytes(b"{}\n")
     os.link(path, tmp_path / "b.jsonl")
     assert len(find([str(path), str(path), str(tmp_path), str(tmp_path / "*.jsonl")])) == 1
+
+
+def test_files_are_told_of_while_they_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_AT_ONCE", 2)
+    for name in ("a.jsonl", "b.jsonl", "c.txt", "deep/d.jsonl", "deep/er/e.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}\n")
+
+    told = []
+    assert len(find([str(tmp_path)], types.SimpleNamespace(passed=told.append))) == 4
+    assert told == [2, 1, 1, 1]
+    assert len(find([str(tmp_path)], object())) == 4
 
 
 def test_any_file_that_is_named_is_read_whatever_its_name(tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from mala_context.cli.streams import can_encode, can_redraw
 
@@ -37,6 +38,7 @@ class Wait:
 
     def expect(self, total: int, files: int | None = None) -> None:
         """Say how many bytes there will be in all, and of how many files; then there is a bar and an estimate."""
+        self._said = ""
         self._total = (self._total or 0) + total
         self._files = None if files is None else (self._files or 0) + files
 
@@ -48,10 +50,10 @@ class Wait:
         self._said = ""
         self._show()
 
-    def found(self, size: int) -> None:
-        """Take note of a session that is there, of so many bytes, before the work on it begins."""
-        del size
-        self.passed(1)
+    @property
+    def found(self) -> Found:
+        """What is to be called with the bytes of each session that is there, before the work on it begins."""
+        return Found(self.passed)
 
     def passed(self, count: int) -> None:
         """Take note of how many files or sessions were found since the last call, before the work on them begins."""
@@ -104,6 +106,18 @@ class Wait:
         if self._visible:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+class Found(NamedTuple):
+    """A progress of looking what there is to do, which counts sessions; of their names, too, where there are many."""
+
+    passed: Callable[[int], object]
+    """Told how many names were read since the last call."""
+
+    def __call__(self, size: int) -> None:
+        """Take note of a session of so many bytes."""
+        del size
+        self.passed(1)
 
 
 @contextmanager

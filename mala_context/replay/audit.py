@@ -157,7 +157,7 @@ def collect(
 
     Raises `RecordingNotFoundError` for a path that is not there.
     """
-    found = read_all(find(paths), audit_one, jobs=jobs, progress=progress, engine=engine)
+    found = read_all(find(paths, progress), audit_one, jobs=jobs, progress=progress, engine=engine)
     seen: set[int] = set()
     observations = []
     for each in sorted((each for part in found for each in part.observations), key=lambda each: (each.file, each.row)):

@@ -58,7 +58,7 @@ def replay(
     `problems`.
     """
     with no_collection():
-        return join(read_all(find(paths), read, jobs=jobs, progress=progress, engine=engine))
+        return join(read_all(find(paths, progress), read, jobs=jobs, progress=progress, engine=engine))
 
 
 def read(recording: Recording) -> list[Stretch]:

@@ -27,6 +27,8 @@ from mala_context.errors import MalaContextError, RecordingNotFoundError
 BLOCK: Final = 1 << 20
 """Bytes of a block, as long as lines are shorter."""
 _AHEAD: Final = 240
+_AT_ONCE: Final = 1_000
+"""Files of a folder that are told of at once."""
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read."""
 STDIN: Final = "-"
@@ -56,31 +58,40 @@ class Recording(NamedTuple):
         return name.partition(".")[0]
 
 
-def find(paths: Iterable[str]) -> list[Recording]:
+def find(paths: Iterable[str], progress: object = None) -> list[Recording]:
     """Return the recordings behind the paths, in the order of their names, each once.
 
+    A `progress` that has `passed(count)` is told how many files of a folder were looked at since it was told last.
     Raises `RecordingNotFoundError` for a path that is not there and a pattern that matches nothing. A folder without
     transcripts gives none.
     """
     found: dict[Any, Recording] = {}
+    passed = getattr(progress, "passed", None) or _told
     for path in paths:
-        for identity, recording in _behind(path):
+        for identity, recording in _behind(path, passed):
             found.setdefault(identity, recording)
     return sorted(found.values())
+
+
+_Passed = Callable[[int], object]
+
+
+def _told(count: int) -> None:
+    """Tell nobody."""
 
 
 _Known = tuple[Any, Recording]
 """A recording behind what it is known by: an address, or a file's device and inode."""
 
 
-def _behind(path: str) -> Iterator[_Known]:
+def _behind(path: str, passed: _Passed) -> Iterator[_Known]:
     if path == STDIN:
         yield STDIN, Recording(STDIN, (STDIN,), 0)
     elif is_address(path):
         for recording in _addressed(path):
             yield recording.path, recording
     elif os.path.isdir(path):
-        yield from _folder(path)
+        yield from _folder(path, passed)
     elif os.path.exists(path):
         status = os.stat(path)
         yield (status.st_dev, status.st_ino), Recording(path, (path,), status.st_size)
@@ -89,14 +100,16 @@ def _behind(path: str) -> Iterator[_Known]:
         if not matches:
             raise RecordingNotFoundError(path)
         for match in matches:
-            yield from _folder(match) if os.path.isdir(match) else _behind(match)
+            yield from _folder(match, passed) if os.path.isdir(match) else _behind(match, passed)
 
 
-def _folder(path: str) -> Iterator[_Known]:
+def _folder(path: str, passed: _Passed) -> Iterator[_Known]:
     for folder, names, files in os.walk(path):
         names.sort()
         stored, known = [], {}
-        for name in sorted(files):
+        for number, name in enumerate(sorted(files), 1):
+            if number % _AT_ONCE == 0:
+                passed(_AT_ONCE)
             full = os.path.join(folder, name)
             try:
                 status = os.stat(full)
@@ -105,6 +118,7 @@ def _folder(path: str) -> Iterator[_Known]:
             if stat.S_ISREG(status.st_mode):
                 stored.append(StoredFile(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns))
                 known[full] = status.st_dev, status.st_ino
+        passed(len(files) % _AT_ONCE)
         for recording in _listed(folder, stored, _contents):
             yield known[recording.path], recording
 

@@ -110,7 +110,7 @@ def held_out(
 
     Raises `RecordingNotFoundError` for a path that is not there.
     """
-    found: list[Sample] = read_all(find(paths), sample, jobs=jobs, progress=progress, engine=engine)
+    found: list[Sample] = read_all(find(paths, progress), sample, jobs=jobs, progress=progress, engine=engine)
     samples = sorted(found, key=lambda each: each.thread)
     report = {}
     for half in (0, 1):

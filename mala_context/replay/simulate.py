@@ -285,6 +285,6 @@ def simulate(
     Raises `RecordingNotFoundError` for a path that is not there.
     """
     reader = partial(simulate_one, policies=policies)
-    found: list[Outcome] = read_all(find(paths), reader, jobs=jobs, progress=progress, engine=engine)
+    found: list[Outcome] = read_all(find(paths, progress), reader, jobs=jobs, progress=progress, engine=engine)
     order = {name: place for place, name in enumerate(policies)}
     return sorted(found, key=lambda each: (each.path, order[each.policy]))

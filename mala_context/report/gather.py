@@ -50,7 +50,7 @@ def report(
     path that is not there; what cannot be read inside of a recording is in its session's `problems`.
     """
     looking = Looking() if looking is None else looking
-    families = _families([*find(paths), *_archived(archived)])
+    families = _families([*find(paths, progress), *_archived(archived)])
     chosen = families[:newest]
     recordings = [recording for family in chosen for recording in family]
     found: list[Found] = read_all(recordings, partial(_observe, looking), jobs=jobs, progress=progress)
