@@ -13,7 +13,9 @@ from mala_context.replay.sessions import join
 
 def agent(ids, agent_id=None, tokens=100, **fields):
     counts = array("q", itertools.chain.from_iterable((1, 2, 3, each) for each in ids))
-    return AgentRecord(agent_id, "m", len(ids), tokens, tokens, ids=array("q", ids), counts=counts, **fields)
+    ids = array("q", ids)
+    sums = (len(ids), 2 * len(ids), 3 * len(ids), sum(ids))
+    return AgentRecord(agent_id, "m", len(ids), tokens, tokens, ids=ids, counts=counts, sums=sums, **fields)
 
 
 def stretch(path, session_id, ids=(), agents=(), start="1", end="2", **fields):

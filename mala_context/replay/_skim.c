@@ -391,6 +391,7 @@ static PyObject *arrays(PyObject *module, PyObject *best) {
     PyObject *ids = PyBytes_FromStringAndSize(NULL, size * 8), *counts = PyBytes_FromStringAndSize(NULL, size * 32);
     PyObject *key, *value;
     char *into = ids ? PyBytes_AsString(ids) : NULL, *into_counts = counts ? PyBytes_AsString(counts) : NULL;
+    int64_t sums[4] = {0};
     while (into && into_counts && place < size && PyDict_Next(best, &at, &key, &value)) {
         Py_ssize_t bytes;
         const char *id = PyUnicode_AsUTF8AndSize(key, &bytes);
@@ -402,18 +403,22 @@ static PyObject *arrays(PyObject *module, PyObject *best) {
             int64_t count = one ? PyLong_AsLongLong(one) : -1;
             memcpy(into_counts + 32 * place + 8 * i, &count, 8);
             if (count == -1 && PyErr_Occurred()) break;
+            if (__builtin_add_overflow(sums[i], count, sums + i)) PyErr_SetString(PyExc_OverflowError, "counts are too large");
         }
         if (PyErr_Occurred()) break;
         place++;
     }
-    if (into && into_counts && place == size) return Py_BuildValue("(NN)", ids, counts);
+    if (into && into_counts && place == size)
+        return Py_BuildValue(
+            "(NN(LLLL))", ids, counts, (long long)sums[0], (long long)sums[1], (long long)sums[2], (long long)sums[3]);
     Py_XDECREF(ids);
     Py_XDECREF(counts);
     return NULL;
 }
 
 PyDoc_STRVAR(arrays_doc, "arrays(best, /)\n--\n\n"
-"Return the bytes of the two arrays of `record.Best.arrays`. Raises UnicodeEncodeError for an id with a lone surrogate.");
+"Return the bytes of the two arrays of `record.Best.arrays`, and its sums. Raises UnicodeEncodeError for an id with half of\n"
+"a surrogate pair, OverflowError where a count or a sum takes more than 64 bits.");
 PyDoc_STRVAR(skim_doc, "skim(scanner, block, start, line, /)\n--\n\n"
 "Take plain rows from byte `start` of a block on, which is line `line` of it; return where the first line begins and\n"
 "ends that is not plain, or not common, in bytes, and its number. At the end of the block both are its size.");

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
+Counts = tuple[int, int, int, int]
+
 
 class Places(Protocol):
     """The number of a context for each row, by the row's id."""
@@ -24,7 +26,7 @@ class Places(Protocol):
 Skim = Callable[[Any, memoryview, int, int], tuple[int, int, int]]
 skim: Skim | None = None
 """See `scan.Scanner`."""
-arrays: Callable[[dict[str, tuple[int, int, int, int]]], tuple[bytes, bytes]] | None = None
+arrays: Callable[[dict[str, Counts]], tuple[bytes, bytes, Counts]] | None = None
 """See `record.Best.arrays`."""
 new_places: Callable[[], Places] = dict[Any, int]
 """Makes what `skim` needs; `dict` does without."""

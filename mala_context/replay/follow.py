@@ -48,7 +48,7 @@ class Tally:
 
     def record(self, state: AgentState) -> AgentRecord:
         """Return the agent's record."""
-        ids, counts = self.counts.arrays()
+        ids, counts, sums = self.counts.arrays()
         responses, compactions, _ = self.carried
         return AgentRecord(
             state.agent_id or state.tool_use_id,
@@ -59,6 +59,7 @@ class Tally:
             state.compactions + compactions,
             ids=ids,
             counts=counts,
+            sums=sums,
         )
 
 

@@ -83,13 +83,15 @@ class Best(dict[str, Counts]):
         if known is None or counts[3] >= known[3]:
             self[identity] = counts
 
-    def arrays(self) -> tuple[array[int], array[int]]:
-        """Return an `AgentRecord`'s `ids` and `counts`."""
+    def arrays(self) -> tuple[array[int], array[int], Counts]:
+        """Return an `AgentRecord`'s `ids`, `counts` and `sums`; raises `OverflowError` for a count beyond 64 bits."""
         if compiled.arrays is not None:
-            with suppress(UnicodeEncodeError):  # an id with half of a surrogate pair
-                ids, counts = compiled.arrays(self)
-                return array("q", ids), array("q", counts)
-        return array("q", map(identify, self)), array("q", chain.from_iterable(self.values()))
+            with suppress(UnicodeEncodeError, OverflowError):  # an id with half of a surrogate pair; a large sum
+                ids, counts, sums = compiled.arrays(self)
+                return array("q", ids), array("q", counts), sums
+        plain = array("q", chain.from_iterable(self.values()))
+        one, two, three, four = (sum(plain[place::4]) for place in range(4))
+        return array("q", map(identify, self)), plain, (one, two, three, four)
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class AgentRecord:
     """What `identify` says of the ids of its responses."""
     counts: array[int] = field(default_factory=lambda: array("q"))
     """Four counts for each of `ids`: input, cache creation, cache read and output tokens."""
+    sums: Counts = (0, 0, 0, 0)
+    """The sums of `counts`."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return a subagent for JSON."""

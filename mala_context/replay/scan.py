@@ -442,7 +442,7 @@ class Scanner:
     def _stretch(self) -> Stretch:
         if self.after_boundary or (self.session_id is None and self.named is None):
             raise Unusual("a compaction with nothing behind it, or no session's id")
-        ids, counts = self.best.arrays()
+        ids, counts, sums = self.best.arrays()
         agent = AgentRecord(
             None if self.owner is _UNKNOWN else self.owner,
             self.model,
@@ -452,6 +452,7 @@ class Scanner:
             len(self.compactions),
             ids=ids,
             counts=counts,
+            sums=sums,
         )
         main = agent
         if agent.agent_id is not None:

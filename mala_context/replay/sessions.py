@@ -37,15 +37,15 @@ def _age(stretch: Stretch) -> tuple[bool, str, str, str]:
 
 def _claim(ordered: Sequence[Stretch]) -> dict[str, Totals]:
     """Take from each agent the responses that an earlier one has; return what is left of each session, in tokens."""
-    seen: set[int] = set()
-    totals: dict[str, Totals] = {}
     mains = [(stretch, stretch.main) for stretch in ordered]
     others = [(stretch, agent) for stretch in ordered for agent in stretch.agents]
+    seen: set[int] = set()
+    totals: dict[str, Totals] = {}
     for stretch, agent in (*mains, *others):
         total = totals.setdefault(_key(stretch), Totals())
         if seen.isdisjoint(agent.ids):
             seen.update(agent.ids)
-            total.add(map(sum, (agent.counts[place::4] for place in range(4))))
+            total.add(agent.sums)
             continue
         for place, identity in enumerate(agent.ids):
             if identity in seen:

@@ -115,11 +115,16 @@ def results_of(folder, ccusage, rounds):
     return results
 
 
+def generated(folder, megabytes):
+    """Write a corpus in a process of its own, for a child's most memory begins with its parent's; return its words."""
+    generate = [sys.executable, corpus.__file__, folder, str(megabytes)]
+    return subprocess.run(generate, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def figures(quick, ccusage=None):
     """What `main` prints, for `all.py`: the rate, and what others take of the same corpus."""
     with tempfile.TemporaryDirectory() as folder:
-        generate = [sys.executable, corpus.__file__, folder, "200" if quick else "500"]
-        written = subprocess.run(generate, check=True, capture_output=True, text=True).stdout  # not here: see `peak`
+        written = generated(folder, 200 if quick else 500)
         megabytes = int(written.split()[0].replace(",", "")) / 1e6
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         results = results_of(folder, ccusage, 3 if quick else 5)
@@ -148,7 +153,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.corpus or temporary
         if not options.corpus:
-            print(f"{corpus.write(folder, options.megabytes):,} bytes generated")
+            print(generated(folder, options.megabytes))
         show(results_of(folder, options.ccusage, options.rounds))
         if options.ccusage and not agree(folder, options.ccusage):
             sys.exit("the totals differ")
