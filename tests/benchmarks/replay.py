@@ -139,7 +139,7 @@ def figures(quick, ccusage=None):
     for name, cores in (("plain json", 1), ("jq", 1), ("ccusage, one core", 1), ("ccusage", 2)):
         if name in results:
             walls = [other[0] / own[0] for other, own in zip(results[name], results[mine[cores]], strict=True)]
-            key = "replay.against_" + name.replace(", ", "_").replace(" ", "_")
+            key = f"replay.against_{name.replace(', ', '_').replace(' ', '_')}"
             yield of(key, walls, "x", beside=f"{name} / replay --jobs {cores}, wall clock", more_is_better=True)
 
 
