@@ -200,6 +200,14 @@ def test_a_large_total_uses_every_core_by_default(folder, monkeypatch):
     assert records(folder) == records(folder, jobs=1)
 
 
+def test_a_system_that_knows_less_gives_the_same(folder, monkeypatch):
+    before = records(folder, jobs=1)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr("signal.pthread_sigmask", raising=False)
+    monkeypatch.setattr(engine, "SMALL", 0)
+    assert records(folder) == before
+
+
 def test_what_the_fast_way_does_not_follow_is_read_the_careful_way(tmp_path, monkeypatch):
     plain().write(tmp_path / "a.jsonl")
     before = records(str(tmp_path), jobs=1)
