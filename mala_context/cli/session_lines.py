@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli import streams
 from mala_context.cli.ending import ERRORS, status_of
+from mala_context.cli.plain_options import taken_apart
 from mala_context.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -74,24 +75,19 @@ def fast(arguments: Sequence[str]) -> int | None:
 
 
 def _plain(arguments: Sequence[str]) -> tuple[list[str], int | None, Writer] | None:
-    paths: list[str] = []
-    jobs: int | None = None
-    write: Writer | None = None
-    rest = list(arguments)
-    while rest:
-        name, equals, value = rest.pop(0).partition("=")
-        if not name.startswith("-"):
-            paths.append(name + equals + value)
-        elif name == "--totals" and not equals:
-            write = write_totals
-        elif name in {"--format", "--jobs"} and (equals or rest):
-            value = value if equals else rest.pop(0)
-            if name == "--format" and value in WRITERS:
-                write = WRITERS[value] if write is not write_totals else write
-            elif name == "--jobs" and value.isdecimal() and value.isascii() and 0 < len(value) < 5 and int(value):
-                jobs = int(value)
-            else:
-                return None
-        else:
-            return None
-    return (paths, jobs, write) if paths and write is not None else None
+    """Return paths, jobs and what is to be written; `None` where it takes click."""
+    found = taken_apart(arguments, {"--totals"}, {"--format", "--jobs"})
+    if found is None:
+        return None
+    paths, options = found
+    chosen = dict(options)
+    write = write_totals if "--totals" in chosen else WRITERS.get(chosen.get("--format", ""))
+    if not paths or write is None or not all(_is_good(name, value) for name, value in options):
+        return None
+    return paths, int(chosen["--jobs"]) if "--jobs" in chosen else None, write
+
+
+def _is_good(name: str, value: str) -> bool:
+    if name == "--format":
+        return value in WRITERS
+    return name == "--totals" or (value.isdecimal() and value.isascii() and len(value) < 5 and int(value) > 0)

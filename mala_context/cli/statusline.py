@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from mala_context.cli.plain_options import taken_apart
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,20 +20,13 @@ COLORS = ("auto", "always", "never")
 
 def fast(arguments: Sequence[str]) -> int | None:
     """Run the command without click; return its exit status, or `None` for what click shall answer (help, mistakes)."""
-    chosen: dict[str, str] = {}
-    as_json = False
-    rest = list(arguments)
-    while rest:
-        name, equals, value = rest.pop(0).partition("=")
-        if name == "--json" and not equals:
-            as_json = True
-        elif name in {"--format", "--color"} and (equals or rest):
-            chosen[name] = value if equals else rest.pop(0)
-        else:
-            return None
+    found = taken_apart(arguments, {"--json"}, {"--format", "--color"})
+    if found is None or found[0]:
+        return None
+    chosen = dict(found[1])
     if chosen.get("--color", "auto") not in COLORS:
         return None
-    return run(chosen.get("--format"), chosen.get("--color", "auto"), as_json=as_json)
+    return run(chosen.get("--format"), chosen.get("--color", "auto"), as_json="--json" in chosen)
 
 
 def run(template: str | None, color: str, *, as_json: bool) -> int:
