@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 Counts = tuple[int, int, int, int]
+"""Tokens of a response: input, cache creation, cache read, output."""
 
 
 class Places(Protocol):

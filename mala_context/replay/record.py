@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Final
 
 from mala_context.replay import compiled
+from mala_context.replay.compiled import Counts
 
 PRIME: Final = 0x4754924175FFC559
 """What ids are divided by, here and in `_skim.c`."""
@@ -68,10 +69,6 @@ class Problems:
                 last.problem = "and others, the first of them here"
                 return
         self.found.append(Problem(self._file, row, rows, words))
-
-
-Counts = tuple[int, int, int, int]
-"""Tokens of a response: input, cache creation, cache read, output."""
 
 
 class Best(dict[str, Counts]):
