@@ -421,6 +421,8 @@ static const char *row_top_field(const char *p, const char *end, row_text key, v
 /* A reader of rows, by `row_read` or by one of its kind for a processor that can do more. */
 typedef const char *(*row_reader)(const char *p, const char *end, row *found);
 
+row_reader row_reader_avx2(void); /* NULL where this processor, or the compiler of `_row_avx2.c`, has no AVX2 */
+
 /* Read the row that begins at p. Returns where its line ends (at its newline, or `end`), or NULL: not plain. */
 static const char *row_read(const char *p, const char *end, row *found) {
     memset(found, 0, sizeof *found);

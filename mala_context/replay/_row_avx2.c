@@ -4,16 +4,11 @@
 #pragma GCC target("avx2,bmi")
 #include "_row.h"
 
-row_reader row_reader_avx2(void);
-
-/* The reader, or NULL where this processor cannot run it. */
 row_reader row_reader_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") ? row_read : NULL;
 }
 #else
 #include "_row.h"
-
-row_reader row_reader_avx2(void);
 
 row_reader row_reader_avx2(void) {
     (void)row_read;

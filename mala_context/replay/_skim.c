@@ -11,8 +11,7 @@
 #include "_places_type.h"
 #include "_row.h"
 
-row_reader row_reader_avx2(void); /* `_row_avx2.c` */
-static row_reader read_row;       /* the best one on this processor */
+static row_reader read_row; /* the best one on this processor */
 
 #define PRIME 0x4754924175FFC559u /* `record.PRIME` */
 
@@ -403,7 +402,10 @@ static PyObject *arrays(PyObject *module, PyObject *best) {
             int64_t count = one ? PyLong_AsLongLong(one) : -1;
             memcpy(into_counts + 32 * place + 8 * i, &count, 8);
             if (count == -1 && PyErr_Occurred()) break;
-            if (__builtin_add_overflow(sums[i], count, sums + i)) PyErr_SetString(PyExc_OverflowError, "counts are too large");
+            if (__builtin_add_overflow(sums[i], count, sums + i)) {
+                PyErr_SetString(PyExc_OverflowError, "counts are too large");
+                break;
+            }
         }
         if (PyErr_Occurred()) break;
         place++;
