@@ -13,8 +13,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NAME = "mala_context.replay._skim"
-SOURCES = ("mala_context/replay/_skim.c", "mala_context/replay/_row_avx2.c")
+NAME = "mala_context.analysis.replay._skim"
+SOURCES = ("mala_context/analysis/replay/_skim.c", "mala_context/analysis/replay/_row_avx2.c")
 TAG = "cp311-abi3"
 """The oldest Python that the compiled part is for; it runs on all later ones."""
 

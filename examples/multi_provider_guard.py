@@ -14,8 +14,8 @@ from __future__ import annotations
 import anyio
 
 from mala_context.guard import ContextGuard, Requirement, TargetContextConfig
-from mala_context.guard_log import debug_printer
-from mala_context.tool_budget import ToolBudget
+from mala_context.guard.log import debug_printer
+from mala_context.guard.tool_budget import ToolBudget
 
 TARGETS = (
     TargetContextConfig(provider="local", model="small", window=20_000),

@@ -15,8 +15,8 @@ from typing import Any
 import openai
 
 from mala_context import ContextTracker
-from mala_context.openai_status import status
-from mala_context.readers import read_openai
+from mala_context.tracking.openai import status
+from mala_context.tracking.readers import read_openai
 
 QUESTIONS = ("What is a context window?", "What happens when it is full?", "And after that?")
 SUMMARISE = "Summarise our conversation so that it can go on from your words alone."

@@ -13,7 +13,7 @@ try:
         said = "python3 is %d.%d, 3.11 or later is needed: nothing archived" % sys.version_info[:2]  # noqa: UP031
     else:
         sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-        from mala_context.command_hooks import answer_hook
+        from mala_context.agent.claude_code.command_hooks import answer_hook
 
         answer, said = answer_hook(sys.argv[1:], os.environ)
 except BaseException as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong with it

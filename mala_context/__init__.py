@@ -7,18 +7,19 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # `typing` and `importlib` would be most of what this import costs
 if TYPE_CHECKING:
+    from mala_context.agent.builder import AgentRuntimeBuilder, instrument
+    from mala_context.agent.hooks import make_precompact_hook
+    from mala_context.agent.restart import ContextPressureHandler
+    from mala_context.agent.runtime import AgentRuntime
+    from mala_context.agent.stream import MessageStreamProcessor
     from mala_context.archive.layout import get_repo_runs_dir
     from mala_context.archive.store import TranscriptArchive
     from mala_context.config import ContextConfig, load_config
     from mala_context.errors import ConfigError, ContextPressureError
     from mala_context.guard import ContextGuard, TargetContextConfig
-    from mala_context.pressure import ContextPressureHandler
-    from mala_context.runtime import AgentRuntime, AgentRuntimeBuilder, instrument
-    from mala_context.sdk_hooks import make_precompact_hook
-    from mala_context.stream import MessageStreamProcessor
-    from mala_context.tool_budget import ToolBudget
-    from mala_context.tracker import ContextSnapshot, ContextTracker
-    from mala_context.usage import TRACKING_DISABLED, ContextUsage, Usage
+    from mala_context.guard.tool_budget import ToolBudget
+    from mala_context.tracking.tracker import ContextSnapshot, ContextTracker
+    from mala_context.tracking.usage import TRACKING_DISABLED, ContextUsage, Usage
 
 _HOMES = {
     "AgentRuntime": "runtime",

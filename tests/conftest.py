@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
 
-from tests.oldest import OLD_SDK, why_not
+from tests.helpers.oldest_dependencies import OLD_SDK, why_not
 
 pytest_plugins = ["pytester"]
 

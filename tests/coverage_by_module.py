@@ -1,9 +1,9 @@
 """How much of each module its own test file covers, alone: `python tests/coverage_by_module.py [MODULE ...]`.
 
 A module counts as covered by what was written for it, not by a test of something else that happens to pass through.
-Its own test file carries its name: `mala_context/archive/store.py` has `tests/test_archive_store.py`, and where a
-package is one subject, `mala_context/guard/` say, all its modules have `tests/test_guard.py`. A longer name adds to it
-(`test_following_rows.py`), folders between may be left out: `tests/test_cli_undo.py` is for `cli/scenarios/undo.py`.
+Its own test file carries its name: `mala_context/archive/store.py` has `tests/unit/archive/test_store.py`, and where a
+package is one subject, `mala_context/guard/` say, all its modules have `tests/unit/guard/test_guard.py`. A longer name adds to it
+(`test_following_rows.py`), folders between may be left out: `tests/unit/cli/test_undo.py` is for `cli/scenarios/undo.py`.
 Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. A test
 of how long something takes, or of what it imports, may fail here: that is said, and counts for nothing. On CPython
 3.11, what a coroutine does behind an `await` in which a scope was cancelled is not seen. MODULE is a

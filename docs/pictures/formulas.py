@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pathlib
 
-from mala_context.agents import AgentState
-from mala_context.estimators import ESTIMATORS
-from mala_context.events import Compaction, Event, Response
-from mala_context.replay.files import find
-from mala_context.replay.follow import Follower
+from mala_context.analysis.replay.files import find
+from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.estimators import ESTIMATORS
+from mala_context.tracking.events import Compaction, Event, Response
 
 HERE = pathlib.Path(__file__).parent
 RECORDING = HERE.parent.parent / "tests/data/recorded/a97b914a-613e-441f-a83c-9345e5e55881.jsonl.gz"
@@ -31,7 +31,7 @@ LINES = {
 """Formula → colour, dashes, and a word on it."""
 
 
-class Sampler(Follower):
+class Sampler(RecordingReader):
     """Writes down what each formula said after each of the main agent's responses, and where it compacted."""
 
     said: dict[str, dict[str, int | None]]

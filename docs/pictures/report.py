@@ -19,9 +19,9 @@ sys.path.insert(0, str(HERE.parent.parent / "tests"))
 from recordings import SID, Rows  # noqa: E402  (a module of the tests)
 from reported import call, stamp  # noqa: E402  (likewise)
 
-from mala_context.report import Report, report  # noqa: E402  (behind the path above)
-from mala_context.report.page import page  # noqa: E402  (likewise)
-from mala_context.report.picture import svg  # noqa: E402  (likewise)
+from mala_context.analysis.report import Report, report  # noqa: E402  (behind the path above)
+from mala_context.analysis.report.page import page  # noqa: E402  (likewise)
+from mala_context.analysis.report.svg_chart import svg  # noqa: E402  (likewise)
 
 PICTURE = HERE / "report.svg"
 CHROMIUM = pathlib.Path("/usr/bin/chromium")

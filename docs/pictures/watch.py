@@ -15,10 +15,10 @@ from typing import Any
 
 from rich.console import Console
 
+from mala_context.analysis.watch.archived import LastArchive
+from mala_context.analysis.watch.state import TranscriptState
+from mala_context.analysis.watch.view import WatchRow, joined, ordered, row_of
 from mala_context.cli.watch_table import Look, lines
-from mala_context.watch.archived import LastArchive
-from mala_context.watch.state import TranscriptState
-from mala_context.watch.view import WatchRow, joined, ordered, row_of
 
 NOW = 1_800_000_000.0
 SESSIONS: tuple[dict[str, Any], ...] = (

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import Archiver, SessionView
-    from mala_context.archive.kept import Kept
     from mala_context.archive.manifest import Manifest
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.records import ArchiveResult, Piece
 
 IDLE = 60.0
@@ -38,7 +38,7 @@ _NEEDLE = b"compact_boundary"
 _MOST = 1 << 20
 
 
-def transcript_of(archive: Archiver | Kept, session_id: str, manifest: Manifest) -> str | None:
+def transcript_of(archive: Archiver | ArchiveReader, session_id: str, manifest: Manifest) -> str | None:
     """Return where a session's transcript is now, or `None` where it is gone.
 
     First where it was when it was last seen, then by its name where the archive looks for it (it may have moved).

@@ -10,8 +10,8 @@ before they are written, so nothing behind that row was there either, whatever i
 
 from __future__ import annotations
 
-from mala_context.archive.objects import objects
 from mala_context.archive.records import record
+from mala_context.transcripts.json_rows import objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import os
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
-from mala_context.archive.projects import find_transcript
 from mala_context.archive.reading import (
     LongRow,
     choose_chain,
@@ -24,6 +23,7 @@ from mala_context.archive.reading import (
 )
 from mala_context.archive.records import record
 from mala_context.archive.source import Source
+from mala_context.transcripts.projects import find_transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.kept import Kept
     from mala_context.archive.manifest import Manifest
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.reading import Row
     from mala_context.archive.records import Piece
 
@@ -62,7 +62,7 @@ class History:
 
     def __init__(
         self,
-        archive: Kept,
+        archive: ArchiveReader,
         session_id: str,
         *,
         chain: int | None = None,
@@ -158,7 +158,7 @@ def _known(manifest: Manifest) -> Known:
     return Known(transcript=transcript, cwds=tuple(cwds))
 
 
-def _find(archive: Kept, session_id: str, manifest: Manifest, projects: Sequence[str] | None) -> str | None:
+def _find(archive: ArchiveReader, session_id: str, manifest: Manifest, projects: Sequence[str] | None) -> str | None:
     if projects is not None:
         return find_transcript(session_id, projects_dirs=projects)
     return transcript_of(archive, session_id, manifest)

@@ -17,10 +17,10 @@ import stat
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.objects import objects
 from mala_context.archive.reading import chunks, file_chunks, rows
 from mala_context.archive.records import record
 from mala_context.archive.verify import strays
+from mala_context.transcripts.json_rows import objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -154,13 +154,13 @@ class ListedStore(LocalStore):
             os.close(fd)
 
     def _view(self, session_id: str, directory: int) -> LocalView:
-        from mala_context.archive.listed import ListedView
+        from mala_context.archive.directory_cache import ListedView
 
         return ListedView(self._names, session_id, self.location, directory)
 
     def lock(self, session_id: str, timeout: float) -> LocalFiles:
         """Become the session's only writer."""
-        from mala_context.archive.listed import ListedFiles
+        from mala_context.archive.directory_cache import ListedFiles
 
         return ListedFiles(self._names, layout.check_session_id(session_id), self.location, timeout)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from mala_context.words import size_text
+from mala_context._util.formatting import size_text
 
 __all__ = ["LOGGER", "debug", "error", "info", "size_text", "warning"]
 
@@ -40,7 +40,7 @@ def error(message: str, *args: object) -> None:
 def _log(level: int, message: str, args: tuple[object, ...]) -> None:
     import logging
 
-    from mala_context.printable import printable
+    from mala_context._util.printable import printable
 
     shown = (each if isinstance(each, int | float) else printable(each) for each in args)
     logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)

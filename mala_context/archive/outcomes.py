@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import Archiver
-    from mala_context.archive.kept import Kept
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.records import ArchiveResult
 
 
-def note(archive: Kept, session_id: str, outcome: str, piece: str | None, fields: Mapping[str, Any], now: int) -> None:
+def note(
+    archive: ArchiveReader, session_id: str, outcome: str, piece: str | None, fields: Mapping[str, Any], now: int
+) -> None:
     """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
 
     Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.

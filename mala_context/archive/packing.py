@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mala_context.archive.interface import SessionFiles, Write
-    from mala_context.archive.kept import Kept
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.records import Piece
 
 
-def pack_sessions(archive: Kept, session_ids: Sequence[str]) -> int:
+def pack_sessions(archive: ArchiveReader, session_ids: Sequence[str]) -> int:
     """Pack the plain pieces of sessions, each under the session's lock for itself; returns the bytes saved.
 
     Raises what `pack_piece` does.

@@ -13,16 +13,16 @@ import time
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
+from mala_context.archive.full_outputs import sweep
 from mala_context.archive.records import record
 from mala_context.archive.remote import uploaded
 from mala_context.archive.retention import PruneResult, choose, remove
-from mala_context.archive.spills import sweep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mala_context.archive.kept import Kept
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.records import SessionSummary
     from mala_context.archive.retention import Limits
 
@@ -38,7 +38,7 @@ class _Standing:
 
 
 def prune(
-    archive: Kept,
+    archive: ArchiveReader,
     limit: Limits,
     named: Sequence[str],
     *,
@@ -103,7 +103,7 @@ def _with(
     )
 
 
-def _standing(archive: Kept, session: SessionSummary) -> _Standing:
+def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:
     """Tell that from the manifest and the names that were listed: reading the directory for each session is slow."""
     with archive.store(create=False).view(session.session_id) as files:
         manifest = manifests.parse(files.manifest())
@@ -116,13 +116,13 @@ def _standing(archive: Kept, session: SessionSummary) -> _Standing:
     return _Standing(remote=bool(bases) or current is not None, complete=complete)
 
 
-def _is_empty(archive: Kept, session: SessionSummary) -> bool:
+def _is_empty(archive: ArchiveReader, session: SessionSummary) -> bool:
     """Tell whether nothing but the manifest is here of what was uploaded; only such a session's need be read."""
     only_manifest = session.files == (layout.manifest_name(session.session_id),)
     return only_manifest and bool(uploaded.places(archive.manifest(session.session_id)))
 
 
-def _drop(archive: Kept, session_id: str) -> int:
+def _drop(archive: ArchiveReader, session_id: str) -> int:
     """Remove what is uploaded of a session here; returns the bytes freed, 0 where somebody writes to it."""
     from mala_context.errors import ArchiveBusyError
 

@@ -15,8 +15,8 @@ from hashlib import sha256
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import open_plain
-from mala_context.archive.long_rows import LONG, shortened
 from mala_context.archive.source import CHUNK, fill
+from mala_context.transcripts.long_rows import LONG, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

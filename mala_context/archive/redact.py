@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 
-from mala_context.archive.objects import objects
+from mala_context.transcripts.json_rows import objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

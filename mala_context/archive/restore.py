@@ -19,11 +19,11 @@ from mala_context.archive import log
 from mala_context.archive.compactions import cut_before, moment_of
 from mala_context.archive.history import History
 from mala_context.archive.named_files import look_after, results_named, subagents_named
-from mala_context.archive.objects import objects
-from mala_context.archive.projects import default_projects_dirs, folder_name, folder_of, projects_dir
 from mala_context.archive.records import record
-from mala_context.archive.renaming import Renaming
+from mala_context.archive.session_copy import Renaming
 from mala_context.archive.subagents import bring_subagents
+from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.projects import default_projects_dirs, folder_name, folder_of, projects_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.compactions import Compaction, Cut
     from mala_context.archive.interface import Write
-    from mala_context.archive.kept import Kept
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.reading import Row
 
 _CONVERSATION = ("user", "assistant", "attachment", "system")
@@ -106,7 +106,7 @@ class _Scan:
 
 
 def restore(
-    archive: Kept,
+    archive: ArchiveReader,
     session_id: str,
     *,
     at: int | None = None,
@@ -198,7 +198,7 @@ def _new_session(history: History, cut: Cut, scan: _Scan, directory: str) -> tup
     return path, through
 
 
-def restore_options(archive: Kept, session_id: str, **where: Any) -> dict[str, Any]:
+def restore_options(archive: ArchiveReader, session_id: str, **where: Any) -> dict[str, Any]:
     """Restore, and return the fields of `ClaudeAgentOptions` that open the new session: `resume`, `cwd` if known.
 
     Takes the arguments of `restore` and raises what it raises.

@@ -22,12 +22,12 @@ from contextlib import closing, suppress
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
+from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.layout import check_session_id
-from mala_context.archive.long_rows import Shortening, text_of
-from mala_context.archive.objects import objects
 from mala_context.archive.reading import Row, chunks, lines
 from mala_context.archive.records import record
-from mala_context.archive.spills import SEARCH, derived_dir
+from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.long_rows import Shortening, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

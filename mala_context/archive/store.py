@@ -12,7 +12,7 @@ import time
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
-from mala_context.archive.kept import TIMEOUT, Kept
+from mala_context.archive.reader import TIMEOUT, ArchiveReader
 from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source, own_directory
 
@@ -35,7 +35,7 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-class TranscriptArchive(Kept):
+class TranscriptArchive(ArchiveReader):
     """Keeps what compaction throws away.
 
     Args:

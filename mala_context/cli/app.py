@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context._util.printable import printable
 from mala_context.cli import streams
-from mala_context.cli.ending import ERRORS, WRONG_USAGE, status_of
-from mala_context.printable import printable
+from mala_context.cli.exit_status import ERRORS, WRONG_USAGE, status_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mala_context.cli.engines import chosen, engine_options
-from mala_context.cli.waiting import waiting
+from mala_context.cli.progress import waiting
 
 WORDS = {
     "pre_tokens": "Against preTokens, the CLI's own count when it compacted",
@@ -52,15 +52,15 @@ def audit(
     PATH is as for replay, - excepted. Three
     truths stand in recordings: the CLI's preTokens at a compaction, the output of /context, and the next request.
     """
-    from mala_context.replay.audit import collect
-    from mala_context.replay.figures import summarise
+    from mala_context.analysis.audit import collect
+    from mala_context.analysis.error_stats import summarise
 
     with chosen(**where) as engine:
         with waiting("auditing") as progress:
             findings = collect(paths, engine=engine, progress=progress)
         report = summarise(findings, worst=worst)
         if held_out:
-            from mala_context.replay.held_out import held_out as test
+            from mala_context.analysis.cross_validation import held_out as test
 
             with waiting("fitting") as progress:
                 report["held_out"] = test(paths, engine=engine, progress=progress)
@@ -69,8 +69,8 @@ def audit(
 
         write([each.as_row() for each in findings.observations], parquet)
     if plot is not None:
+        from mala_context.analysis.error_plot import draw
         from mala_context.cli.files import publish
-        from mala_context.replay.plot import draw
 
         with publish(plot) as temporary:
             draw(findings, temporary)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context._util.printable import printable
 from mala_context.cli.archives.common import say_json
-from mala_context.cli.ending import CHECK_FAILED, UNUSABLE_INPUT
-from mala_context.printable import printable
+from mala_context.cli.exit_status import CHECK_FAILED, UNUSABLE_INPUT
 
 if TYPE_CHECKING:
     from mala_context.errors import ConfigError

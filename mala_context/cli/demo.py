@@ -45,7 +45,7 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
     """
     if estimators and scenario != "compaction":
         raise click.UsageError("--estimators is for the scenario compaction")
-    from mala_context.cli.running import load_sdk
+    from mala_context.cli.agent_runner import load_sdk
 
     load_sdk()
     with _directory(keep) as directory:
@@ -62,8 +62,8 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
 def _play(scenario: str, directory: str, turns: int, *, estimators: bool) -> Report:
     from importlib import import_module
 
-    from mala_context.cli.progress import progress
-    from mala_context.cli.running import run_agent
+    from mala_context.cli.agent_runner import run_agent
+    from mala_context.cli.live_gauge import progress
     from mala_context.cli.scenarios.report import Stage
 
     with progress(turns) as watcher:

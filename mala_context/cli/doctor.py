@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context._util.formatting import plural
+from mala_context._util.printable import printable
 from mala_context.cli.archives.common import repository
 from mala_context.cli.paths import ThereDirectory
-from mala_context.cli.waiting import waiting
+from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError
-from mala_context.printable import printable
-from mala_context.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mala_context.doctor import Checked, Finding
+    from mala_context.analysis.doctor import Checked, Finding
 
 SHOWN = 5
 """Items of a finding that are shown to people; --json has all."""
@@ -39,8 +39,8 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
     Looks at the Claude Code CLI and its settings, at mala.yaml, transcripts and archives, and plays a session of three
     seconds on the loopback (no key, no network). Mends nothing itself. Exit status 1 where something is wrong.
     """
+    from mala_context.analysis.doctor import examine, gather
     from mala_context.cli.hook_proof import prove
-    from mala_context.doctor import examine, gather
 
     gone = _leave_what_is_gone()
     place = os.path.realpath(repo if repo is not None else gone or _repository())

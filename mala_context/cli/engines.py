@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from mala_context.replay.engine import Engine
+    from mala_context.analysis.replay.engine import Engine
 
 LOCAL, DASK = "local", "dask"
 
@@ -41,7 +41,7 @@ def engine_options(command: _Command) -> _Command:
 def chosen(engine: str | None, scheduler: str | None, jobs: int | None) -> Iterator[Engine]:
     """Yield the engine that the options mean; a cluster that was started for it ends with the block."""
     if scheduler is None and engine != DASK:
-        from mala_context.replay.engine import LocalEngine
+        from mala_context.analysis.replay.engine import LocalEngine
 
         yield LocalEngine(jobs)
         return
@@ -49,7 +49,7 @@ def chosen(engine: str | None, scheduler: str | None, jobs: int | None) -> Itera
         raise click.UsageError("--scheduler names a Dask cluster: leave --engine local out.")
     if scheduler is not None and jobs is not None:
         raise click.UsageError("--jobs is for processes of this machine; a scheduler has the workers that it has.")
-    from mala_context.replay.cluster import DaskEngine
+    from mala_context.analysis.cluster import DaskEngine
 
     with DaskEngine(scheduler, jobs) as cluster:
         yield cluster

@@ -1,177 +1,142 @@
-"""The gauge while an agent runs, on standard error.
-
-On a terminal it is a bar: `progress` moves one with each response, and what else the library logs stands above it;
-`gauge_lines` draws one a line, for where the agent's own words scroll by. Elsewhere it is the library's own log lines,
-as an application that configures logging would see them.
-"""
+"""A bar on the terminal for work that takes longer than two seconds: how much of it is done, how long it will be."""
 
 from __future__ import annotations
 
-import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager
+from typing import NamedTuple
 
-from mala_context.cli.streams import can_redraw
+from mala_context.cli.streams import can_encode, can_redraw
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress as RichProgress
-
-    from mala_context.tracker import ContextSnapshot
-
-LOGGER = "mala_context"
-GAUGE = "Context: "
-"""What the gauge's own log lines begin with."""
-HIGH, FULL = 0.70, 0.90
-"""Shares of the window from which the bar is yellow, and red."""
-BAR = 30
-"""Columns of a bar in a line of its own."""
+PATIENCE = 2.0
+"""Seconds before the first word."""
+_PAUSE = 0.2
+_MB = 1 << 20
+_BAR = 20
+_MARKS = "━╌"
 
 
-class Progress(Protocol):
-    """What is told while an agent runs."""
+class Wait:
+    """Counts the bytes that it is called with, and shows them once the work has taken `PATIENCE`.
 
-    def snapshot(self, snapshot: ContextSnapshot) -> None:
-        """Show how full the context is now."""
+    Args:
+        doing: what is done, in a word or two.
+        counts: whether each call is one file; else only bytes are counted.
+    """
 
-    def turn(self, number: int) -> None:
-        """Show which turn it is, from 1."""
+    def __init__(self, doing: str, *, counts: bool = True) -> None:
+        self._doing = doing
+        self._counts = counts
+        self._begun = self._shown = time.monotonic()
+        self._done = self._calls = self._within = self._found = 0
+        self._total: int | None = None
+        self._files: int | None = None
+        self._visible = False
+        self._said = ""
+
+    def expect(self, total: int, files: int | None = None) -> None:
+        """Say how many bytes there will be in all, and of how many files; then there is a bar and an estimate."""
+        self._said = ""
+        self._total = (self._total or 0) + total
+        self._files = None if files is None else (self._files or 0) + files
+
+    def __call__(self, size: int) -> None:
+        """Take the bytes done since the last call."""
+        self._done += size
+        self._calls += 1
+        self._within = 0
+        self._said = ""
+        self._show()
+
+    @property
+    def found(self) -> Found:
+        """What is to be called with the bytes of each session that is there, before the work on it begins."""
+        return Found(self.passed)
+
+    def passed(self, count: int) -> None:
+        """Take note of how many files or sessions were found since the last call, before the work on them begins."""
+        self._found += count
+        self.say(f"{self._found:,} found")
+
+    def within(self, size: int) -> None:
+        """Take the bytes done so far of what is worked on, until the call that counts it as done."""
+        self._within = size
+        self._show()
+
+    def say(self, words: str) -> None:
+        """Show these words instead until bytes are counted, for work that is not."""
+        self._said = f"{self._doing}: {words}"
+        self._show()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and can_redraw(sys.stderr):
+            self._shown, self._visible = now, True
+            import shutil
+
+            line = self._said or self.words(now - self._begun)
+            sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.flush()
+
+    def words(self, seconds: float) -> str:
+        """Return the line to show after so many seconds."""
+        done = self._done + self._within
+        rate = done / seconds if seconds > 0 else 0.0
+        total = self._total if self._total is not None and self._total >= done else None
+        parts = [f"{done / _MB:,.0f} MB" if total is None else f"{done / _MB:,.0f} of {total / _MB:,.0f} MB"]
+        if self._counts:
+            of_all = "" if self._files is None or self._files < self._calls else f" of {self._files:,}"
+            parts.append(f"{self._calls:,}{of_all} files")
+        if total is None or not rate:
+            parts.append(f"{rate / _MB:,.0f} MB/s")
+        else:
+            parts.append(f"{_clock((total - done) / rate)} left")
+        return " ".join((f"{self._doing}:", *self._bar(done, total), ", ".join(parts)))
+
+    def _bar(self, done: int, total: int | None) -> Iterator[str]:
+        if total:
+            full = round(_BAR * done / total)
+            marks = _MARKS if can_encode(sys.stderr.encoding, _MARKS) else "#."
+            yield marks[0] * full + marks[1] * (_BAR - full)
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._visible:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
-def progress(turns: int) -> AbstractContextManager[Progress]:
-    """Return the progress of a run of so many turns, for the `with` statement."""
-    return _bar(turns) if can_redraw(sys.stderr) else _lines()
+class Found(NamedTuple):
+    """A progress of looking what there is to do, which counts sessions; of their names, too, where there are many."""
+
+    passed: Callable[[int], object]
+    """Told how many names were read since the last call."""
+
+    def __call__(self, size: int) -> None:
+        """Take note of a session of so many bytes."""
+        del size
+        self.passed(1)
 
 
 @contextmanager
-def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
-    """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
-    if not can_redraw(sys.stderr):
-        with logging_to(logging.StreamHandler(sys.stderr)):
-            yield _Silent().snapshot
-        return
-    from mala_context.cli.tables import can_encode, console
+def waiting(doing: str, *, counts: bool = True) -> Iterator[Wait]:
+    """Yield what is called with the bytes done since it was called last, and shows them on standard error.
 
-    err = console(sys.stderr)
-    full, empty = "━╌" if can_encode(err, "━╌") else "#."
-    drawn: list[int] = []
-
-    def draw(snapshot: ContextSnapshot) -> None:
-        if snapshot.tokens is None or drawn[-1:] == [snapshot.tokens]:
-            return
-        drawn[:] = [snapshot.tokens]
-        filled = min(BAR, round(BAR * snapshot.tokens / snapshot.window))
-        err.print(
-            f"{full * filled}{empty * (BAR - filled)} {_words(snapshot)}", style=_colour(snapshot), soft_wrap=True
-        )
-
-    with logging_to(_Above(err)):
-        yield draw
-
-
-def _words(snapshot: ContextSnapshot) -> str:
-    """`about 26.4% (52,800 of 200,000)`, and where the CLI compacts, if it does so by itself."""
-    if snapshot.tokens is None:
-        return "unknown"
-    limit = snapshot.auto_compact_threshold
-    compacts = "" if limit is None else f", compacts at {limit:,}"
-    about = "" if snapshot.exact else "about "
-    return f"{about}{snapshot.tokens / snapshot.window:.1%} ({snapshot.tokens:,} of {snapshot.window:,}{compacts})"
-
-
-def _colour(snapshot: ContextSnapshot) -> str:
-    share = (snapshot.tokens or 0) / snapshot.window
-    return "red" if share >= FULL else "yellow" if share >= HIGH else "green"
-
-
-@contextmanager
-def logging_to(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
-    """Send the library's log lines to a handler while the block runs."""
-    logger = logging.getLogger(LOGGER)
-    before, propagates = logger.level, logger.propagate
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(level)
+    Nothing is shown where standard error is no terminal; the line is gone when the block ends.
+    """
+    wait = Wait(doing, counts=counts)
     try:
-        yield
+        yield wait
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-        logger.propagate = propagates
+        wait.close()
 
 
-class _Silent:
-    """For where the log lines say it all."""
-
-    def snapshot(self, snapshot: ContextSnapshot) -> None:
-        """Say nothing."""
-
-    def turn(self, number: int) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def _lines() -> Iterator[Progress]:
-    with logging_to(logging.StreamHandler(sys.stderr)):
-        yield _Silent()
-
-
-class _Bar:
-    def __init__(self, bar: RichProgress, turns: int) -> None:
-        self._bar = bar
-        self._turns = turns
-        self._task = bar.add_task("", total=1, words="starting the CLI", colour="green")
-
-    def turn(self, number: int) -> None:
-        """Name the turn at the bar's left."""
-        self._bar.update(self._task, description=f"turn {number} of {self._turns}")
-
-    def snapshot(self, snapshot: ContextSnapshot) -> None:
-        """Move the bar."""
-        if snapshot.tokens is None:
-            return
-        self._bar.update(
-            self._task,
-            total=snapshot.window,
-            completed=min(snapshot.tokens, snapshot.window),
-            words=_words(snapshot),
-            colour=_colour(snapshot),
-            refresh=True,
-        )
-
-
-class _Above(logging.Handler):
-    """Prints log lines above a bar, except those that the bar itself shows."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a line."""
-        if record.levelno > logging.INFO or not record.getMessage().startswith(GAUGE):
-            style = "dim" if record.levelno <= logging.INFO else "yellow"
-            self._console.print(self.format(record), style=style, soft_wrap=True)
-
-
-@contextmanager
-def _bar(turns: int) -> Iterator[Progress]:
-    from rich.progress import BarColumn, Task, TextColumn
-    from rich.progress import Progress as RichProgress
-    from rich.progress_bar import ProgressBar
-
-    from mala_context.cli.tables import console
-
-    class Gauge(BarColumn):
-        """A bar in the colour of its task, over all the room there is."""
-
-        def render(self, task: Task) -> ProgressBar:
-            bar = super().render(task)
-            bar.complete_style = bar.finished_style = task.fields["colour"]
-            return bar
-
-    columns = (TextColumn("{task.description}"), Gauge(bar_width=None), TextColumn("{task.fields[words]}"))
-    with RichProgress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar.console)):
-        yield _Bar(bar, turns)
+def _clock(seconds: float) -> str:
+    """`7 s`, `2 min`, `1 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context._util.printable import printable
 from mala_context.cli.engines import DASK, chosen, engine_options
+from mala_context.cli.progress import waiting
 from mala_context.cli.session_lines import WRITERS, Writer, sum_of, write_totals
-from mala_context.cli.waiting import waiting
-from mala_context.printable import printable
 
 if TYPE_CHECKING:
-    from mala_context.replay.record import SessionRecord
+    from mala_context.analysis.replay.record import SessionRecord
 
 FORMATS = ("table", "json", "ndjson", "csv", "parquet")
 LINES = ("json", "ndjson")
@@ -57,7 +57,7 @@ def replay(
             raise click.UsageError("--trace reads line by line, here: leave --engine and --scheduler out.")
         _trace(paths, begin)
         return
-    from mala_context.replay import replay as read
+    from mala_context.analysis.replay import replay as read
 
     with chosen(**where) as engine, waiting("reading") as progress:
         sessions = [each for each in read(paths, engine=engine, progress=progress) if _goes_on(each, begin)]
@@ -79,9 +79,9 @@ def replay(
 
 
 def _trace(paths: Sequence[str], begin: str | None) -> None:
-    from mala_context.replay.files import find
-    from mala_context.replay.sessions import join
-    from mala_context.replay.trace import trace
+    from mala_context.analysis.replay.files import find
+    from mala_context.analysis.replay.sessions import join
+    from mala_context.analysis.replay.trace import trace
 
     stretches = []
     for recording in find(paths):

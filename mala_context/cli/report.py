@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mala_context.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
+from mala_context._util.formatting import size_text
+from mala_context._util.printable import printable
 from mala_context.cli.archives.common import find_session, place_options
-from mala_context.cli.waiting import waiting
+from mala_context.cli.progress import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
-from mala_context.printable import printable
-from mala_context.words import size_text
+from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
-    from mala_context.report import Report
+    from mala_context.analysis.report import Report
 
 DEFAULT: Final = "report.html"
 STDOUT: Final = "-"
@@ -61,8 +61,8 @@ def report(
     letters of an archived session, or the whole id of one whose transcript is there. Of more than --newest sessions the
     newest are shown, in a picture the newest 6. An existing FILE is replaced, in one step.
     """
-    from mala_context.report import Looking
-    from mala_context.report import report as read
+    from mala_context.analysis.report import Looking
+    from mala_context.analysis.report import report as read
 
     target = DEFAULT if output is None else output
     kind = _kind(target, as_json=as_json, named=output is not None)
@@ -116,7 +116,7 @@ def _warn_at(given: float | None) -> float | None:
 
 def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the recordings among the arguments, and the archived sessions with their archives' directories."""
-    from mala_context.archive.projects import find_transcript
+    from mala_context.transcripts.projects import find_transcript
 
     recorded: list[str] = []
     archived: list[tuple[str, str]] = []
@@ -142,13 +142,13 @@ def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tu
 
 
 def _page(found: Report, target: str) -> None:
-    from mala_context.report.page import page
+    from mala_context.analysis.report.page import page
 
     _write(target, (part.encode("utf-8", "backslashreplace") for part in page(found)))
 
 
 def _picture(found: Report, target: str) -> None:
-    from mala_context.report.picture import MOST_PANELS, png, svg
+    from mala_context.analysis.report.svg_chart import MOST_PANELS, png, svg
 
     if len(found.sessions) > MOST_PANELS:
         more = f"the newest {MOST_PANELS} of {len(found.sessions)} sessions are drawn; a .html shows all"

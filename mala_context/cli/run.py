@@ -12,7 +12,7 @@ from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.results import why_failed
 
 if TYPE_CHECKING:
-    from mala_context.runtime import AgentRuntime
+    from mala_context.agent.runtime import AgentRuntime
 
 MODES: Final = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto")
 NOT_LOGGED_IN: Final = "authentication_failed"
@@ -48,7 +48,7 @@ def run(
     the snapshot), compactions, archive (its directory, or null).
     """
     text = _read_prompt(prompt)
-    from mala_context.cli.running import AgentUnusableError, first_line, load_sdk, run_agent
+    from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent
 
     load_sdk()
     runtime = _runtime(model, os.path.abspath(cwd), resume, permission_mode)
@@ -81,7 +81,7 @@ def _read_prompt(prompt: str) -> str:
 def _runtime(model: str | None, cwd: str, resume: str | None, permission_mode: str | None) -> AgentRuntime:
     from claude_agent_sdk import ClaudeAgentOptions
 
-    from mala_context.runtime import instrument
+    from mala_context.agent.builder import instrument
 
     options = ClaudeAgentOptions(
         model=model,
@@ -176,7 +176,7 @@ class _Printer:
 
 
 async def _run(runtime: AgentRuntime, prompt: str, show: _Printer | _Nothing) -> _Outcome:
-    from mala_context.cli.progress import gauge_lines
+    from mala_context.cli.live_gauge import gauge_lines
 
     outcome = _Outcome()
     with gauge_lines() as draw:

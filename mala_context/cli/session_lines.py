@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli import streams
-from mala_context.cli.ending import ERRORS, status_of
+from mala_context.cli.exit_status import ERRORS, status_of
 from mala_context.cli.plain_options import taken_apart
-from mala_context.cli.waiting import waiting
+from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from mala_context.replay.record import SessionRecord
+    from mala_context.analysis.replay.record import SessionRecord
 
 
 def write_json(sessions: Sequence[SessionRecord], out: Any) -> None:
@@ -58,7 +58,7 @@ def fast(arguments: Sequence[str]) -> int | None:
     plain = _plain(arguments)
     if plain is None:
         return None
-    from mala_context.replay.engine import LocalEngine, no_collection, replay
+    from mala_context.analysis.replay.engine import LocalEngine, no_collection, replay
 
     paths, jobs, write = plain
     streams.prepare()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mala_context.cli.engines import chosen, engine_options
-from mala_context.cli.waiting import waiting
+from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from mala_context.replay.simulate import Outcome
+    from mala_context.analysis.simulate import Outcome
 
 
 @click.command()
@@ -33,8 +33,8 @@ def simulate(
     When it would have warned, compacted, restarted or forced a final turn, which tool results it would have capped, and
     what that would have saved. The work is taken as it was recorded.
     """
+    from mala_context.analysis.simulate import simulate as run
     from mala_context.config import load_config
-    from mala_context.replay.simulate import simulate as run
 
     configs = {_name(path, policies): load_config(path) for path in policies}
     with chosen(**where) as engine, waiting("simulating") as progress:

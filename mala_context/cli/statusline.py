@@ -31,7 +31,7 @@ def fast(arguments: Sequence[str]) -> int | None:
 
 def run(template: str | None, color: str, *, as_json: bool) -> int:
     """Print the line; what is wrong with the input is said in it, with exit status 0, for Claude Code drops others."""
-    from mala_context import statusline as core
+    from mala_context.agent.claude_code import statusline as core
 
     if template is not None:
         try:
@@ -62,7 +62,7 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
 def _input() -> dict[str, object] | None:
     if os.isatty(0):
         return None
-    from mala_context.hook_inputs import object_from
+    from mala_context.agent.hook_inputs import object_from
 
     try:
         return object_from(lambda size: os.read(0, size))
@@ -76,7 +76,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import click
 
-    from mala_context.statusline import FIELDS
+    from mala_context.agent.claude_code.statusline import FIELDS
 
     @click.command(help=_HELP + "\b\nFields:\n" + "\n".join(f"  {{{key}}}  {doc}" for key, (_, doc) in FIELDS.items()))
     @click.option("--format", "template", metavar="TEMPLATE", help="What the line says, with fields like {percent}.")

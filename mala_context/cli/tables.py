@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mala_context._util.printable import printable
 from mala_context.cli import streams
 from mala_context.cli.scenarios.report import Check, Lines, Table
-from mala_context.printable import printable
 
 PIPE_WIDTH = 80
 """Columns of a table that goes into a file or a pipe; every table fits into them."""

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mala_context.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
+from mala_context.analysis.watch.watcher import MOST
 from mala_context.cli.replay import moment_since
 from mala_context.cli.streams import can_redraw
-from mala_context.watch.watcher import MOST
+from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
-    from mala_context.watch import Watcher, WatchRow
+    from mala_context.analysis.watch import Watcher, WatchRow
 
 AGES: Final = 10.0
 """Seconds after which a table is drawn again where nothing changed but times."""
@@ -78,8 +78,8 @@ def watch(
     COMP is the number of compactions, ARCH how long ago the last archive was made, LEFT the turns that are left at the
     pace of the last ones.
     """
-    from mala_context.cli.running import ended_like_ctrl_c
-    from mala_context.watch import Watcher
+    from mala_context.analysis.watch import Watcher
+    from mala_context.cli.agent_runner import ended_like_ctrl_c
 
     if auto_compact_window is None:
         auto_compact_window = auto_compact_window_of(os.environ)
@@ -106,8 +106,8 @@ def watch(
 
 
 def _directories(projects: Sequence[str]) -> list[str]:
-    from mala_context.archive.projects import default_projects_dirs
     from mala_context.errors import RecordingNotFoundError
+    from mala_context.transcripts.projects import default_projects_dirs
 
     for each in projects:
         if not os.path.isdir(each):
@@ -117,8 +117,8 @@ def _directories(projects: Sequence[str]) -> list[str]:
 
 def _transcript(session: str, directories: Sequence[str]) -> str:
     """Return the transcript that an argument means."""
+    from mala_context.analysis.watch.watcher import check_readable
     from mala_context.errors import SessionNotFoundError
-    from mala_context.watch.watcher import check_readable
 
     if os.sep in session or session.endswith(".jsonl") or os.path.isfile(session):
         return check_readable(session)
@@ -158,7 +158,7 @@ def _age(since: str) -> float:
 
 def _settle(watcher: Watcher) -> None:
     """Read all that is there now."""
-    from mala_context.cli.waiting import waiting
+    from mala_context.cli.progress import waiting
 
     with waiting("reading") as progress:
         watcher.tick()
@@ -296,14 +296,14 @@ def _look(out: Console, watcher: Watcher, *, height: bool) -> Any:
 
 
 def _nothing(directories: Sequence[str]) -> str:
-    from mala_context.printable import printable
+    from mala_context._util.printable import printable
 
     where = ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
     return f"no session was active lately in {where}; --since 7d looks further back"
 
 
 def _complain(error: OSError) -> None:
-    from mala_context.printable import printable
+    from mala_context._util.printable import printable
 
     click.echo(f"mala-context: {printable(f'{error.filename or error}: {error.strerror or error}')}", err=True)
 

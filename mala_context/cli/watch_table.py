@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from mala_context.cli.progress import FULL, HIGH
-from mala_context.printable import printable
-from mala_context.watch.view import ACTIVE, WatchRow
-from mala_context.windows import plain_name
-from mala_context.words import percent, plural
+from mala_context._util.formatting import percent, plural
+from mala_context._util.printable import printable
+from mala_context.analysis.watch.view import ACTIVE, WatchRow
+from mala_context.cli.live_gauge import FULL, HIGH
+from mala_context.tracking.windows import plain_name
 
 LEAST: Final = 80
 """Columns that the table needs; a narrower terminal cuts it."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mala_context.archive.regular import read_regular
+from mala_context._util.printable import printable
+from mala_context._util.safe_open import read_regular
 from mala_context.config.document import MAX_CHARACTERS, MalformedError, Node, Scalar, Table, read_document
-from mala_context.config.kinds import WrongError, found, read, shown
 from mala_context.config.schema import (
     ACCEPTED,
     NULLABLE_SECTIONS,
@@ -23,8 +23,8 @@ from mala_context.config.schema import (
     encryption_problem,
 )
 from mala_context.config.settings import ContextConfig
+from mala_context.config.values import WrongError, found, read, shown
 from mala_context.errors import ConfigError, ConfigProblem
-from mala_context.printable import printable
 
 FILE_NAME: Final = "mala.yaml"
 _KEYS: Final = {key.path: key for key in SCHEMA}

@@ -6,8 +6,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
 from mala_context.archive.remote.address import ENCRYPTIONS
-from mala_context.config.kinds import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
 from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
+from mala_context.config.values import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
 
 _TOKENS: Final = 100_000_000
 

@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from mala_context.testing.counting import Counter
+from mala_context.testing.classify import Kind, agent_id, recognise
 from mala_context.testing.environment import claude_env
 from mala_context.testing.messages import Message, build_message, encode_event, error_body, stream_events
-from mala_context.testing.recognising import Kind, agent_id, recognise
 from mala_context.testing.replies import Failure, Reply, api_error, too_long
 from mala_context.testing.requests import Request, State
 from mala_context.testing.scripting import Casting, Script
 from mala_context.testing.server import Exchange, LoopbackServer
+from mala_context.testing.token_counts import Counter
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mala_context.testing.counting import Counter, Size, block_text
+from mala_context.testing.token_counts import Counter, Size, block_text
 
 if TYPE_CHECKING:
     from mala_context.testing.replies import Failure, Reply

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mala_context.testing.counting import request_text
-from mala_context.testing.recognising import Kind, last_user_text
+from mala_context.testing.classify import Kind, last_user_text
 from mala_context.testing.replies import Failure, Reply
+from mala_context.testing.token_counts import request_text
 
 State = Literal["received", "holding", "answered", "abandoned"]
 """`holding`: sent up to its held block; `abandoned`: the client hung up, or the server closed, before the end."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from mala_context.testing.recognising import wanted_schema
+from mala_context.testing.classify import wanted_schema
 from mala_context.testing.replies import Failure, Reply, Spoken, as_answer, summary, text
 from mala_context.testing.requests import Request
 

@@ -1,7 +1,7 @@
 """Fit the projection's coefficients to recorded transcripts, on one half of the files, and test them on the other.
 
 Run `python tests/benchmarks/fit_text.py FOLDER`, where FOLDER has `*.jsonl` or `*.jsonl.gz` transcripts. It prints,
-for each half and in percent of the next request: what chars/4 would say, what the table in `mala_context.projection`
+for each half and in percent of the next request: what chars/4 would say, what the table in `mala_context.tracking.projection`
 says (with the ratios learned on the way), and what a table fitted on the other half says; then the table fitted on
 all of it.
 
@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from mala_context import projection
-from mala_context.agents import AgentState
-from mala_context.projection import FAMILIES, PLACEHOLDER, UNITS, Family, family
-from mala_context.readers import read_row
-from mala_context.tracker import ContextTracker
+from mala_context.tracking import projection
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.projection import FAMILIES, PLACEHOLDER, UNITS, Family, family
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.tracker import ContextTracker
 
 TEXT = tuple(Family._fields)
 CONSTANTS = ("request", "result", "attachment", "tool_reference", "image")

@@ -24,9 +24,9 @@ import fleet_simulation as simulation
 from claims import of
 from fleet_simulation import Fleet
 
-from mala_context.readers import read_row
-from mala_context.roster import LIVE
-from mala_context.tracker import ContextTracker
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.roster import LIVE
+from mala_context.tracking.tracker import ContextTracker
 
 PAGE = resource.getpagesize()
 

@@ -28,9 +28,9 @@ import uuid
 
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
-from mala_context.readers import read_row
-from mala_context.roster import LIVE
-from mala_context.tracker import ContextTracker
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.roster import LIVE
+from mala_context.tracking.tracker import ContextTracker
 
 RECORDED = pathlib.Path(__file__).parent.parent / "data" / "recorded"
 BOUNDARY = b'"subtype":"compact_boundary"'

@@ -15,15 +15,15 @@ import anyio
 from claims import Figure
 from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, SystemMessage, TextBlock
 
-from mala_context.archive.spills import Spills
+from mala_context.agent.builder import instrument
+from mala_context.agent.tool_cap import ToolCap
+from mala_context.archive.full_outputs import Spills
 from mala_context.config import ArchiveConfig, ContextConfig, GuardConfig
-from mala_context.events import Appended
 from mala_context.guard import ContextGuard, FinalGate, TargetContextConfig
-from mala_context.policy import Policy, Thresholds
-from mala_context.runtime import instrument
-from mala_context.tool_budget import ToolBudget
-from mala_context.tool_cap import ToolCap
-from mala_context.tracker import ContextTracker
+from mala_context.guard.policy import Policy, Thresholds
+from mala_context.guard.tool_budget import ToolBudget
+from mala_context.tracking.events import Appended
+from mala_context.tracking.tracker import ContextTracker
 
 BOUND = 20.0
 HOOK_BOUND = 1_000.0

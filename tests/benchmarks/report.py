@@ -20,12 +20,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from claims import Figure
-from recordings import SID
-from reported import long_session
 
-from mala_context.report import report
-from mala_context.report.page import page
-from mala_context.report.picture import svg
+from mala_context.analysis.report import report
+from mala_context.analysis.report.page import page
+from mala_context.analysis.report.svg_chart import svg
+from tests.helpers.recordings import SID
+from tests.helpers.report_sessions import long_session
 
 
 def one(responses: int) -> tuple[float, float, int, int, int]:

@@ -32,14 +32,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import corpus
 import tracker as tracking
 from claims import Figure
-from recordings import SID
-from reported import long_session
-from watched import session
 
+from mala_context.analysis.report import report
+from mala_context.analysis.report.page import page
 from mala_context.archive.store import TranscriptArchive
-from mala_context.report import report
-from mala_context.report.page import page
-from mala_context.tracker import ContextTracker
+from mala_context.tracking.tracker import ContextTracker
+from tests.helpers.recordings import SID
+from tests.helpers.report_sessions import long_session
+from tests.helpers.watch_sessions import session
 
 MB = 1_000_000
 EXPONENT = 1.25

@@ -21,10 +21,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from mala_context import ContextTracker, MessageStreamProcessor
-from mala_context.actions import Actions
-from mala_context.policy import Policy, Thresholds
-from mala_context.telemetry import Hub, Reporter, log_happening
-from mala_context.telemetry.otel import OpenTelemetryObserver
+from mala_context.agent.actions import Actions
+from mala_context.agent.telemetry import Hub, Reporter, log_happening
+from mala_context.agent.telemetry.otel import OpenTelemetryObserver
+from mala_context.guard.policy import Policy, Thresholds
 
 RUNS = 61
 RESPONSES = 600

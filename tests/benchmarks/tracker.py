@@ -18,8 +18,8 @@ from typing import Any
 
 from claims import Figure
 
-from mala_context.readers import read_message
-from mala_context.tracker import ContextTracker
+from mala_context.tracking.readers import read_message
+from mala_context.tracking.tracker import ContextTracker
 
 ROUNDS = 7
 SESSION = "00000000-0000-4000-8000-000000000001"

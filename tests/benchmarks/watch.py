@@ -23,8 +23,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from claims import Figure, of
-from recordings import Rows, dump
-from watched import WATCH, Terminal, append, session, subagent
+
+from tests.helpers.recordings import Rows, dump
+from tests.helpers.watch_sessions import WATCH, Terminal, append, session, subagent
 
 ROUNDS = 40
 HUGE = 200_000_000

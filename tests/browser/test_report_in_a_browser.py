@@ -7,11 +7,11 @@ import sys
 import zlib
 
 import pytest
-from recordings import SID
-from reported import hostile_session, long_session
 
-from mala_context.report import report
-from mala_context.report.page import page
+from mala_context.analysis.report import report
+from mala_context.analysis.report.page import page
+from tests.helpers.recordings import SID
+from tests.helpers.report_sessions import hostile_session, long_session
 
 pytestmark = pytest.mark.system
 

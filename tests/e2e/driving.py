@@ -11,7 +11,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 
-from mala_context.events import Compaction, Response, UsageDelta
+from mala_context.tracking.events import Compaction, Response, UsageDelta
 
 WORDS = "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima "
 

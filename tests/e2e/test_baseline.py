@@ -4,7 +4,7 @@ import anyio
 import pytest
 from claude_agent_sdk import ClaudeSDKClient
 
-from mala_context.baseline import measure_baseline
+from mala_context.agent.baseline import measure_baseline
 
 
 async def test_a_fresh_session_is_measured_without_a_prompt(mala_api, mala_options):

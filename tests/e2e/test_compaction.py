@@ -10,9 +10,9 @@ import pytest
 from claude_agent_sdk import HookMatcher
 
 from mala_context import instrument
-from mala_context.events import Compaction
 from mala_context.testing import refuse, summary, text, too_long, tool
 from mala_context.testing.scripts import fill_until_compaction
+from mala_context.tracking.events import Compaction
 
 from .driving import (
     Watch,

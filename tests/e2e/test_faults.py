@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from mala_context import instrument
+from mala_context.agent.archiving import sessions
 from mala_context.archive import writer
-from mala_context.archivist import sessions
 
 from .driving import Watch, check_private, check_whole, outcomes, prose, triggers, turn
 
@@ -183,7 +183,7 @@ async def test_a_hook_that_the_cli_gives_up_on_goes_on_writing(mala_api, mala_op
 HANGING = """
 import asyncio, os, sys, threading
 from mala_context import instrument
-from mala_context.archivist import sessions
+from mala_context.agent.archiving import sessions
 from mala_context.testing import ScriptedMessagesAPI
 
 sessions.ANSWER_SECONDS = sessions._CLOSE_SECONDS = 0.1

@@ -10,9 +10,10 @@ import anyio
 import pytest
 from claude_agent_sdk import ClaudeSDKClient, HookMatcher
 
-from mala_context import ContextPressureError, pressure
-from mala_context.happenings import FinalTurn, Restarted, SessionRestarted
-from mala_context.policy import ContextOverflow
+from mala_context import ContextPressureError
+from mala_context.agent import restart
+from mala_context.agent.telemetry.records import FinalTurn, Restarted, SessionRestarted
+from mala_context.guard.policy import ContextOverflow
 from mala_context.testing import text, tool
 
 from .driving import named, outcomes, prose, results, texts, turn
@@ -398,7 +399,7 @@ async def test_slow_restarts_do_not_open_it(agent, caplog):
 
 @pytest.mark.long
 async def test_without_a_checkpoint_it_goes_on_with_the_archive_and_the_last_prompt(agent, monkeypatch, caplog):
-    monkeypatch.setattr(pressure, "CHECKPOINT_SECONDS", 1.0)
+    monkeypatch.setattr(restart, "CHECKPOINT_SECONDS", 1.0)
     never = text("<checkpoint>too late</checkpoint>").but(hold=threading.Event())
     runtime, watch = agent(Worker(11, never), config=config(restart_at=0.8), **SMALL)
     messages = await drive(runtime, "Do the whole work.")

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from mala_context.readers.unfamiliar import unfamiliar
 from mala_context.testing import text, thinking, tool
+from mala_context.tracking.readers.unfamiliar import unfamiliar
 
 from .driving import transcript, turn
 

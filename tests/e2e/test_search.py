@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mala_context import AgentRuntimeBuilder
+from mala_context.agent.search_tool import FULL_NAME
 from mala_context.archive.search import search
-from mala_context.search_tool import FULL_NAME
 from mala_context.testing import summary, tool
 
 from .driving import turn

@@ -4,8 +4,8 @@ import anyio
 import pytest
 from claude_agent_sdk import query
 
+from mala_context.archive.session_store import ArchiveSessionStore
 from mala_context.archive.store import TranscriptArchive
-from mala_context.session_store import ArchiveSessionStore
 
 SECRET = "The password of the test rig is kingfisher-41."
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mala_context import instrument
+from mala_context.agent.telemetry.records import GuardActed
 from mala_context.config import parse
-from mala_context.happenings import GuardActed
 from mala_context.testing import text, tool
 
 from .driving import turn

@@ -19,16 +19,16 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import obstore.store  # noqa: F401  # before the forks; its threads begin with its first request
-from archive_killer import Site
-from archive_tools import cat
-from forked import FAILED, apart
 
+from mala_context.agent.archiving import ANSWER_SECONDS, SessionArchiver
 from mala_context.archive.remote import bucket, push  # noqa: F401  # before the forks
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
-from mala_context.archivist import ANSWER_SECONDS, Archivist
 from mala_context.errors import ArchiveError, SessionNotFoundError
+from tests.helpers.archive_killer import Site
+from tests.helpers.archive_tools import cat
+from tests.helpers.fork_work import FAILED, apart
 
 READS = {  # a piece that cannot be read cannot be gone on from: then another chain begins, and nothing is lost
     "openat": (errno.EACCES, errno.EMFILE),
@@ -165,7 +165,7 @@ def ask(site, base):
     """Have a hook ask before a compaction; write down the seconds that it waits."""
     found = {"session_id": "s", "transcript_path": site.transcript, "trigger": "auto", "cwd": base}
     begun = time.monotonic()
-    asyncio.run(Archivist(site.archive).before_compaction(found))
+    asyncio.run(SessionArchiver(site.archive).before_compaction(found))
     waited = time.monotonic() - begun
     assert waited < ANSWER_SECONDS, "the hook waited too long"
     try:

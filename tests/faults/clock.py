@@ -11,11 +11,10 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from archive_tools import cat, rows
-
 from mala_context.archive import layout
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
+from tests.helpers.archive_tools import cat, rows
 
 HOUR, DAY = 3_600, 86_400
 START = 1_893_456_000

@@ -22,10 +22,10 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from breaker import arrived, prepared, told, whole
-from forked import FAILED, apart
 
-from mala_context.archivist import ANSWER_SECONDS, Archivist
+from mala_context.agent.archiving import ANSWER_SECONDS, SessionArchiver
 from mala_context.errors import ArchiveError, ObjectStoreError
+from tests.helpers.fork_work import FAILED, apart
 
 SIZE = 2 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -117,7 +117,7 @@ def asked(disk, site, base):
     """Ask as both hooks do, in a child; return the longer wait in seconds."""
     found = {"session_id": "s", "transcript_path": site.transcript, "trigger": "auto", "cwd": base}
     begun = time.monotonic()
-    assert not tried(disk, lambda: asyncio.run(Archivist(site.archive).before_compaction(found)))
+    assert not tried(disk, lambda: asyncio.run(SessionArchiver(site.archive).before_compaction(found)))
     waits = [time.monotonic() - begun]
     env = {**os.environ, "MALA_RUNS_DIR": os.path.join(base, "runs"), "CLAUDE_PROJECT_DIR": base}
     begun = time.monotonic()

@@ -26,14 +26,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import obstore  # noqa: F401  # before the forks; its threads begin with its first request
-from forked import Fork, apart
 from operations import OPERATIONS
 from places import MENDED, Place
 
+from mala_context.agent.archiving import SessionArchiver
 from mala_context.archive import packing, pruning, restore, search, writer  # noqa: F401  # before the forks
 from mala_context.archive.remote import bucket, push  # noqa: F401  # likewise
 from mala_context.archive.verify import verify
-from mala_context.archivist import Archivist
+from tests.helpers.fork_work import Fork, apart
 
 KILLS_A_PLACE = 10
 CALLS = ("open", "read", "write", "fsync", "link", "rename", "unlink", "utime", "fchmod", "mkdir", "stat", "listdir")
@@ -101,7 +101,7 @@ def pace_of(place, operation):
 
 def asked(place, session):
     """Return the seconds that a hook waits that asks now."""
-    archivist = Archivist(place.opened())
+    archivist = SessionArchiver(place.opened())
     archivist.archive.changed = None
     begun = time.monotonic()
     found = {"session_id": session, "transcript_path": place.transcript(session), "trigger": "auto", "cwd": place.repo}

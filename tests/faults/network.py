@@ -17,11 +17,11 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from breaker import MOST, prepared, told, waited, whole
-from forked import FAILED
 
+from mala_context.agent.archiving import ANSWER_SECONDS
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archivist import ANSWER_SECONDS
 from mala_context.errors import ArchiveError
+from tests.helpers.fork_work import FAILED
 
 KINDS = [
     "none",

@@ -3,11 +3,10 @@
 import os
 import shutil
 
-from archive_tools import cat
-
 from mala_context.archive import search
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
+from tests.helpers.archive_tools import cat
 
 VICTIMS = tuple(f"v{number}" for number in range(6))
 OTHERS = tuple(f"o{number}" for number in range(4))

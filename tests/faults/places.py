@@ -10,7 +10,6 @@ import os
 import re
 
 import zstandard
-from archive_tools import cat, rows
 from click.testing import CliRunner
 
 from mala_context.archive.remote.address import Target
@@ -18,6 +17,7 @@ from mala_context.archive.source import digest_of
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
 from mala_context.cli.archives import archives
+from tests.helpers.archive_tools import cat, rows
 
 PIECE = re.compile(r"(?P<stream>[^.]+(?:\..+)?)_(?P<stamp>\d{8}T\d{6}\.\d{6}Z)_transcript\.\w+?(?P<packed>\.zst)?$")
 MENDED = {"row", "manifest", "offset", "empty", "mode"}

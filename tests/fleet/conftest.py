@@ -3,7 +3,8 @@
 import uuid
 
 import pytest
-from s3_server import Proxy, Server, set_environment
+
+from tests.helpers.s3_server import Proxy, Server, set_environment
 
 
 @pytest.fixture(scope="session")

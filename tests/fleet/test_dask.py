@@ -10,22 +10,22 @@ import time
 
 import distributed
 import pytest
-from benchmarks import corpus
 from click.testing import CliRunner
 
+from mala_context.analysis import audit as audits
+from mala_context.analysis import cluster as clusters
+from mala_context.analysis import simulate as simulations
+from mala_context.analysis.cluster import DaskEngine, shares
+from mala_context.analysis.cross_validation import sample
+from mala_context.analysis.replay import replay
+from mala_context.analysis.replay.engine import LocalEngine, read, read_all
+from mala_context.analysis.replay.files import Recording, find
 from mala_context.cli.audit import audit
 from mala_context.cli.replay import replay as replay_command
 from mala_context.cli.simulate import simulate
 from mala_context.config import parse
 from mala_context.errors import ClusterError
-from mala_context.replay import audit as audits
-from mala_context.replay import cluster as clusters
-from mala_context.replay import replay
-from mala_context.replay import simulate as simulations
-from mala_context.replay.cluster import DaskEngine, shares
-from mala_context.replay.engine import LocalEngine, read, read_all
-from mala_context.replay.files import Recording, find
-from mala_context.replay.held_out import sample
+from tests.benchmarks import corpus
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("dask")]
 
@@ -85,7 +85,7 @@ class TestResults:
     def test_copies_are_found_across_workers(self, tmp_path, engine, monkeypatch):
         """A fork repeats its origin's responses; each is read by another process, and counts once."""
         monkeypatch.setattr(clusters, "SHARE", 1)
-        from recordings import OTHER, plain
+        from tests.helpers.recordings import OTHER, plain
 
         plain().write(tmp_path / "a.jsonl")
         rows = plain()
@@ -159,13 +159,13 @@ class TestKilledWorkers:
             killer.start()
             found = read_all(find([folder]), functools.partial(hold_then_read, place=str(place)), engine=engine)
             killer.join()
-        from mala_context.replay.sessions import join
+        from mala_context.analysis.replay.sessions import join
 
         assert len(killed) == 1
         assert everything(join(found)) == alone
 
     def test_a_share_that_kills_every_worker_is_read_here(self, tmp_path):
-        from recordings import plain
+        from tests.helpers.recordings import plain
 
         plain().write(tmp_path / "a.jsonl")
         with DaskEngine(workers=1) as engine:

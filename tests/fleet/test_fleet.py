@@ -1,10 +1,10 @@
 """A fleet in one process, played from recordings: nothing lost, however it ends."""
 
 import pytest
-from benchmarks import fleet_simulation as simulation
-from benchmarks.fleet_simulation import Fleet
 
-from mala_context.replay import replay
+from mala_context.analysis.replay import replay
+from tests.benchmarks import fleet_simulation as simulation
+from tests.benchmarks.fleet_simulation import Fleet
 
 
 def test_every_session_is_tracked_archived_and_sent(tmp_path):

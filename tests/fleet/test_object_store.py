@@ -16,10 +16,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from archive_tools import grow, names
 from click.testing import CliRunner
-from s3_server import KEY_ID, SECRET, environment
 
+from mala_context.agent.archiving import SessionArchiver
+from mala_context.agent.archiving.uploads import LONGEST_PAUSE, Uploads
+from mala_context.analysis.doctor.gather.object_store import stores
 from mala_context.archive.layout import manifest_name
 from mala_context.archive.manifest import parse
 from mala_context.archive.remote import bucket as bucket_module
@@ -27,12 +28,11 @@ from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.bucket import PART
 from mala_context.archive.remote.uploaded import uploads
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archivist import Archivist
 from mala_context.cli.archives import archives
 from mala_context.config import ArchiveConfig, ContextConfig
-from mala_context.doctor.gather.object_store import stores
 from mala_context.errors import ObjectStoreError
-from mala_context.uploads import LONGEST_PAUSE, Uploads
+from tests.helpers.archive_tools import grow, names
+from tests.helpers.s3_server import KEY_ID, SECRET, environment
 
 TESTS = pathlib.Path(__file__).parent.parent
 
@@ -149,14 +149,14 @@ def hook_input(transcript, session="s1"):
 def archivist(tmp_path, proxy, bucket, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
     config = ArchiveConfig(directory=f"s3://{bucket}/top", prefix="hosts/one")
-    return Archivist.for_repo(tmp_path, config, [str(tmp_path / "projects")])
+    return SessionArchiver.for_repo(tmp_path, config, [str(tmp_path / "projects")])
 
 
 @pytest.mark.parametrize("fault", ["slow", "500", "cut", "clock", "down"])
 async def test_no_hook_waits_for_a_store(archivist, s3_server, bucket, transcript, proxy, monkeypatch, fault):
     """Each fault in turn: the hook's answer, then all of it in the store, once, when the fault is over."""
     monkeypatch.setattr(bucket_module, "RETRIES", 2)
-    monkeypatch.setattr("mala_context.uploads.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("mala_context.agent.archiving.uploads.FIRST_PAUSE", 0.05)
     proxy.delay = 1.0 if fault == "slow" else 0.0
     proxy.faults = {"500": [500, 500], "cut": ["cut"]}.get(fault, [])
     proxy.clock = timedelta(minutes=20) if fault == "clock" else timedelta(0)
@@ -305,9 +305,9 @@ def test_nobody_waits_at_exit(archivist, bucket, transcript, proxy, tmp_path):
     """A process with an upload in flight ends at once, and ends well."""
     program = f"""
 import asyncio, sys
-from mala_context.archivist import Archivist
+from mala_context.agent.archiving import Archivist
 from mala_context.config import ArchiveConfig, ContextConfig
-from mala_context.doctor.gather.object_store import stores
+from mala_context.analysis.doctor.gather.object_store import stores
 archivist = Archivist.for_repo({str(tmp_path)!r}, ArchiveConfig(directory="s3://{bucket}/top"), [])
 asyncio.run(archivist.before_compaction({hook_input(transcript)!r}))
 input()

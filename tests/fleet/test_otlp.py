@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from mala_context import instrument
-from mala_context.telemetry import names
-from mala_context.telemetry.otel import OpenTelemetryObserver
+from mala_context.agent.telemetry import names
+from mala_context.agent.telemetry.otel import OpenTelemetryObserver
 from mala_context.testing.scripts import fill_until_compaction
-from tests.otlp_receiver import Receiver, attributes_of, points_of
+from tests.helpers.otlp_receiver import Receiver, attributes_of, points_of
 
 SECRET = "PLANTED-5f1d-SECRET"
 WINDOW = 60_000

@@ -17,10 +17,10 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import start_http_server
 
-from mala_context.happenings import ContextOverflow
-from mala_context.telemetry.otel import OpenTelemetryObserver
-from tests.telemetry_tools import EACH, MODEL, updated
-from tests.test_telemetry_grafana import DASHBOARD, FOLDER, PANELS
+from mala_context.agent.telemetry.otel import OpenTelemetryObserver
+from mala_context.agent.telemetry.records import ContextOverflow
+from tests.helpers.telemetry_tools import EACH, MODEL, updated
+from tests.project.test_telemetry_grafana import DASHBOARD, FOLDER, PANELS
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prometheus")]
 SECONDS = 30

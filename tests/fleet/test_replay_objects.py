@@ -3,15 +3,15 @@
 import os
 
 import pytest
-from benchmarks import corpus
 
+from mala_context.analysis.cluster import DaskEngine
+from mala_context.analysis.replay import replay
+from mala_context.analysis.replay.engine import LocalEngine, read
+from mala_context.analysis.replay.files import find
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ObjectStoreError, RecordingNotFoundError
-from mala_context.replay import replay
-from mala_context.replay.cluster import DaskEngine
-from mala_context.replay.engine import LocalEngine, read
-from mala_context.replay.files import find
+from tests.benchmarks import corpus
 
 pytestmark = pytest.mark.xdist_group("dask")
 

@@ -13,15 +13,16 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mala_context import ContextTracker, MessageStreamProcessor, statusline
+from mala_context import ContextTracker, MessageStreamProcessor
+from mala_context.agent.claude_code import statusline
+from mala_context.agent.claude_code.command_hooks import answer_hook
 from mala_context.archive import manifest as manifests
 from mala_context.archive.codecs import Codec, frame_size
-from mala_context.command_hooks import answer_hook
 from mala_context.config import parse
 from mala_context.errors import ArchiveError, ConfigError
-from mala_context.events import Event
-from mala_context.readers import read_openai, read_row, read_stream_json
-from mala_context.snapshot import ContextSnapshot
+from mala_context.tracking.events import Event
+from mala_context.tracking.readers import read_openai, read_row, read_stream_json
+from mala_context.tracking.snapshot import ContextSnapshot
 from tests.fuzz.shapes import Shapes, values
 
 _NAMES = (
@@ -142,7 +143,7 @@ def packed(data: bytes) -> None:
 
 def transcript(data: bytes) -> None:
     """A recorded file through the whole of `replay`: a record, however little of it can be read."""
-    from mala_context.replay import replay
+    from mala_context.analysis.replay import replay
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "11111111-2222-3333-4444-555555555555.jsonl")

@@ -10,13 +10,13 @@ import sys
 import pytest
 import zstandard
 
+from mala_context.agent.claude_code.statusline import measure
+from mala_context.analysis.audit import collect
+from mala_context.analysis.replay import replay
+from mala_context.analysis.report import Looking, report
 from mala_context.archive.store import TranscriptArchive
 from mala_context.config import parse
 from mala_context.errors import ConfigError
-from mala_context.replay import replay
-from mala_context.replay.audit import collect
-from mala_context.report import Looking, report
-from mala_context.statusline import measure
 
 SID = "6d616c61-0000-4000-8000-00000000000b"
 MEASURED = """
@@ -47,7 +47,7 @@ for words in json.load(sys.stdin):
 SEARCH = """
 import asyncio, sys
 from mala_context.archive.store import TranscriptArchive
-from mala_context.search_tool import HistorySearch
+from mala_context.agent.search_tool import HistorySearch
 async def main():
     tool = HistorySearch(TranscriptArchive(sys.argv[1]), lambda: sys.argv[2])
     said = "too long"

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from mala_context import ContextTracker
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.app import app
-from mala_context.measure import pieces
-from mala_context.readers import read_row
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.text_counts import pieces
 
 SID = "6d616c61-0000-4000-8000-00000000000d"
 ODD = ({}, [], {"a": []}, [{}], 7, -1.5, None, True, "x")

@@ -10,12 +10,12 @@ import sys
 import tempfile
 
 import pytest
-from archived import SID, dump, message
 
+from mala_context.archive.full_outputs import Spills
 from mala_context.archive.search import search
-from mala_context.archive.spills import Spills
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
+from tests.helpers.small_transcripts import SID, dump, message
 
 OTHER = 65_534
 SECRET = "the-words-of-the-session"

@@ -9,14 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from archived import boundary, dump, message, session, summary
 
+from mala_context.agent.search_tool import HistorySearch
 from mala_context.archive.placing import place
 from mala_context.archive.restore import restore
 from mala_context.archive.search import search
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import InvalidSessionIdError, TranscriptError
-from mala_context.search_tool import HistorySearch
+from tests.helpers.small_transcripts import boundary, dump, message, session, summary
 
 SID = "6d616c61-0000-4000-8000-00000000000c"
 OTHER = "6d616c61-0000-4000-8000-00000000000d"

@@ -6,11 +6,11 @@ import stat
 import sys
 
 import pytest
-from archived import SID, dump, session
 
-from mala_context.archive.spills import Spills
+from mala_context.archive.full_outputs import Spills
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.app import run
+from tests.helpers.small_transcripts import SID, dump, session
 
 UMASKS = [0o000, 0o022, 0o077]
 

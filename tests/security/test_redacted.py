@@ -8,7 +8,7 @@ import pytest
 from mala_context.archive.export import export
 from mala_context.archive.redact import Redactor
 from mala_context.archive.store import TranscriptArchive
-from security.planted import HIDDEN, PEM, PLACES, SHAPES, Planted, as_message, measure, planted, survives, table
+from tests.security.planted import HIDDEN, PEM, PLACES, SHAPES, Planted, as_message, measure, planted, survives, table
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "how-to" / "retention-and-secrets.md"
 

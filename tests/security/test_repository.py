@@ -11,12 +11,12 @@ from claude_agent_sdk import ClaudeAgentOptions
 from click.testing import CliRunner
 
 from mala_context import instrument
+from mala_context.agent.pin import Pin
 from mala_context.cli.app import app
 from mala_context.config import load_config
 from mala_context.errors import ConfigError
-from mala_context.pin import Pin
-from security.hostile import SID, dump, on_a_terminal, rows
-from security.odd_files import NO_FILES, ODD
+from tests.security.hostile import SID, dump, on_a_terminal, rows
+from tests.security.odd_files import NO_FILES, ODD
 
 HOOK = pathlib.Path(__file__).parents[2] / "hooks" / "hook.py"
 

@@ -5,12 +5,12 @@ import os
 import sqlite3
 
 import pytest
-from archived import dump, message
 
+from mala_context.agent.search_tool import FULL_NAME, SCHEMA, HistorySearch
 from mala_context.archive import manifest as manifests
 from mala_context.archive.search import search
 from mala_context.archive.store import TranscriptArchive
-from mala_context.search_tool import FULL_NAME, SCHEMA, HistorySearch
+from tests.helpers.small_transcripts import dump, message
 
 MINE = "6d616c61-0000-4000-8000-0000000000a1"
 SIBLING = "6d616c61-0000-4000-8000-0000000000a2"

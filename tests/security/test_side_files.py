@@ -5,14 +5,14 @@ import stat
 import threading
 
 import pytest
-from archived import SID, dump, session
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.restore import restore
 from mala_context.archive.source import own_directory
 from mala_context.archive.store import TranscriptArchive
-from security.hostile import EVIL, NAME
-from security.odd_files import NO_FILES
+from tests.helpers.small_transcripts import SID, dump, session
+from tests.security.hostile import EVIL, NAME
+from tests.security.odd_files import NO_FILES
 
 SECRET = b'{"PRIVATE":"KEY"}\n'
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from mala_context.statusline import line, measure
-from security.hostile import EVIL, SID, dump, on_a_terminal, rows
-from security.odd_files import NO_FILES, ODD
+from mala_context.agent.claude_code.statusline import line, measure
+from tests.security.hostile import EVIL, SID, dump, on_a_terminal, rows
+from tests.security.odd_files import NO_FILES, ODD
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
+from mala_context._util.log import get_logger
 from mala_context.archive import log
 from mala_context.cli.app import run
-from mala_context.log import get_logger
-from security.hostile import EVIL, NAME, SID, Machine, on_a_terminal
+from tests.security.hostile import EVIL, NAME, SID, Machine, on_a_terminal
 
 COMMANDS = [
     "replay {folder}",

@@ -8,7 +8,6 @@ import threading
 import uuid
 
 import pytest
-from archived import SID, dump, message, session
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import manifest_name
@@ -17,7 +16,8 @@ from mala_context.archive.remote.uploaded import elsewhere, uploads
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify
 from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
-from security.hostile import EVIL
+from tests.helpers.small_transcripts import SID, dump, message, session
+from tests.security.hostile import EVIL
 
 OTHER = "6d616c61-0000-4000-8000-00000000000e"
 

@@ -7,9 +7,9 @@ import subprocess
 import time
 
 import pytest
-from watched import WATCH, Terminal
 
-from security.hostile import EVIL, Machine, dump, on_a_terminal, rows
+from tests.helpers.watch_sessions import WATCH, Terminal
+from tests.security.hostile import EVIL, Machine, dump, on_a_terminal, rows
 
 ACTS = ("\x1b]", "\x1b[2J", "\x1b[31m", "\x9b", "\u202e", "\u2066", "\x7f", "\u2028", "\x07")
 """What of the hostile text acts on a terminal; the table itself is drawn with other sequences."""

@@ -27,8 +27,8 @@ from mala_context import (
     load_config,
     make_precompact_hook,
 )
-from mala_context.happenings import ContextOverflow
-from mala_context.telemetry.otel import OpenTelemetryObserver
+from mala_context.agent.telemetry.otel import OpenTelemetryObserver
+from mala_context.agent.telemetry.records import ContextOverflow
 
 
 async def short_way(options: ClaudeAgentOptions) -> None:

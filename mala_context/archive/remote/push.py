@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.kept import Kept
+    from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.records import StoredFile
     from mala_context.archive.remote.bucket import Bucket
 
@@ -62,7 +62,7 @@ class PushResult:
 
 
 def push(
-    archive: Kept,
+    archive: ArchiveReader,
     session_ids: Sequence[str] | None = None,
     *,
     pack: bool = False,
@@ -103,7 +103,7 @@ class _Sender:
     """Sends what is new of one session."""
 
     def __init__(
-        self, archive: Kept, bucket: Bucket, session_id: str, *, pack: bool, progress: Progress | None
+        self, archive: ArchiveReader, bucket: Bucket, session_id: str, *, pack: bool, progress: Progress | None
     ) -> None:
         self._archive = archive
         self._bucket = bucket

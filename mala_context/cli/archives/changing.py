@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context._util.formatting import plural, size_text
+from mala_context._util.printable import printable
 from mala_context.archive.export import export as export_transcript
 from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.reading import choose_chain
@@ -27,11 +29,9 @@ from mala_context.cli.archives.common import (
     place_options,
     say_json,
 )
-from mala_context.cli.ending import CHECK_FAILED
+from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.paths import ThereDirectory
-from mala_context.cli.waiting import waiting
-from mala_context.printable import printable
-from mala_context.words import plural, size_text
+from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
     from mala_context.archive.restore import RestoreResult

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from mala_context._util.printable import printable
 from mala_context.archive import layout
-from mala_context.archive.known import known_archives
+from mala_context.archive.all_archives import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.ending import status_of
+from mala_context.cli.exit_status import status_of
 from mala_context.cli.paths import ThereDirectory
-from mala_context.cli.waiting import waiting
+from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError, MalaContextError, SessionNotFoundError
-from mala_context.printable import printable
 
 if TYPE_CHECKING:
     from mala_context.archive.records import SessionSummary

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context._util.formatting import size_text
+from mala_context._util.printable import printable
 from mala_context.archive.compactions import Counter
-from mala_context.archive.objects import objects
-from mala_context.printable import printable
-from mala_context.words import size_text
+from mala_context.transcripts.json_rows import objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

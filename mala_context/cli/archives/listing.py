@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mala_context._util.formatting import plural, size_text
+from mala_context._util.printable import printable
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import stamp_microseconds
-from mala_context.printable import printable
-from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context._util.printable import printable
+from mala_context.archive.losses import read_loss
 from mala_context.cli.archives.common import find_session, json_option, place_options, say_json
-from mala_context.cli.waiting import waiting
-from mala_context.loss import KINDS, lost_words
-from mala_context.losses import read_loss
-from mala_context.printable import printable
+from mala_context.cli.progress import waiting
+from mala_context.transcripts.loss import KINDS, lost_words
 
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mala_context._util.formatting import plural, size_text
+from mala_context._util.printable import printable
 from mala_context.cli.archives.common import (
     configured,
     fields_of,
@@ -13,11 +15,9 @@ from mala_context.cli.archives.common import (
     json_option,
     say_json,
 )
-from mala_context.cli.ending import CHECK_FAILED
+from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.paths import ThereDirectory
-from mala_context.cli.waiting import waiting
-from mala_context.printable import printable
-from mala_context.words import plural, size_text
+from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
     from mala_context.archive.remote.push import PushResult

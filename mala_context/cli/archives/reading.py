@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from mala_context._util.formatting import plural, size_text
+from mala_context._util.printable import printable
 from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
 from mala_context.archive.reading import LongRow, Row, choose_chain, chunks, lines, rows
@@ -25,11 +27,9 @@ from mala_context.cli.archives.common import (
     place_options,
     say_json,
 )
-from mala_context.cli.ending import CHECK_FAILED
-from mala_context.cli.waiting import Wait, waiting
+from mala_context.cli.exit_status import CHECK_FAILED
+from mala_context.cli.progress import Wait, waiting
 from mala_context.errors import PartNotFoundError
-from mala_context.printable import printable
-from mala_context.words import plural, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

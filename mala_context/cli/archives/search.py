@@ -6,6 +6,7 @@ import heapq
 
 import click
 
+from mala_context._util.printable import printable
 from mala_context.archive.search import LIMIT, Hit
 from mala_context.archive.search import search as find
 from mala_context.cli.archives.common import (
@@ -17,8 +18,7 @@ from mala_context.cli.archives.common import (
     place_options,
     say_json,
 )
-from mala_context.cli.waiting import waiting
-from mala_context.printable import printable
+from mala_context.cli.progress import waiting
 
 
 @click.command()

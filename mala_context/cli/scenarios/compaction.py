@@ -23,13 +23,13 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context._util.formatting import size_text
 from mala_context.cli.scenarios.archived import Archived, examine
 from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, percent_off
-from mala_context.words import size_text
 
 if TYPE_CHECKING:
-    from mala_context.tracker import ContextSnapshot
+    from mala_context.tracking.tracker import ContextSnapshot
 
 ESTIMATE_WITHIN: Final = 5.0
 """How far the estimate after a compaction may be from the next request, in percent."""
@@ -37,8 +37,8 @@ ESTIMATE_WITHIN: Final = 5.0
 
 async def play(stage: Stage) -> Report:
     """Play the session and check it. Raises what the SDK raises where the CLI cannot be run."""
+    from mala_context.agent.builder import instrument
     from mala_context.config import ArchiveConfig, ContextConfig
-    from mala_context.runtime import instrument
     from mala_context.testing.scripts import fill_until_compaction
 
     scenario = fill_until_compaction(stage.place("project"), turns=stage.turns)

@@ -15,7 +15,7 @@ from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
 
 if TYPE_CHECKING:
-    from mala_context.happenings import FinalTurn
+    from mala_context.agent.telemetry.records import FinalTurn
     from mala_context.testing.requests import Request
 
 LOOKS = 12

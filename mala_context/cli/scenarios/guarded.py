@@ -15,7 +15,7 @@ from mala_context.cli.results import terminal_reason
 from mala_context.cli.scenarios.report import Check, Stage
 
 if TYPE_CHECKING:
-    from mala_context.runtime import AgentRuntime
+    from mala_context.agent.runtime import AgentRuntime
     from mala_context.testing.replies import Reply
     from mala_context.testing.requests import Request
 
@@ -122,8 +122,8 @@ COLUMNS: Final = ("<run", "requests", "refused", "largest", "<ended")
 
 async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts: Sequence[str], **keys: Any) -> Run:
     """Play one run with these keys of `context:`; stops at the first turn that the API refused."""
+    from mala_context.agent.builder import instrument
     from mala_context.config import ArchiveConfig, ContextConfig
-    from mala_context.runtime import instrument
     from mala_context.testing.api import ScriptedMessagesAPI
 
     project = stage.place(f"project-{name}")

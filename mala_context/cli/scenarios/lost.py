@@ -83,8 +83,8 @@ def _shown(request: Request | None, words: str) -> bool:
 
 
 async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
+    from mala_context.agent.builder import instrument
     from mala_context.config import ArchiveConfig, ContextConfig
-    from mala_context.runtime import instrument
     from mala_context.testing.api import ScriptedMessagesAPI
     from mala_context.testing.replies import summary, tool
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mala_context.cli.results import why_failed
-from mala_context.events import Compaction, Response
+from mala_context.tracking.events import Compaction, Response
 
 if TYPE_CHECKING:
-    from mala_context.events import Event
-    from mala_context.runtime import AgentRuntime
+    from mala_context.agent.runtime import AgentRuntime
     from mala_context.testing import ScriptedMessagesAPI
     from mala_context.testing.requests import Request
-    from mala_context.tracker import ContextSnapshot
+    from mala_context.tracking.events import Event
+    from mala_context.tracking.tracker import ContextSnapshot
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from mala_context.tracker import ContextSnapshot
+    from mala_context.tracking.tracker import ContextSnapshot
 
 
 class Check(NamedTuple):

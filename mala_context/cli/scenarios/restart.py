@@ -27,7 +27,7 @@ class _Worker:
         self.looks = 0
 
     def __call__(self, request: Request) -> Any:
-        from mala_context.pressure import CHECKPOINT_PROMPT
+        from mala_context.agent.restart import CHECKPOINT_PROMPT
 
         if CHECKPOINT_PROMPT.splitlines()[0][:40] in request.prompt:
             return f"<checkpoint>{CHECKPOINT}</checkpoint>"

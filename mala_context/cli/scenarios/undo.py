@@ -158,8 +158,8 @@ class _Play:
 
         The session's id is the last result's; a prompt without a name is a command of the CLI.
         """
+        from mala_context.agent.builder import instrument
         from mala_context.cli.scenarios.recording import Recorder
-        from mala_context.runtime import instrument
 
         options = self.api.options(cwd=self.conversation.project, home=self.home, **fields)
         runtime = instrument(options, config=self.config)

@@ -1,0 +1,1 @@
+"""Small helpers that every room may use: text, log, files, background work."""

@@ -1,0 +1,36 @@
+"""Loggers of the shells: structlog's key-values on top of the standard library's logging.
+
+The library configures nothing: each record goes to the standard logger of its module, with the line as its message and
+the key-values as attributes, so that caplog, journald and JSON formatters all see both. An application's own structlog
+configuration is neither needed nor touched. What a line holds of others, a model's name say, is made printable in the
+message; the attributes are as they came.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import structlog
+
+from mala_context._util.printable import printable
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """Return the logger of a module, e.g. `get_logger(__name__)`."""
+    logger = structlog.wrap_logger(
+        logging.getLogger(name),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            _make_printable,
+            structlog.stdlib.render_to_log_kwargs,
+        ],
+    )
+    return cast("structlog.stdlib.BoundLogger", logger)
+
+
+def _make_printable(_logger: Any, _method: str, event: Any) -> Any:
+    event["event"] = printable(event["event"], lines=True)
+    return event

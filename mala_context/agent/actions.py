@@ -1,0 +1,337 @@
+"""What is done about a context that fills: asks the policy, and carries out what comes back.
+
+The policy decides, this module acts. It listens to the processor's events and asks the policy once a response, and in
+those hooks behind which the next request is about to go out: a prompt or a tool's result may have added a lot since.
+What it can do alone it does at once: a log line, a note that the next hook hands to the agent, a final turn's gate. A
+compaction and a restart need somebody who can send prompts: a session asks for its `next_step` at a safe point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from anyio.lowlevel import checkpoint
+
+from mala_context._util.formatting import percent
+from mala_context._util.log import get_logger
+from mala_context.agent.gated_turn import FinalTurnProgress
+from mala_context.agent.hook_answers import denied, stopped, told
+from mala_context.agent.hook_inputs import text_in
+from mala_context.agent.log_lines import context_line, log_values
+from mala_context.agent.telemetry import Hub
+from mala_context.agent.telemetry.records import (
+    FinalTurn,
+    GuardActed,
+    GuardAction,
+    Observer,
+    Threshold,
+    ThresholdCrossed,
+)
+from mala_context.guard import FinalGate
+from mala_context.guard.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
+from mala_context.guard.policy.engine import LEAST_FREED
+from mala_context.tracking.events import Compaction, CompactionStatus, Reset, Response, TurnEnd, UsageDelta
+
+if TYPE_CHECKING:
+    from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.tracking.events import Event
+    from mala_context.tracking.tracker import ContextSnapshot
+
+STOP_FOR_RESTART: Final = "The context is full; the work goes on in a fresh session."
+"""`stopReason` of a turn that is cut for a restart."""
+
+log = get_logger(__name__)
+
+Step = Compact | Restart
+
+
+class Actions:
+    """Acts on the main agent of one runtime.
+
+    Args:
+        policy: what decides.
+        processor: whose events it listens to.
+        finishing_tools: what a final turn may use.
+        clock: seconds from any clock that never goes back.
+        hub: tells observers; a new one by default.
+
+    Attributes:
+        final_turn: how the last final turn ended; `None` before one has.
+        may_stop: set by a session that restarts by itself: tells whether the turn may be cut for it now.
+        transcript: path of the main agent's transcript, where a hook has named it.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        processor: MessageStreamProcessor,
+        *,
+        finishing_tools: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        hub: Hub | None = None,
+    ) -> None:
+        self.policy = policy
+        self.clock = clock
+        self._hub = Hub() if hub is None else hub
+        self.final_turn: FinalTurn | None = None
+        self.may_stop: Callable[[], bool] | None = None
+        self.stopping = False
+        """Whether the present turn was cut for a restart; a session sets it back."""
+        self.transcript: str | None = None
+        self._processor = processor
+        self._finishing_tools = tuple(finishing_tools)
+        self._notes: list[str] = []
+        self._response: str | None = None
+        self._asked = self._new_prompt = True
+        self._final: FinalTurnProgress | None = None
+        self._compacted_from: int | None = None
+        processor.observe(self.on_event, *_EVENTS)
+        processor.overflow_observers.append(self.on_overflow)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
+        """Take in one event of the processor."""
+        handler = _EVENTS.get(event.__class__)
+        if handler is not None:
+            handler(self, event, snapshot)
+
+    def on_overflow(self, overflow: ContextOverflow) -> None:
+        """Take note that the context ran over; the processor has said so already."""
+        self.policy.overflowed(overflow)
+        self.happened(overflow)
+
+    def happened(self, record: object) -> None:
+        """Give a record to every observer."""
+        self._hub.tell(record)
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Those who are told every record of `happenings`; add to it at any time."""
+        return self._hub.observers
+
+    def acted(self, action: GuardAction, tool: str | None = None) -> None:
+        """Tell the observers what was done."""
+        self._hub.tell(GuardActed(self._processor.tracker.session_id, action, tool))
+
+    def _on_response(self, event: Response, snapshot: ContextSnapshot | None) -> None:
+        if event.agent is not None:
+            return
+        if event.message_id != self._response:
+            self._response, self._asked = event.message_id, False
+        if not self._asked and snapshot is not None:
+            self._ask_once(snapshot)
+
+    def _on_delta(self, event: UsageDelta, snapshot: ContextSnapshot | None) -> None:
+        if event.agent is None and not self._asked and snapshot is not None:
+            self._ask_once(snapshot)
+
+    def _ask_once(self, snapshot: ContextSnapshot) -> None:
+        self._asked = True
+        if self._compacted_from is not None:
+            self._check_compaction(snapshot)
+        self._ask(snapshot, new_prompt=self._new_prompt)
+        self._new_prompt = False
+
+    def _on_compaction(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+        if event.agent is not None:
+            return
+        known = snapshot.before if snapshot is not None else None
+        before = known.tokens if known is not None and known.tokens is not None else event.pre_tokens
+        after = snapshot.tokens if snapshot is not None else None
+        self._carry_out(self.policy.compacted(before, after, self.clock()))
+        if before is not None and after is not None:
+            self._compacted_from = before if self._helped(before, after) else None
+        if snapshot is not None:
+            self._ask(snapshot)
+
+    def _check_compaction(self, snapshot: ContextSnapshot) -> None:
+        """Take back that the last compaction helped, where the first response after it says otherwise."""
+        before, self._compacted_from = self._compacted_from, None
+        if before is not None and snapshot.tokens is not None and not self._helped(before, snapshot.tokens):
+            self._carry_out(self.policy.compacted(before, snapshot.tokens, self.clock()))
+
+    def _helped(self, before: int, after: int) -> bool:
+        """Tell whether a compaction freed enough, and say so where it did not."""
+        helped = after <= before * (1 - LEAST_FREED)
+        if not helped and self.policy.thresholds.compact_at is not None:
+            freed = percent(max(0, before - after) / before) if before else "nothing"
+            log.info("Context: the compaction freed %s; none is asked for until the context has grown", freed)
+        return helped
+
+    def _on_status(self, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
+        del snapshot
+        if event.result == "failed":
+            self.policy.action_failed()
+            log.warning("Context: the compaction failed: %s", event.error or "no reason was given")
+
+    def _on_reset(self, event: Reset, snapshot: ContextSnapshot | None) -> None:
+        del event, snapshot
+        self.policy.reset()
+        self._notes.clear()
+        self._final = None
+
+    def _on_turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
+        del event, snapshot
+        self._new_prompt = True
+        final = self._final
+        if final is not None and final.heard and not final.told:
+            final.told = True
+            self.final_turn = final.record()
+            log.warning("%s", self.final_turn.line)
+            self.happened(self.final_turn)
+
+    # -- the policy --------------------------------------------------------------------------------------------------
+
+    def next_step(self) -> Step | None:
+        """Return what a session should do now that it is at a safe point, once; then say how it went.
+
+        After a compaction the boundary says it, or `failed`; after a restart `restarted` or `failed` does.
+        """
+        return self._ask(self._processor.tracker.snapshot(), safe=True)
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether a session may still restart by itself."""
+        rules = self.policy.thresholds
+        return (
+            rules.restart_at is not None and self.policy.restarts < rules.max_restarts and not self.policy.breaker_open
+        )
+
+    @property
+    def restart_due(self) -> bool:
+        """Whether the next step would be a restart, by the ratio that the policy saw last."""
+        return self.policy.restart_due
+
+    def failed(self) -> None:
+        """Take note that nothing came of the last step."""
+        self.policy.action_failed()
+
+    def restarted(self) -> None:
+        """Take note that the run goes on in a fresh session."""
+        self._notes.clear()
+        self._final = None
+        self._carry_out(self.policy.restarted(self.clock()))
+
+    def _ask(self, snapshot: ContextSnapshot, *, safe: bool = False, new_prompt: bool = False) -> Step | None:
+        step = self._carry_out(self.policy.decide(snapshot, self.clock(), safe=safe, new_prompt=new_prompt), snapshot)
+        if self._final is not None and not self.policy.final:
+            self._final = None
+        return step
+
+    def _carry_out(self, decisions: Decisions, snapshot: ContextSnapshot | None = None) -> Step | None:
+        step: Step | None = None
+        finishing = any(isinstance(decision, Finish) for decision in decisions)
+        for decision in decisions:
+            if isinstance(decision, Compact | Restart):
+                step = decision
+                self._crossed("compact_at" if isinstance(decision, Compact) else "restart_at", decision, snapshot)
+            elif isinstance(decision, Tell):
+                self._notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
+            elif isinstance(decision, Caution):
+                log.warning("%s", decision.message)
+                if decision.kind != "overflow":  # has a record of its own
+                    self.acted(decision.kind)
+            elif snapshot is not None:
+                self._announce(decision, snapshot)
+        return step
+
+    def _announce(self, decision: Warn | Finish, snapshot: ContextSnapshot) -> None:
+        rules, values = self.policy.thresholds, log_values(snapshot)
+        line = context_line(snapshot, self._processor.agent_name)
+        if isinstance(decision, Warn):
+            log.warning("%s; warn_at %s is reached", line, percent(rules.warn_at or 0.0), **values)
+            self._crossed("warn_at", decision, snapshot)
+            return
+        gate = FinalGate(self._finishing_tools)
+        self._final = FinalTurnProgress(gate, snapshot.session_id, decision.ratio)
+        line = f"{line}, the next request {percent(decision.ratio)}"
+        at = percent(rules.final_at or 0.0)
+        log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
+        self._crossed("final_at", decision, snapshot)
+
+    def _crossed(
+        self, threshold: Threshold, decision: Warn | Finish | Compact | Restart, snapshot: ContextSnapshot | None
+    ) -> None:
+        """Tell the observers of a threshold, unless it was something else that asked for the step."""
+        at: float | None = getattr(self.policy.thresholds, threshold)
+        if (
+            at is None
+            or decision.ratio is None
+            or snapshot is None
+            or getattr(decision, "cause", "threshold") != "threshold"
+        ):
+            return
+        sizes = (snapshot.tokens, snapshot.window, snapshot.model)
+        self.happened(ThresholdCrossed(snapshot.session_id, threshold, at, decision.ratio, *sizes))
+
+    @property
+    def _finishing_words(self) -> str:
+        return f"Finishing tools: {', '.join(self._finishing_tools) or 'none'}."
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    async def tell(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Hand the notes to the agent with its prompt (UserPromptSubmit)."""
+        if not await self._look(hook_input):
+            return None
+        if self._final is not None:
+            self._final.new_prompt()
+        return self._note("UserPromptSubmit")
+
+    async def after_tools(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Cut the turn for a restart where that is due, else hand the notes to the agent (PostToolBatch)."""
+        if not await self._look(hook_input):
+            return None
+        if self._final is not None:
+            self._final.batches += 1
+        if self.may_stop is not None and self.policy.restart_due and self.may_stop():
+            self.stopping = True
+            self.acted("turn_cut")
+            return stopped(STOP_FOR_RESTART)
+        return self._note("PostToolBatch")
+
+    async def before_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Answer a tool call in a final turn (PreToolUse); everything is let through before one."""
+        if not await self._look(hook_input) or self._final is None:
+            return None
+        tool_input = hook_input.get("tool_input")
+        verdict = self._final.ask(
+            str(hook_input.get("tool_name")), tool_input if isinstance(tool_input, Mapping) else {}, self._response
+        )
+        if verdict.action == "allow":
+            return None
+        self.acted("stopped" if verdict.action == "stop" else "denied", str(hook_input.get("tool_name")))
+        answer = denied(verdict.reason)
+        return {**answer, **stopped(verdict.reason)} if verdict.action == "stop" else answer
+
+    async def _look(self, hook_input: Mapping[str, Any]) -> bool:
+        """Ask the policy about what came since the last response; `False` in a subagent, which is its own affair."""
+        if hook_input.get("agent_id"):
+            return False
+        await checkpoint()  # so that the messages before this hook have been taken in
+        self.transcript = text_in(hook_input, "transcript_path") or self.transcript
+        self._ask(self._processor.tracker.snapshot())
+        if self._final is not None:
+            self._final.heard = True  # by a note, or by what its tools are answered
+        return True
+
+    def _note(self, event: str) -> Mapping[str, Any] | None:
+        if not self._notes:
+            return None
+        text = "\n".join(self._notes)
+        self._notes.clear()
+        self.acted("told")
+        return told(event, text)
+
+
+_EVENTS: Final[dict[type, Callable[..., None]]] = {
+    Response: Actions._on_response,
+    UsageDelta: Actions._on_delta,
+    Compaction: Actions._on_compaction,
+    CompactionStatus: Actions._on_status,
+    Reset: Actions._on_reset,
+    TurnEnd: Actions._on_turn_end,
+}

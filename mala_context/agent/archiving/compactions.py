@@ -1,0 +1,203 @@
+"""What a compaction came to: from what hooks and events tell of it to its outcome in the manifest.
+
+A compaction begins with its hook, which may be skipped, and then tells its summary through another hook. How it ends
+is told in one of these ways, and each outcome is written once:
+
+* a boundary follows: it took place. Where no hook had announced it, what is there now is archived at once;
+* the CLI says that it failed, or that somebody's hook blocked it;
+* nothing is heard of it again before the turn, or the session, is over: with a summary it took place, without one it
+  is an automatic one that somebody's hook blocked, for which the CLI has no message;
+* a subagent's has no boundary in the stream: it is over with its summary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.log import get_logger
+from mala_context.agent.log_lines import compaction_line, log_values
+from mala_context.agent.telemetry.records import CompactionSeen
+from mala_context.archive.losses import history_path, read_loss, read_subagent_loss
+from mala_context.errors import ArchiveError, ArchiveUnavailableError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from mala_context.agent.archiving.work import ArchiveWork
+    from mala_context.archive.store import TranscriptArchive
+    from mala_context.tracking.events import Compaction, CompactionStatus
+    from mala_context.tracking.tracker import ContextSnapshot
+    from mala_context.transcripts.loss import Loss
+
+SETTLE_SECONDS: Final = 1.0
+"""Longest that the line about a compaction waits for the row of a summary that no hook told."""
+_POLL_SECONDS: Final = 0.05
+
+Where = Callable[[str], Callable[[], str | None]]
+"""Gives, for a session, what tells the path of its transcript in the archive's thread; `None` for none."""
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A compaction whose outcome is not written yet."""
+
+    trigger: str | None
+    hook_ran: bool = True
+    """Whether its hook ran, so that there is a piece."""
+    summary: str | None = None
+
+
+class Compactions:
+    """Writes down how the compactions of one runtime's sessions end.
+
+    Args:
+        archive: where to.
+        work: what touches the disk.
+        where: where the transcripts are.
+        tell: is given a subagent's `CompactionSeen`, which no message tells.
+    """
+
+    def __init__(
+        self, archive: TranscriptArchive, work: ArchiveWork, where: Where, tell: Callable[[object], object]
+    ) -> None:
+        self._archive = archive
+        self._work = work
+        self._where = where
+        self._tell = tell
+        self._open: dict[tuple[str, str | None], _Open] = {}
+
+    def begins(self, session_id: str, agent: str | None, trigger: str | None) -> None:
+        """Take note that a compaction is about to begin; `agent` is `None` for the main one."""
+        self._open[session_id, agent] = _Open(trigger)
+
+    def summarised(self, session_id: str, agent: str | None, trigger: str | None, summary: str | None) -> None:
+        """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
+        known = self._open.setdefault((session_id, agent), _Open(trigger, hook_ran=False))
+        known.summary = summary
+        if agent is not None:
+            del self._open[session_id, agent]
+            self._tell(CompactionSeen(session_id, agent, known.trigger))
+            self._subagent_compacted(session_id, agent, known)
+
+    def took_place(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+        """Write the outcome of a compaction of the main agent, and log the line about it once its loss is known."""
+        known = self._open.pop((session_id, None), None) or _Open(None, hook_ran=False)
+        where, summary = self._where(session_id), known.summary
+        outcome = {
+            "trigger": event.trigger or known.trigger,
+            "agent": "main",
+            "tokens_before": event.pre_tokens,
+            "tokens_after": snapshot.tokens if snapshot else None,
+            "duration_ms": event.duration_ms,
+            "summary": summary,
+        }
+        lost: list[Loss] = []
+
+        def note() -> None:
+            try:
+                path = where()
+                if path is None:
+                    return
+
+                def measure() -> dict[str, Any] | None:
+                    loss = self._settled_loss(session_id, summary, event.preserved, path)
+                    lost.extend([] if loss is None else [loss])
+                    return None if loss is None else loss.as_dict()
+
+                seen = self._archive.compaction_seen
+                self._work.archived(
+                    "boundary", lambda: [seen(path, session_id, hook_ran=known.hook_ran, measure=measure, **outcome)]
+                )
+            finally:
+                _announce(event, snapshot, lost[0] if lost else None)
+
+        self._work.submit(note)
+
+    def failed(self, session_id: str, event: CompactionStatus) -> None:
+        """Write that a compaction failed, or that a hook blocked it, where one had begun."""
+        known = self._open.pop((session_id, None), None)
+        if known is not None:
+            outcome = "blocked" if "blocked" in (event.error or "") else "failed"
+            self._record(session_id, outcome, known.trigger, error=event.error)
+
+    def over(self, session_id: str, error: str | None) -> None:
+        """Write the outcome of a compaction of which nothing was heard again; `error` says what came instead."""
+        known = self._open.pop((session_id, None), None)
+        if known is None:
+            return
+        if known.summary is None:
+            self._record(session_id, "blocked", known.trigger, error=error)
+            return
+        where, summary = self._where(session_id), known.summary
+
+        def note() -> None:
+            loss = self._loss(session_id, summary, (), where())
+            lost = None if loss is None else loss.as_dict()
+            self._archive.record_outcome(
+                session_id, "compacted", agent="main", trigger=known.trigger, summary=summary, lost=lost
+            )
+
+        self._work.submit(note)
+
+    def words_lost(self, session_id: str, summary: str) -> Future[str | None]:
+        """Return a future of the note to the agent about what this summary lost; empty where that is nothing."""
+        where = self._where(session_id)
+
+        def words() -> str:
+            loss = self._loss(session_id, summary, (), where())
+            return "" if loss is None else loss.pin(history_path(self._archive, session_id))
+
+        return self._work.submit(words)
+
+    def _subagent_compacted(self, session_id: str, agent: str, known: _Open) -> None:
+        where, summary, trigger = self._where(session_id), known.summary, known.trigger
+
+        def note() -> None:
+            loss = None
+            with suppress(ArchiveError):  # an id that is no plain name
+                transcript = where()
+                if summary is not None and transcript is not None:
+                    loss = read_subagent_loss(transcript, agent, summary)
+            lost = None if loss is None else loss.as_dict()
+            self._archive.record_outcome(
+                session_id, "compacted", agent=agent, trigger=trigger, summary=summary, lost=lost
+            )
+
+        self._work.submit(note)
+
+    def _record(self, session_id: str, outcome: str, trigger: str | None, *, error: str | None) -> None:
+        record = self._archive.record_outcome
+        self._work.submit(lambda: record(session_id, outcome, agent="main", trigger=trigger, error=error))
+
+    def _settled_loss(self, session_id: str, summary: str | None, preserved: Collection[str], path: str) -> Loss | None:
+        """Return what was lost; where no hook told the summary, wait a while for the row that the CLI writes."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while True:
+            loss = self._loss(session_id, summary, preserved, path)
+            if loss is not None or summary is not None or time.monotonic() >= until:
+                return loss
+            time.sleep(_POLL_SECONDS)
+
+    def _loss(self, session_id: str, summary: str | None, preserved: Collection[str], path: str | None) -> Loss | None:
+        """Return what a compaction lost; `None`, with a WARNING, where the archive cannot be read."""
+        try:
+            return read_loss(self._archive, session_id, summary, preserved=preserved, transcript=path)
+        except ArchiveUnavailableError:  # was said when the piece could not be kept
+            return None
+        except (ArchiveError, OSError) as error:
+            log.warning("Compaction: what it lost is not known: %s", error)
+            return None
+
+
+def _announce(event: Compaction, snapshot: ContextSnapshot | None, loss: Loss | None) -> None:
+    """Log the one line about a compaction."""
+    after = None if snapshot is None else snapshot.tokens
+    line = compaction_line(event.pre_tokens, after, event.trigger, event.duration_ms)
+    values = {} if snapshot is None else log_values(snapshot)
+    log.info(line if loss is None else f"{line}; {loss.words()}", **values)

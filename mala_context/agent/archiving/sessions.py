@@ -1,0 +1,341 @@
+"""The sessions of one runtime, and the pieces of their transcripts.
+
+A session is written down when it is first seen, so that the next start in this repository finds its transcript even
+if this process is killed before anything was archived.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.background import wait_for
+from mala_context._util.log import get_logger
+from mala_context.agent.archiving.compactions import Compactions
+from mala_context.agent.archiving.maintenance import ArchiveMaintenance
+from mala_context.agent.archiving.work import ArchiveWork
+from mala_context.agent.hook_inputs import texts_in
+from mala_context.archive.hook import archive_from_hook
+from mala_context.config import ArchiveConfig, archive_of
+from mala_context.errors import ArchiveError, TranscriptError
+from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.archive.store import TranscriptArchive
+    from mala_context.tracking.events import Event
+    from mala_context.tracking.tracker import ContextSnapshot
+
+ANSWER_SECONDS: Final = 9.5
+"""Longest that a hook waits for the disk; it has answered within ten seconds."""
+BESIDE_SECONDS: Final = 10.0
+"""Longest that a hook of another process is over before ours is called for the same compaction."""
+_CLOSE_SECONDS: Final = 30.0
+_MOST_SESSIONS: Final = 256
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session that goes on here."""
+
+    transcript: str | None = None
+    """Its path, where a hook has told it; else it is looked for when it is needed."""
+    cwd: str | None = None
+    noted: bool = False
+    """Whether it was written down that it runs here."""
+    cleared: bool = False
+    """Whether a `/clear` left it, so that its rest is archived; the CLI writes some rows more behind that."""
+
+
+class SessionArchiver:
+    """Archives the sessions of one runtime.
+
+    Args:
+        archive: where to; it finds the transcripts of sessions whose hooks do not run.
+        at_session_end: whether the rest of a session is archived, now or at the next start here.
+        tell: is given each `Archived` and `Uploaded`, and a subagent's `CompactionSeen`, which no message tells.
+    """
+
+    def __init__(
+        self,
+        archive: TranscriptArchive,
+        *,
+        at_session_end: bool = True,
+        tell: Callable[[object], object] = lambda _: None,
+    ) -> None:
+        self.archive = archive
+        self._at_session_end = at_session_end
+        self._work = ArchiveWork(tell)
+        self._upkeep = ArchiveMaintenance(archive, tell)
+        self._compactions = Compactions(archive, self._work, self._where, tell)
+        self._sessions: dict[str, _Session] = {}
+        self._ended: list[str] = []
+        self._overdue: Future[Any] | None = None
+        self._listening, self._kept_at = False, 0
+
+    @classmethod
+    def for_repo(
+        cls,
+        repo_path: str | os.PathLike[str],
+        config: ArchiveConfig | None = None,
+        projects_dirs: Sequence[str] | None = None,
+        *,
+        tell: Callable[[object], object] = lambda _: None,
+    ) -> SessionArchiver:
+        """Return the archivist of a repository; whether it is wanted, `config.enabled`, is for the caller to see.
+
+        `projects_dirs` are those of `TranscriptArchive`: where the CLI keeps its transcripts.
+        """
+        config = config or ArchiveConfig()
+        archive = archive_of(repo_path, config, projects_dirs=projects_dirs)
+        return cls(archive, at_session_end=config.at_session_end, tell=tell)
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
+        """Archive before a compaction, waiting at most `ANSWER_SECONDS`. Never raises."""
+        self._remember(hook_input, note=False)  # the piece itself says where its transcript is
+        key = _key(hook_input)
+        if key is not None:
+            self._compactions.begins(*key, hook_input.get("trigger"))
+        called = time.time_ns() // 1000
+        job = self._work.submit(lambda: self._keep(hook_input, called))
+        if self._overdue is not None and not self._overdue.done():
+            log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
+            return
+        try:
+            await wait_for(job, seconds=ANSWER_SECONDS)
+        except TimeoutError:
+            self._overdue = job
+            log.error(  # noqa: TRY400 - the trace says no more
+                "PreCompact: the archive takes longer than %g s; it goes on, and so does the agent", ANSWER_SECONDS
+            )
+
+    async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
+        """Keep the summary for the outcome, which for a subagent is written now."""
+        self._remember(hook_input)
+        key, summary = _key(hook_input), hook_input.get("compact_summary")
+        if key is not None:
+            words = summary if isinstance(summary, str) else None
+            self._compactions.summarised(*key, hook_input.get("trigger"), words)
+
+    async def session_started(self, hook_input: Mapping[str, Any]) -> None:
+        """Learn where a session's transcript is; what a `/clear` left behind is archived now.
+
+        The hook for a session's end is of no use: when the CLI ends it cannot be answered any more, and older CLIs
+        print an error about that.
+        """
+        if hook_input.get("source") == "clear":
+            for session_id, session in list(self._sessions.items()):
+                if not session.cleared and session_id != hook_input.get("session_id"):
+                    session.cleared = True
+                    self._archive_rest(session_id)
+        self._remember(hook_input)
+
+    async def saw_session(self, hook_input: Mapping[str, Any]) -> None:
+        """Learn where a session's transcript is, from any hook."""
+        self._remember(hook_input)
+
+    async def subagent_stopped(self, hook_input: Mapping[str, Any]) -> None:
+        """Archive a subagent's own transcript once the subagent has ended."""
+        path, session_id, agent_id = texts_in(hook_input, "agent_transcript_path", "session_id", "agent_id")
+        if path is None or session_id is None or agent_id is None:
+            return
+        archive, why = self.archive.archive, "subagent_end"
+
+        def keep() -> None:
+            self._work.archived(
+                why, lambda: [archive(path, session_id, trigger=why, agent=agent_id, subagent=agent_id, final=True)]
+            )
+
+        self._work.submit(keep, quiet=(TranscriptError,))
+
+    def words_lost(self, session_id: str, summary: str) -> Future[str | None]:
+        """Return a future of the note to the agent about what this summary lost; empty where that is nothing."""
+        return self._compactions.words_lost(session_id, summary)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def listen(self, processor: MessageStreamProcessor) -> None:
+        """Hear of a processor's events that say something about archives, and log its compactions with their loss."""
+        self._listening = True
+        processor.announces = self.announces
+        processor.observe(self.on_event, *_EVENTS)
+
+    def announces(self, event: Compaction, snapshot: ContextSnapshot | None) -> bool:
+        """Tell whether the line about this compaction comes from here, once it is known what was lost."""
+        return event.agent is None and _session_of(event, snapshot) is not None
+
+    def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
+        """Write down how a compaction of the main agent ended; for `MessageStreamProcessor(on_event=…)`."""
+        handler = _EVENTS.get(event.__class__)
+        session_id = None if handler is None else _session_of(event, snapshot)
+        if handler is not None and session_id is not None:
+            handler(self, session_id, event, snapshot)
+
+    def _started(self, session_id: str, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
+        """Take note of a session of which no hook may ever tell."""
+        del snapshot
+        self._sessions.setdefault(session_id, _Session(cwd=event.cwd))
+        self._catch_up()
+
+    def _compacted(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+        if event.agent is None:
+            self._compactions.took_place(session_id, event, snapshot)
+
+    def _compacting(self, session_id: str, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
+        del snapshot
+        if event.result == "failed":
+            self._compactions.failed(session_id, event)
+
+    def _turn_ended(self, session_id: str, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
+        del snapshot
+        self._compactions.over(session_id, event.terminal_reason)
+        if session_id in self._sessions:
+            self._note(session_id)  # one whose hooks do not run has its transcript by now
+
+    # -- the end of a session ----------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Archive the rest of every session seen, pack, hold `keep`, and wait for it.
+
+        Never raises; may be called again.
+        """
+        begun = time.monotonic()
+        for session_id in list(self._sessions):
+            self._finish(session_id)
+        self._tidy()
+        try:
+            await self._work.finish(_CLOSE_SECONDS)
+        except TimeoutError:
+            log.warning("Session end: the archive takes longer than %g s; the next start catches up", _CLOSE_SECONDS)
+            return
+        await self._upkeep.finish(_CLOSE_SECONDS - (time.monotonic() - begun))
+
+    async def keep(self, session_id: str) -> list[str]:
+        """Archive what a session that is left still holds, wait for it, and return the paths of its pieces.
+
+        Empty where the disk takes too long. Never raises.
+        """
+        archive = self.archive
+        if session_id in self._sessions:
+            self._finish(session_id)
+
+        def paths() -> list[str]:
+            pieces = archive.pieces(session_id)
+            return [os.path.join(archive.location, piece.name) for piece in pieces if piece.subagent is None]
+
+        try:
+            return await wait_for(self._work.submit(paths), seconds=ANSWER_SECONDS) or []
+        except TimeoutError:
+            log.warning("Session %s: its archive takes longer than %g s", session_id, ANSWER_SECONDS)
+            return []
+
+    def _finish(self, session_id: str) -> None:
+        self._archive_rest(session_id)
+        del self._sessions[session_id]
+        self._ended.append(session_id)
+
+    def _archive_rest(self, session_id: str) -> None:
+        self._compactions.over(session_id, "session ended")
+        where, cwd = self._where(session_id), self._sessions[session_id].cwd
+        archive, why = self.archive.archive_session, "session_end"
+
+        def finish() -> None:
+            path = where()
+            if path is not None:
+                self._work.archived(why, lambda: archive(path, session_id, trigger=why, agent="main", cwd=cwd))
+
+        self._work.submit(finish, quiet=(TranscriptError,))
+
+    def _tidy(self) -> None:
+        """Pack what has ended and hold `keep`, once all that was asked of the archive before is done."""
+        ended, self._ended = self._ended, []
+        self._work.submit(lambda: self._upkeep.ended(ended))
+
+    # -- the sessions ------------------------------------------------------------------------------------------------
+
+    def _keep(self, hook_input: Mapping[str, Any], called: int) -> None:
+        """Archive for a hook that was called at this time, in microseconds since 1970."""
+        self.archive.store(create=True)
+        self._work.found_place()
+        # a piece since then that waits for its outcome is another hook's, for this same compaction
+        since = max(self._kept_at, called - round(BESIDE_SECONDS * 1e6))
+        (result,) = self._work.archived(
+            str(hook_input.get("trigger") or "auto"),
+            lambda: [archive_from_hook(self.archive, hook_input, since=since)],
+        )
+        self._kept_at = time.time_ns() // 1000
+        if self._listening and result is not None and result.transcript is not None:
+            with suppress(ArchiveError, OSError):  # then the hooks of other processes tell of this compaction too
+                self.archive.note_session(result.session_id, result.transcript, pid=os.getpid())
+
+    def _where(self, session_id: str) -> Callable[[], str | None]:
+        """Return what tells a transcript's path: as a hook told it by now, else by its name, for the archive's thread.
+
+        That may raise `InvalidSessionIdError`.
+        """
+        known = self._sessions.get(session_id)
+        path = None if known is None else known.transcript
+        return lambda: path or self.archive.find_transcript(session_id)
+
+    def _remember(self, hook_input: Mapping[str, Any], *, note: bool = True) -> None:
+        session_id, path, cwd = texts_in(hook_input, "session_id", "transcript_path", "cwd")
+        if session_id is None or path is None:
+            return
+        session = self._sessions.pop(session_id, None) or _Session()
+        session.transcript, session.cwd = path, cwd
+        self._sessions[session_id] = session
+        self._catch_up()
+        if note:
+            self._note(session_id)
+        while len(self._sessions) > _MOST_SESSIONS:
+            self._finish(next(iter(self._sessions)))
+            self._tidy()
+
+    def _catch_up(self) -> None:
+        if self._at_session_end:
+            self._upkeep.begin(self._sessions.keys())
+
+    def _note(self, session_id: str) -> None:
+        """Write down that this session runs here, once; nobody waits for it."""
+        session = self._sessions[session_id]
+        if not self._at_session_end or session.noted:
+            return
+        session.noted = True
+        where, cwd = self._where(session_id), session.cwd
+
+        def note() -> None:
+            path = where()
+            if path is None:
+                session.noted = False  # not there yet: the next turn's end looks again
+            else:
+                self.archive.note_session(session_id, path, cwd=cwd, pid=os.getpid())
+
+        self._work.submit(note)
+
+
+def _session_of(event: Any, snapshot: ContextSnapshot | None) -> str | None:
+    session_id: str | None = event.session_id
+    return session_id or (None if snapshot is None else snapshot.session_id)
+
+
+def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    session_id, agent_id = texts_in(hook_input, "session_id", "agent_id")
+    return None if session_id is None else (session_id, agent_id)
+
+
+_EVENTS: Final[dict[type, Callable[..., None]]] = {
+    Compaction: SessionArchiver._compacted,
+    CompactionStatus: SessionArchiver._compacting,
+    SessionStart: SessionArchiver._started,
+    TurnEnd: SessionArchiver._turn_ended,
+}

@@ -1,0 +1,1 @@
+"""Interactive Claude Code: processes that live for milliseconds. They import as little as they can."""

@@ -1,0 +1,317 @@
+"""What Claude Code's command hooks do: the plugin's whole behaviour, in a process of its own for each event.
+
+Such a process lives for a few milliseconds, most of them Python's own, so everything heavy is imported where it is
+needed: without PyYAML, without `site`, and where there is nothing to do without even decoding the input. It needs
+the standard library alone. PyYAML is looked for only where there is a `mala.yaml`.
+
+Nothing here raises for what a hook may meet. What went wrong is one line of words for standard error, the first of
+several; the answer is `{}`, or a warning's `additionalContext`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mala_context.agent.hook_inputs import object_from, text_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.store import TranscriptArchive
+
+CATCH_UP_SECONDS = 1.0
+"""Longest that a session's start is held up by what earlier sessions left behind."""
+OWNER_SECONDS = 3.0
+"""Longest that a compaction waits for the process that looks after the session; then it is taken for hung."""
+_RECENT_SECONDS = 10.0
+"""A piece that waits for its outcome and is no older was written for this compaction."""
+_STARTED_SECONDS = 1.0
+"""Longest that this process takes to start: what another hook wrote since then was written for this compaction."""
+_POLL_SECONDS = 0.02
+_OFF = frozenset({"0", "false", "no", "off"})
+_WARNING = "mala-context: the context window is"
+"""How a warning begins; where the transcript has it since the last compaction it is not said again."""
+
+
+class _Words:
+    """Standard error while a hook works: keeps what is said, of which one line is shown."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.text.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def first_line(self) -> str:
+        return next((line.strip() for line in "".join(self.text).splitlines() if line.strip()), "")
+
+
+def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
+    """Do what one hook asks for; return the JSON for standard output and the words for standard error, if any.
+
+    `arguments` are the script's: `warn` for the event that only warns. The input is read from descriptor 0.
+    """
+    if "warn" in arguments and not _warns(env):
+        return b"{}", ""
+    words = _Words()
+    stderr, sys.stderr = sys.stderr, words  # the archive's log lines end there
+    answer = b"{}"
+    try:
+        found = _input()
+        handler = _EVENTS.get(found.get("hook_event_name"))
+        if handler is not None:
+            answer = handler(found, env) or b"{}"
+    except Exception as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong
+        ours = type(error).__module__ == "mala_context.errors"  # not imported, for that takes longer than all the rest
+        words.write(f"\n{error if ours or isinstance(error, OSError | ValueError) else repr(error)}\n")
+    finally:
+        sys.stderr = stderr
+    return answer, words.first_line()
+
+
+def _warns(env: Mapping[str, str]) -> bool:
+    """Tell, from the environment and a look at `mala.yaml`, whether warnings were asked for at all."""
+    if env.get("MALA_WARN_AT"):
+        return True
+    from mala_context._util.safe_open import read_regular
+
+    try:
+        path = os.path.join(env.get("CLAUDE_PROJECT_DIR") or os.getcwd(), "mala.yaml")
+        return b"warn_at" in read_regular(path, 1 << 20)
+    except OSError:
+        return False
+
+
+def _input() -> dict[str, Any]:
+    """Return the hook's input; raises `ValueError` for what is no JSON object."""
+    try:
+        return object_from(lambda size: os.read(0, size))
+    except OSError as error:
+        raise ValueError(f"no input: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"the hook's input is {error}: nothing archived") from None
+
+
+def _repository(found: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Return the directory that the session was started in; a hook's own `cwd` follows each `cd`."""
+    return env.get("CLAUDE_PROJECT_DIR") or text_in(found, "cwd") or os.getcwd()
+
+
+class _Configured:
+    """The settings of `mala.yaml` where it can be read, else those of the environment and the defaults."""
+
+    def __init__(self, repo: str, env: Mapping[str, str]) -> None:
+        self.enabled = env.get("MALA_ARCHIVE", "").lower() not in _OFF
+        self.at_session_end = True
+        self.warn_at = _ratio(env.get("MALA_WARN_AT"))
+        self.window: int | None = None
+        self.arguments: dict[str, Any] = {"directory": None}
+        path = os.path.join(repo, "mala.yaml")
+        if os.path.lexists(path):
+            self._read(path, repo)
+        self.repo = repo
+
+    def _read(self, path: str, repo: str) -> None:
+        try:
+            import site
+
+            site.main()  # the script runs without it, which halves its time; PyYAML lives behind it
+            import yaml  # noqa: F401  # to tell whether it is there
+        except ImportError:
+            _say(f"{path} is not read, since this python3 has no PyYAML; environment and defaults are used")
+            return
+        from mala_context.config import load_config, names_object_store
+        from mala_context.errors import ConfigError
+
+        try:
+            config = load_config(path)
+        except ConfigError as error:
+            _say(f"{error}; environment and defaults are used")
+            return
+        kept = config.archive
+        self.enabled = self.enabled and config.enabled and kept.enabled
+        self.at_session_end = kept.at_session_end
+        self.window = config.window if isinstance(config.window, int) else None
+        if self.warn_at is None and config.enabled and config.tell_agent:
+            self.warn_at = config.warn_at
+        place = kept.directory
+        if place is not None:  # an object store has no code here, and what it needs first is local in any case
+            place = None if names_object_store(place) else os.path.join(repo, os.path.expanduser(place))
+        self.arguments = {"directory": place, "mode": kept.mode, "warn_bytes": kept.warn_bytes}
+
+    def archive(self) -> TranscriptArchive | None:
+        """Return where to archive; `None` where that is switched off."""
+        if not self.enabled:
+            return None
+        from mala_context.archive.store import TranscriptArchive
+
+        return TranscriptArchive(repo_path=self.repo, **self.arguments)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(" ".join(words.split()) + "\n")
+
+
+def _ratio(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        _say(f"MALA_WARN_AT is {text!r}; a number above 0 and at most 1 would be right")
+        return None
+    return value
+
+
+def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    import time
+
+    begun = time.time_ns() // 1000
+    archive = _Configured(_repository(found, env), env).archive()
+    if archive is not None and not _owner_archived(archive, found):
+        from mala_context.archive.hook import archive_from_hook
+
+        archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6))
+
+
+def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
+    """Tell whether the process that looks after the session has archived for this compaction, waiting for it a while.
+
+    Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
+    compaction. Where nobody looks after the session, or whoever does is dead or hung, the answer is no.
+    """
+    from mala_context.archive import layout
+    from mala_context.archive.catch_up import is_looked_after
+
+    path = text_in(found, "transcript_path")
+    try:
+        sid = layout.check_session_id(found.get("session_id"))
+        if path is None or not is_looked_after(archive.manifest(sid)):
+            return False
+        size = os.stat(path).st_size
+    except (OSError, ValueError):
+        return False  # what is wrong is said by whoever archives
+    import time
+
+    since = time.time_ns() // 1000 - round(_RECENT_SECONDS * 1e6)
+    end = time.monotonic() + OWNER_SECONDS
+    while time.monotonic() < end:
+        if archive.manifest(sid).open_piece(text_in(found, "agent_id") or "main", since=since) is not None:
+            return True
+        if any(piece.end == size for piece in archive.pieces(sid) if piece.subagent is None):
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Write down how the compaction ended; a process that looks after the session itself does that on its own."""
+    archive = _Configured(_repository(found, env), env).archive()
+    if archive is None:
+        return
+    from mala_context.archive.catch_up import is_looked_after
+
+    session_id, summary = found.get("session_id"), found.get("compact_summary")
+    if is_looked_after(archive.manifest(str(session_id))):
+        return
+    outcome: dict[str, Any] = {
+        "trigger": found.get("trigger"),
+        "summary": summary if isinstance(summary, str) else None,
+        "agent": text_in(found, "agent_id") or "main",
+    }
+    if outcome["agent"] == "main":
+        path = found.get("transcript_path")
+        archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
+    else:
+        archive.record_outcome(session_id, "compacted", **outcome)
+
+
+def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what the summary does not mention; `None` where that cannot be told."""
+    from mala_context.archive.losses import read_loss
+
+    summary, path = found.get("compact_summary"), text_in(found, "transcript_path")
+    if not isinstance(summary, str) or path is None:
+        return None
+    loss = read_loss(archive, str(found.get("session_id")), summary, transcript=path)
+    return None if loss is None else loss.as_dict()
+
+
+def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Note where the transcript is, and archive what earlier sessions left, for `CATCH_UP_SECONDS` at most.
+
+    Where it takes half of that to look for them, they are left to `archives catch-up`.
+    """
+    session_id, path = found.get("session_id"), text_in(found, "transcript_path")
+    settings = _Configured(_repository(found, env), env)
+    archive = settings.archive()
+    if archive is None or not settings.at_session_end or found.get("source") == "compact":
+        return
+    import time
+
+    end = time.monotonic() + CATCH_UP_SECONDS
+    if path is not None:
+        from mala_context.archive.catch_up import is_looked_after
+
+        if not is_looked_after(archive.manifest(str(session_id))):
+            archive.note_session(session_id, path, cwd=text_in(found, "cwd"))
+    known = archive.listed()
+    for each in known.store(create=False).recent(end - CATCH_UP_SECONDS / 2):
+        if each != session_id:
+            from mala_context.archive.catch_up import catch_up
+
+            list(catch_up(known, [each], time.time()))
+            if time.monotonic() > end:
+                break
+
+
+def _session_ended(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    settings = _Configured(_repository(found, env), env)
+    archive = settings.archive()
+    path = text_in(found, "transcript_path")
+    if archive is None or not settings.at_session_end or path is None or not os.path.exists(path):
+        return  # a session in which nothing was said has no transcript
+    archive.archive_session(
+        path, found.get("session_id"), trigger="session_end", agent="main", cwd=text_in(found, "cwd")
+    )
+
+
+def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
+    """Tell the agent once that its context is nearly full; once more after a compaction."""
+    settings = _Configured(_repository(found, env), env)
+    path = text_in(found, "transcript_path")
+    if settings.warn_at is None or path is None or not os.path.exists(path) or found.get("agent_id"):
+        return None
+    from mala_context.agent.claude_code.statusline.measuring import measure
+    from mala_context.agent.claude_code.statusline.recorded import said_since_compaction
+    from mala_context.agent.hook_answers import told
+
+    gauge = measure({"transcript_path": path}, env)
+    window = settings.window or gauge.window
+    if gauge.tokens is None or gauge.tokens < settings.warn_at * window or said_since_compaction(path, _WARNING):
+        return None
+    import json
+
+    words = (
+        f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {window:,} tokens). "
+        "Save what must not be lost, and keep further reads small."
+    )
+    return json.dumps(told("UserPromptSubmit", words)).encode()
+
+
+_EVENTS: dict[object, Callable[[Mapping[str, Any], Mapping[str, str]], bytes | None]] = {
+    "PreCompact": _before_compaction,
+    "PostCompact": _after_compaction,
+    "SessionStart": _session_started,
+    "SessionEnd": _session_ended,
+    "UserPromptSubmit": _prompt,
+}

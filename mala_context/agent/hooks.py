@@ -1,0 +1,176 @@
+"""Callbacks for the SDK's hooks: one thin function an event.
+
+A callback asks its actions in turn; most have nothing to say, and then the answer is `{}`. A hook never blocks a
+compaction (a blocked automatic one leaves the agent stuck), never raises into the SDK, and has answered within the
+archivist's `ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` stands above that, so that the SDK never
+cancels a callback that is about to answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.log import get_logger
+from mala_context._util.printable import printable
+from mala_context.agent.archiving import SessionArchiver
+from mala_context.agent.hook_answers import merged
+
+if TYPE_CHECKING:
+    from mala_context.agent.hook_answers import Answer
+
+HOOK_SECONDS: Final = 20.0
+"""`HookMatcher.timeout`, above the time in which a callback answers by itself."""
+
+HookCallback = Callable[..., Awaitable[dict[str, Any]]]
+Action = Callable[[Mapping[str, Any]], Awaitable["Answer"]]
+
+log = get_logger(__name__)
+_level = logging.getLogger(__name__)  # its level is asked per call, where structlog's own filter would be dear
+
+_FIELDS = (
+    "session_id",
+    "transcript_path",
+    "cwd",
+    "hook_event_name",
+    "trigger",
+    "agent_id",
+    "agent_type",
+    "agent_transcript_path",
+    "compact_summary",
+    "source",
+    "reason",
+    "prompt",
+    "tool_name",
+    "tool_input",
+    "tool_response",
+    "last_assistant_message",
+)
+_UNREAD = (
+    "background_tasks",
+    "context_tokens",
+    "custom_instructions",
+    "duration_ms",
+    "effort",
+    "mcp_server",
+    "model",
+    "permission_mode",
+    "prompt_id",
+    "scratchpad_dir",
+    "seconds_since_last_response",
+    "session_crons",
+    "session_title",
+    "stop_hook_active",
+    "tool_calls",
+    "tool_use_id",
+)
+"""What else Claude Code 2.1.332 says in the inputs of these hooks."""
+_KNOWN = frozenset((*_FIELDS, *_UNREAD))
+_MOST_NEWS = 100
+
+
+def make_precompact_hook(repo_path: str | os.PathLike[str], archive: Any = None) -> HookCallback:
+    """Return a PreCompact callback that archives the transcript under the runs directory of `repo_path`.
+
+    For those who wire their hooks themselves: `HookMatcher(hooks=[make_precompact_hook(repo)], timeout=20)`. It is
+    called as `hook(hook_input, *args, **kwargs)` with a dict or an object, answers `{}` within ten seconds whatever
+    happens, and never raises. `archive` takes the place of the repository's own `TranscriptArchive`.
+    """
+    archivist = SessionArchiver(archive) if archive is not None else SessionArchiver.for_repo(os.fspath(repo_path))
+    return _callback("PreCompact", archivist.before_compaction)
+
+
+def is_ours(hook: object) -> bool:
+    """Tell whether a callback came out of this module."""
+    return getattr(hook, "__mala_context__", False) is True
+
+
+def as_mapping(hook_input: object) -> Mapping[str, Any]:
+    """Return a hook's input as a mapping, whether it came as one or as an object with attributes."""
+    if isinstance(hook_input, Mapping):
+        return hook_input
+    return {name: getattr(hook_input, name) for name in _FIELDS if hasattr(hook_input, name)}
+
+
+def _callback(event: str, *actions: Action) -> HookCallback:
+    told: set[str] = set()
+
+    async def hook(hook_input: object, *args: object, **kwargs: object) -> dict[str, Any]:
+        del args, kwargs
+        answers: list[Answer] = []
+        found: Mapping[str, Any] = {}
+        try:
+            found = as_mapping(hook_input)
+            if _level.isEnabledFor(logging.DEBUG):
+                _tell_news(event, found, told)
+        except Exception:
+            log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
+        for action in actions:
+            try:
+                answers.append(await action(found))
+            except Exception:
+                log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
+        return merged(answers)
+
+    hook.__mala_context__ = True  # type: ignore[attr-defined] # a mark for `is_ours`
+    hook.__name__ = hook.__qualname__ = f"mala_context_{event}"
+    return hook
+
+
+def _tell_news(event: str, found: Mapping[str, Any], told: set[str]) -> None:
+    """Log at DEBUG what of a hook's input is not known to this version; `told` has what was said before."""
+    came_as = found.get("hook_event_name", event)
+    news = [f"the field {name!s:.80}" for name in found if name not in _KNOWN]
+    if came_as != event:
+        news.append(f"the event {came_as!s:.80}")
+    for words in news:
+        if words not in told and len(told) < _MOST_NEWS:
+            told.add(words)
+            log.debug("%s: not known to this version: %s", event, printable(words))
+
+
+Factory = Callable[[Mapping[str, Any]], "HookCallback | None"]
+
+
+def _factory(event: str, actions: Sequence[tuple[str, str]]) -> Factory:
+    """Return what makes the callback of `event` from the parts that are there, `None` where none of them listens."""
+
+    def make(parts: Mapping[str, Any]) -> HookCallback | None:
+        bound = [getattr(parts[part], method) for part, method in actions if parts.get(part) is not None]
+        return _callback(event, *bound) if bound else None
+
+    return make
+
+
+HOOKS: Final[Mapping[str, Factory]] = {
+    event: _factory(event, actions)
+    for event, *actions in (
+        ("PreCompact", ("archivist", "before_compaction"), ("pin", "before_compaction")),
+        ("PostCompact", ("archivist", "after_compaction"), ("pin", "after_compaction")),
+        ("SessionStart", ("archivist", "session_started"), ("gauge", "observe"), ("pin", "session_started")),
+        (
+            "UserPromptSubmit",
+            ("archivist", "saw_session"),
+            ("gauge", "observe"),
+            ("pin", "next_chance"),
+            ("notes", "tell"),
+        ),
+        ("PreToolUse", ("gate", "before_tool")),
+        ("PostToolUse", ("cap", "after_tool")),
+        (
+            "PostToolBatch",
+            ("gauge", "observe"),
+            ("cap", "after_batch"),
+            ("pin", "next_chance"),
+            ("notes", "after_tools"),
+        ),
+        ("Stop", ("archivist", "saw_session"), ("gauge", "observe")),
+        ("SubagentStop", ("archivist", "subagent_stopped"), ("pin", "agent_stopped")),
+    )
+}
+"""Event → factory of its callback, which is given the runtime's parts by name; they are asked in this order.
+
+The events are the CLI's; the SDK's `HookEvent` lists only some of them.
+"""

@@ -1,0 +1,44 @@
+"""The words of the log lines that people watch, from plain values, and the key-values behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mala_context._util.formatting import percent
+
+if TYPE_CHECKING:
+    from mala_context.tracking.tracker import ContextSnapshot
+
+
+def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
+    """Return the gauge in one line: `Context: 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5`.
+
+    An estimate has `about` in it, an unknown size says so, and a guessed window is marked.
+    """
+    window = f"{snapshot.window:,}{' (a guess)' if snapshot.window_source == 'guess' else ''}"
+    model = snapshot.model or "model unknown"
+    if snapshot.tokens is None:
+        return f"Context: unknown (of {window} tokens), {agent}, {model}"
+    about = "" if snapshot.exact else "about "
+    ratio = "unknown" if snapshot.ratio is None else percent(snapshot.ratio)
+    return f"Context: {about}{ratio} ({snapshot.tokens:,} of {window} tokens), {agent}, {model}"
+
+
+def compaction_line(before: int | None, after: int | None, trigger: str | None, milliseconds: int | None) -> str:
+    """`Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)`; what is not known reads `unknown`."""
+    sizes = " → ".join("unknown" if size is None else f"{size:,}" for size in (before, after))
+    took = "" if milliseconds is None else f", {milliseconds / 1000:.1f} s"
+    return f"Compaction: {sizes} tokens (trigger={trigger or 'unknown'}{took})"
+
+
+def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
+    """Return the key-values behind a context line."""
+    return {
+        "session": snapshot.session_id,
+        "agent": snapshot.agent_id,
+        "model": snapshot.model,
+        "tokens": snapshot.tokens,
+        "window": snapshot.window,
+        "ratio": snapshot.ratio,
+        "source": snapshot.window_source,
+    }

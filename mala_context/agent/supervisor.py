@@ -1,0 +1,148 @@
+"""When a session compacts or restarts by itself: between turns, at a safe point.
+
+Before each prompt the steward asks for the next step. A compaction is a turn of its own; it waits for no subagent, and
+shell commands in the background do not mind it. A restart ends the CLI, so it waits for those too. The restart of a
+turn that is over is put off until there is something to go on with: the next prompt.
+
+A long turn need not run into the wall. Behind a batch of tools, with nothing else running, the turn may be cut where a
+restart is due, and goes on in the fresh session at once. So does a turn that was refused since the window is full;
+that one waits for nobody, for the old session can take nothing in any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.log import get_logger
+from mala_context.agent.telemetry.records import SessionRestarted
+from mala_context.guard.policy import Compact, Restart
+
+if TYPE_CHECKING:
+    from mala_context.agent.actions import Actions
+    from mala_context.agent.restart import ContextPressureHandler
+    from mala_context.agent.session import AgentSession, Prompt
+    from mala_context.agent.stream import MessageStreamProcessor
+
+CUT: Final = "hook_stopped"
+"""`terminal_reason` of a turn that was cut."""
+GO_ON: Final = "Go on."
+"""Prompt for a turn that was cut for a restart that then was not wanted any more."""
+
+log = get_logger(__name__)
+
+
+class SessionSupervisor:
+    """Does for one session what the policy asks for.
+
+    Args:
+        actions: knows what is to be done.
+        processor: whose overflow counts.
+        handler: takes a run from one session to the next, with `actions` for its limits; `None` where `restart_at` is
+            not set.
+        connect: makes a client from options.
+    """
+
+    def __init__(
+        self,
+        actions: Actions,
+        processor: MessageStreamProcessor,
+        handler: ContextPressureHandler | None,
+        connect: Callable[[Any], Any],
+    ) -> None:
+        self._actions = actions
+        self._processor = processor
+        self._handler = handler
+        self._connect = connect
+        self._session: AgentSession | None = None
+        self._asked: str | None = None
+        self._under_way: tuple[str, Restart] | None = None
+
+    def serve(self, session: AgentSession) -> None:
+        """Act on this session from now on."""
+        self._session = session
+        if self._handler is not None:
+            self._actions.may_stop = self._may_stop
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether it may still restart by itself."""
+        return self._handler is not None and self._actions.can_restart
+
+    async def before(self, prompt: Prompt) -> Prompt:
+        """Compact or restart where that is due; return the prompt to send. Raises what the SDK raises."""
+        session = self._session
+        if session is None:
+            return prompt
+        asked, self._asked = self._asked, _text(prompt)
+        if self._under_way is not None:  # the caller left in the middle of a restart
+            return _joined(await self._restart(session, self._under_way[1], asked, None), prompt)
+        outstanding, full = session.outstanding, self._processor.overflow is not None
+        if session.awaits_answer or outstanding.in_turn:
+            return prompt
+        if not full and (outstanding.subagents or (outstanding.tasks and self._actions.restart_due)):
+            return prompt
+        step = self._actions.next_step()
+        if isinstance(step, Compact):
+            await self._compact(session, step)
+        elif isinstance(step, Restart):
+            return _joined(await self._restart(session, step, asked, None), prompt)
+        return prompt
+
+    async def behind(self, result: Any) -> Prompt | None:
+        """Return what a turn that was cut or refused goes on with; `None` where the turn is over."""
+        session, stopped, self._actions.stopping = self._session, self._actions.stopping, False
+        cut = stopped and getattr(result, "terminal_reason", None) == CUT
+        refused = bool(result.is_error) and self._processor.overflow is not None
+        if session is None or not (cut or refused):
+            return None
+        step = self._actions.next_step() if self.can_restart else None
+        if isinstance(step, Restart):
+            return await self._restart(session, step, self._asked, result)
+        if step is not None:
+            self._actions.failed()
+        return GO_ON if cut else None
+
+    async def _compact(self, session: AgentSession, step: Compact) -> None:
+        before = session.context.compactions
+        log.info("Context: asking for /compact (%s)", step.cause)
+        self._actions.acted("compact_asked")
+        await session.put(f"/compact {step.focus or ''}".rstrip(), own=True)
+        await session.answered()
+        if session.context.compactions == before:
+            self._actions.failed()
+            self._actions.acted("compact_failed")
+            log.warning("Context: /compact was asked for, and nothing was compacted")
+
+    async def _restart(self, session: AgentSession, step: Restart, asked: str | None, result: Any) -> str:
+        handler = self._handler
+        if handler is None:
+            raise RuntimeError("a restart without a handler")  # `restart_at` is what makes both
+        if self._under_way is None:
+            self._under_way = (session.context.session_id or str(getattr(result, "session_id", "")), step)
+        old, _ = self._under_way
+        await session.leave()
+        prompt = await handler.restart(old, asked, reason=step.cause)
+        new = str(getattr(handler.options, "session_id", ""))
+        restarts = self._actions.policy.restarts
+        marker = SessionRestarted(old, new, step.cause, restarts, handler.had_checkpoint, result)
+        await session.enter(self._connect(handler.options), marker)
+        self._under_way = None
+        return prompt
+
+    def _may_stop(self) -> bool:
+        session = self._session
+        return session is not None and session.awaits_answer and not session.outstanding.tasks
+
+
+def _text(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(str(block["text"]) for block in prompt if block.get("text"))
+
+
+def _joined(first: str, prompt: Prompt) -> Prompt:
+    """Put the fresh session's opening before the prompt that was about to be sent."""
+    if isinstance(prompt, str):
+        return f"{first}\n\n{prompt}"
+    return [{"type": "text", "text": first}, *prompt]

@@ -1,0 +1,242 @@
+"""Records as OpenTelemetry metrics, spans and span events, through its API alone.
+
+What becomes of them is the application's affair: it installs an SDK and configures an exporter, or it does not, and
+then the API drops everything. Nothing here is ever started, flushed or shut down.
+
+A compaction is a span under the span that is current where the message is taken in. With one's own client that is the
+caller's; a session reads in a task of its own, which takes messages in under the context of the prompt that it
+answers. The other happenings are events on the span that is current.
+
+Metrics carry no ids (see `labels`); an SDK that takes exemplars links a point to the trace in which it was made, and
+there the spans carry the session's id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, NoOpHistogram, Observation
+
+from mala_context.agent.telemetry import names
+from mala_context.agent.telemetry.labels import ARCHIVE_TRIGGERS, COMPACTION_TRIGGERS, Models, kind_of, one_of
+from mala_context.agent.telemetry.live import Labels, Level, LiveContexts
+from mala_context.agent.telemetry.records import (
+    Archived,
+    CompactionSeen,
+    ContextOverflow,
+    ContextUpdated,
+    FinalTurn,
+    GuardActed,
+    Restarted,
+    SessionEnded,
+    ThresholdCrossed,
+    Uploaded,
+)
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+Attributes = Mapping[str, str | bool | int | float]
+
+
+class OpenTelemetryObserver:
+    """Takes records and reports them.
+
+    One is enough for a process, and each runtime has it already. Make one of your own, one for all runtimes, where the
+    providers are not the global ones or the models' labels are to be yours; given to a runtime as one of its
+    `observers` it takes the usual one's place.
+
+    Args:
+        meter_provider: where metrics go; the global one by default.
+        tracer_provider: where spans go; the global one by default.
+        models: models that get a label of their own whoever comes first; by default the first seven do.
+        spans: whether compactions are spans and other happenings span events; false where the CLI's own traces, which
+            have a span `claude_code.compaction`, are all that is wanted.
+    """
+
+    def __init__(
+        self,
+        *,
+        meter_provider: MeterProvider | None = None,
+        tracer_provider: TracerProvider | None = None,
+        models: Iterable[str] = (),
+        spans: bool = True,
+    ) -> None:
+        meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
+        self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider) if spans else None
+        self._models = Models(models)
+        self._live = LiveContexts()
+        self._instruments = {
+            each.name: _made(meter, each) for each in names.METRICS if each.kind in {"counter", "histogram"}
+        }
+        self._gauges = [
+            meter.create_observable_gauge(
+                each.name, callbacks=[self._reader(value)], unit=each.unit, description=each.words
+            )
+            for each, value in _GAUGES
+        ]
+
+    def __call__(self, record: object) -> None:
+        """Take in one record; what is none of `happenings` is left alone."""
+        handler = _HANDLERS.get(record.__class__)
+        if handler is not None:
+            handler(self, record)
+
+    def wants(self, kind: type) -> bool:
+        """Tell whether a record of this class comes to anything: without an SDK sizes are not worth being made."""
+        if kind is not ContextUpdated:
+            return True
+        turns = self._instruments[names.TURNS.name]
+        # The API's own stand-in, which has another instrument behind it once an SDK is there. Should it be built in
+        # another way one day, records are made for nothing, and that is all.
+        real = getattr(turns, "_real_instrument", turns)
+        return real is not None and not isinstance(real, NoOpHistogram)
+
+    def _reader(self, value: Callable[[Level], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        def read(options: CallbackOptions) -> Iterator[Observation]:
+            del options
+            for (model, kind), level in self._live.levels().items():
+                yield Observation(value(level), {names.MODEL: model, names.AGENT: kind})
+
+        return read
+
+    def _labelled(self, model: str | None, agent: str | None) -> Labels:
+        return (self._models.label(model), kind_of(agent))
+
+    def _add(self, metric: names.Metric, attributes: Attributes, count: int = 1) -> None:
+        self._instruments[metric.name].add(count, attributes)
+
+    def _record(self, metric: names.Metric, value: float | None, attributes: Attributes) -> None:
+        if value is not None:
+            self._instruments[metric.name].record(value, attributes)
+
+    def _event(self, name: str, session_id: str | None, attributes: Attributes) -> None:
+        """Add an event to the current span, where one is recorded."""
+        if self._tracer is None:
+            return
+        span = trace.get_current_span()
+        if span.is_recording():
+            session = {} if session_id is None else {names.CONVERSATION: session_id}
+            span.add_event(f"{names.SCOPE}.{name}", {**attributes, **session})
+
+    # -- one for each record ------------------------------------------------------------------------------------------
+
+    def _updated(self, record: ContextUpdated) -> None:
+        labels = self._labelled(record.model, record.agent)
+        session, ratio = record.session_id, record.ratio
+        if session is not None:
+            self._live.put(session, record.agent, labels, tokens=record.tokens, window=record.window, ratio=ratio)
+        if record.cause == "TurnEnd" and record.exact and ratio is not None:
+            self._record(names.TURNS, ratio, {names.MODEL: labels[0]})
+
+    def _ended(self, record: SessionEnded) -> None:
+        self._live.drop(record.session_id)
+
+    def _compacted(self, record: CompactionSeen) -> None:
+        model, kind = self._labelled(record.model, record.agent)
+        trigger = one_of(record.trigger, COMPACTION_TRIGGERS)
+        self._add(names.COMPACTIONS, {names.MODEL: model, names.TRIGGER: trigger, names.AGENT: kind})
+        by_model = {names.MODEL: model}
+        self._record(names.TOKENS_BEFORE, record.tokens_before, by_model)
+        self._record(names.TOKENS_AFTER, record.tokens_after, by_model)
+        self._record(names.COMPACTION_TIME, record.seconds, by_model)
+        if self._tracer is not None:
+            end = time.time_ns()
+            start = end - int((record.seconds or 0.0) * 1e9)
+            name = names.COMPACT if record.model is None else f"{names.COMPACT} {record.model}"
+            span = self._tracer.start_span(name, start_time=start, attributes=_of_compaction(record, trigger, kind))
+            span.end(end)
+
+    def _archived(self, record: Archived) -> None:
+        attributes = {names.TRIGGER: one_of(record.trigger, ARCHIVE_TRIGGERS)}
+        self._record(names.ARCHIVE_TIME, record.seconds, attributes)
+        self._record(names.ARCHIVE_SIZE, record.bytes, attributes)
+
+    def _uploaded(self, record: Uploaded) -> None:
+        attributes = {names.OUTCOME: record.outcome}
+        self._add(names.UPLOADS, attributes)
+        if record.outcome != "begun":
+            self._add(names.UPLOAD_SIZE, attributes, record.bytes)
+            self._record(names.UPLOAD_TIME, record.seconds, attributes)
+
+    def _crossed(self, record: ThresholdCrossed) -> None:
+        attributes = {names.THRESHOLD: record.threshold}
+        self._add(names.THRESHOLDS, attributes)
+        self._event("threshold", record.session_id, {**attributes, names.UTILIZATION: record.ratio})
+
+    def _acted(self, record: GuardActed) -> None:
+        attributes = {names.ACTION: record.action}
+        self._add(names.ACTIONS, attributes)
+        tool = {} if record.tool is None else {names.TOOL: record.tool}
+        self._event("guard", record.session_id, {**attributes, **tool})
+
+    def _restarted(self, record: Restarted) -> None:
+        self._live.drop(record.old_session_id)
+        attributes = {names.REASON: record.reason, names.CHECKPOINT: record.checkpoint}
+        self._add(names.RESTARTS, attributes)
+        self._event("restart", record.new_session_id, attributes)
+
+    def _overflowed(self, record: ContextOverflow) -> None:
+        attributes = {names.SOURCE: record.source}
+        self._add(names.OVERFLOWS, attributes)
+        self._event("overflow", record.session_id, attributes)
+
+    def _final(self, record: FinalTurn) -> None:
+        attributes = {names.STOPPED: record.stopped, names.COMPLETE: not record.missing}
+        self._add(names.FINAL_TURNS, attributes)
+        self._event("final_turn", record.session_id, {**attributes, names.UTILIZATION: record.ratio})
+
+
+def _made(meter: metrics.Meter, metric: names.Metric) -> Any:
+    if metric.kind == "counter":
+        return meter.create_counter(metric.name, unit=metric.unit, description=metric.words)
+    return meter.create_histogram(
+        metric.name,
+        unit=metric.unit,
+        description=metric.words,
+        explicit_bucket_boundaries_advisory=metric.buckets,
+    )
+
+
+def _of_compaction(record: CompactionSeen, trigger: str, kind: str) -> dict[str, str | bool | int | float]:
+    """Return the attributes of a compaction's span, those that are known."""
+    full = bool(record.window) and record.tokens_after is not None
+    values = {
+        names.OPERATION: names.COMPACT,
+        names.CONVERSATION: record.session_id,
+        names.COMPACTED: True,
+        names.MODEL: record.model,
+        names.AGENT_ID: record.agent,
+        names.AGENT: kind,
+        names.TRIGGER: trigger,
+        names.BEFORE: record.tokens_before,
+        names.AFTER: record.tokens_after,
+        names.WINDOW: record.window,
+        names.UTILIZATION: (record.tokens_after or 0) / (record.window or 1) if full else None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_GAUGES: Final[tuple[tuple[names.Metric, Callable[[Level], float]], ...]] = (
+    (names.TOKENS, lambda level: level.fullest.tokens),
+    (names.WINDOW_SIZE, lambda level: level.fullest.window),
+    (names.FULLEST, lambda level: level.fullest.ratio),
+    (names.CONTEXTS, lambda level: level.contexts),
+)
+
+_HANDLERS: Final[dict[type, Callable[..., None]]] = {
+    ContextUpdated: OpenTelemetryObserver._updated,
+    SessionEnded: OpenTelemetryObserver._ended,
+    CompactionSeen: OpenTelemetryObserver._compacted,
+    Archived: OpenTelemetryObserver._archived,
+    Uploaded: OpenTelemetryObserver._uploaded,
+    ThresholdCrossed: OpenTelemetryObserver._crossed,
+    GuardActed: OpenTelemetryObserver._acted,
+    Restarted: OpenTelemetryObserver._restarted,
+    ContextOverflow: OpenTelemetryObserver._overflowed,
+    FinalTurn: OpenTelemetryObserver._final,
+}

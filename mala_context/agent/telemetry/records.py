@@ -1,0 +1,246 @@
+"""What happened to an agent's context, as frozen records: one kind for each happening, the same for every observer.
+
+An observer is any callable that takes a record; it looks at the record's class and leaves out what it does not know,
+for there may be more kinds one day. An observer that has a method `wants(kind)` is asked before a record is made that
+comes with every response. Records hold counts, ids and words from fixed lists. They never hold what a message says, so
+whatever an observer exports, no content goes with it. `SessionRestarted` alone is no such record: a session's caller
+gets it among the messages, and it may hold one.
+
+A path or a tool's name is in some records: that is for logs, not for labels of metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from mala_context.guard.policy import ContextOverflow
+
+__all__ = [
+    "Archived",
+    "CompactionSeen",
+    "ContextOverflow",
+    "ContextUpdated",
+    "FinalTurn",
+    "GuardActed",
+    "TelemetryRecord",
+    "Observer",
+    "Restarted",
+    "SessionEnded",
+    "SessionRestarted",
+    "ThresholdCrossed",
+    "UploadOutcome",
+    "Uploaded",
+]
+
+Threshold = Literal["warn_at", "compact_at", "restart_at", "final_at"]
+GuardAction = Literal[
+    "told",
+    "denied",
+    "stopped",
+    "turn_cut",
+    "compact_asked",
+    "compact_failed",
+    "breaker",
+    "overdue",
+    "restarts",
+    "capped",
+]
+"""What the guard can do: the agent was told, a tool was denied, the session was stopped after too many denials, a turn
+was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, the CLI is overdue
+with its own compaction, no restart is left, a tool's result was capped."""
+
+
+class ContextUpdated(NamedTuple):
+    """An agent's context has another size, window or model than before, or its turn has ended. Sizes are tokens.
+
+    At most one a response and one a turn; none is made where no observer wants any.
+    """
+
+    session_id: str | None
+    """Its session; `None` before the first message that names it."""
+    agent: str | None
+    """A subagent's key, the id of its Task call or its own; `None` for the main agent."""
+    model: str | None
+    """The model, where it is known."""
+    tokens: int | None
+    """Size of the last request; `None` while unknown."""
+    window: int
+    """The context window."""
+    ratio: float | None
+    """What the configured estimator says as a share of the window; may exceed 1.0."""
+    exact: bool
+    """Whether the API counted it; an estimate stands for a while after a compaction."""
+    cause: str
+    """Name of the event that brought it: `Response`, `UsageDelta`, `Compaction` or `TurnEnd`."""
+
+
+class SessionEnded(NamedTuple):
+    """A session is over, or was left for another: its contexts are no longer held."""
+
+    session_id: str
+    """The session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdCrossed:
+    """A threshold was reached; once a crossing, as the log lines."""
+
+    session_id: str | None
+    """The main agent's session."""
+    threshold: Threshold
+    """Its name in `mala.yaml`."""
+    at: float
+    """Its value."""
+    ratio: float
+    """What reached it."""
+    tokens: int | None
+    """Size of the last request."""
+    window: int
+    """The window, in tokens."""
+    model: str | None
+    """The model."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSeen:
+    """A conversation was replaced by a summary; sizes are in tokens, unknown is `None`."""
+
+    session_id: str | None
+    """Session in which it happened."""
+    agent: str | None
+    """A subagent's id; `None` for the main agent. A subagent's is known from its hook alone, without sizes."""
+    trigger: str | None
+    """`auto` or `manual`."""
+    tokens_before: int | None = None
+    """Size of the last request before it, as the API counted; the CLI's own estimate where that is not known."""
+    tokens_after: int | None = None
+    """What is left, an estimate until the next response."""
+    seconds: float | None = None
+    """How long it took, by the CLI's clock."""
+    model: str | None = None
+    """The model."""
+    window: int | None = None
+    """The window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Something was added to the archive; told from the thread that wrote it."""
+
+    session_id: str
+    """Whose it is."""
+    trigger: str
+    """Why: `auto` and `manual` (a compaction), `boundary` (one whose hook did not run), `session_end`,
+    `subagent_end`."""
+    pieces: int
+    """Files that were written."""
+    bytes: int
+    """Their size together."""
+    seconds: float
+    """How long it took: the wait for another writer is in it, and of a `boundary` the look at what the summary lost."""
+    path: str | None
+    """The first of them."""
+
+
+UploadOutcome = Literal["begun", "done", "failed", "put_off"]
+"""How a round of uploads stands: it has begun, all of it arrived, it failed and is tried again (but for a store whose
+library is not installed), or it was put off since another process uploads from the same archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A round of uploads has begun, or has ended; told from the thread that uploads."""
+
+    outcome: UploadOutcome
+    """How it stands."""
+    files: int = 0
+    """Files that arrived, also where the round failed behind them."""
+    bytes: int = 0
+    """Their size together."""
+    seconds: float = 0.0
+    """How long the round took."""
+    pending: int = 0
+    """Sessions of which something had not arrived when a round was done; the next one sends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardActed:
+    """The guard did something, or said that something is wrong."""
+
+    session_id: str | None
+    """The main agent's session."""
+    action: GuardAction
+    """What."""
+    tool: str | None = None
+    """The tool that was denied, or whose result was capped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A run goes on in a fresh session; told when the old one is left, before the new one connects."""
+
+    old_session_id: str
+    """The session that was left; it is archived."""
+    new_session_id: str
+    """The session from now on."""
+    reason: Literal["threshold", "overflow"]
+    """Whether `restart_at` was reached, or the context ran over."""
+    restarts: int
+    """How many there were in this run, this one included."""
+    checkpoint: bool
+    """Whether the old session wrote a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRestarted(Restarted):
+    """A session yields it between the old session's messages and the new one's; nobody else is told of it.
+
+    Without a checkpoint the new session has the archive's path.
+    """
+
+    result: Any = None
+    """The `ResultMessage` with which the old session's unfinished turn was cut, if one was: it is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTurn:
+    """A turn in which only finishing tools were allowed has ended."""
+
+    session_id: str | None
+    """Its session."""
+    reason: Literal["context"]
+    """Why it was final."""
+    ratio: float
+    """The ratio that reached `final_at`; may exceed 1.0."""
+    stopped: bool
+    """Whether it was ended by force, since the agent went on asking for other tools."""
+    denials: int
+    """Tool calls that were denied."""
+    missing: tuple[str, ...]
+    """What it should have brought and did not: `saved work` (no finishing tool was used), `final answer`."""
+
+    @property
+    def line(self) -> str:
+        """The log line."""
+        how = "was stopped" if self.stopped else "ended"
+        missing = f"missing: {', '.join(self.missing)}" if self.missing else "nothing is missing"
+        return f"Context: the final turn {how} ({self.ratio:.1%} of the window, {self.denials} tools denied); {missing}"
+
+
+TelemetryRecord = (
+    ContextUpdated
+    | ThresholdCrossed
+    | CompactionSeen
+    | Archived
+    | Uploaded
+    | GuardActed
+    | Restarted
+    | FinalTurn
+    | ContextOverflow
+    | SessionEnded
+)
+"""Any record that observers are told."""
+Observer = Callable[[Any], object]
+"""Takes each record at once, in the call that made it, now and then in a thread of the archive's: be quick."""

@@ -1,0 +1,262 @@
+"""The cap on tool results, as a hook's action: what the model gets of a large one is its head, its tail and a path.
+
+The guard's arithmetic decides how much (`ToolBudget`); results of tools that ran in parallel share one budget, which
+opens with the first of them and closes with their batch. `tool_shapes` knows where the text stands, and the full text
+goes to a private file outside of the repository. A result that is read back from such a file is capped like any other,
+but never kept again: the marker says how to page through it.
+
+Where the CLI has cut a result itself (more than about 30,000 characters of a command's output), the model would be
+shown 2,000 characters of its beginning. It gets as much from us, but with the end too, and never more.
+
+What no room is left for is refused: only its path is handed on, in a few words which the guard's buffer has room for.
+A result of an error cannot be replaced on this CLI; it is at most 10,000 characters.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from mala_context._util.background import Worker, wait_for
+from mala_context._util.log import get_logger
+from mala_context._util.safe_open import read_regular
+from mala_context.agent.hook_answers import replaced
+from mala_context.agent.hook_inputs import text_in, texts_in
+from mala_context.errors import ArchiveError
+from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
+from mala_context.guard.tool_budget import ToolBudget
+from mala_context.guard.tool_shapes import Found, find
+
+if TYPE_CHECKING:
+    from mala_context.archive.full_outputs import Spills
+    from mala_context.config import GuardConfig
+    from mala_context.tracking.tracker import ContextTracker
+
+PAGING: Final = "read it in parts: Read with offset and limit, or head -c and tail -c"
+"""What stands behind the path of a full text."""
+PREVIEW_TOKENS: Final = 550
+"""What the model is shown at most of a result that the CLI has cut: about as much as the CLI would show."""
+MOST_BYTES: Final = 64_000_000
+"""A larger output that the CLI has cut is left to it: the model gets the CLI's preview and path."""
+LOST: Final = "the full text could not be kept"
+DISK_SECONDS: Final = 8.0
+"""Longest that a result waits for the disk."""
+
+_TIGHT: Final = 200
+_MOST_WORDS: Final = 64
+_MOST_AGENTS: Final = 64
+_WORDS = re.compile(r"""[^\s'"`;|&<>()=]+""")
+
+log = get_logger(__name__)
+
+
+def count_tokens(text: str) -> int:
+    """Return the tokens that a text is taken for: a quarter for an ASCII character, three quarters for another."""
+    if text.isascii():
+        return -(-len(text) // 4)
+    plain = len(text.encode("ascii", "ignore"))
+    return -(-(plain + 3 * (len(text) - plain)) // 4)
+
+
+class _Full(NamedTuple):
+    """The full text of a result."""
+
+    text: str
+    data: bytes
+    path: str
+    """Where it is kept, or would be; empty where there is no place."""
+    ours: bool
+    """Whether it was read back from there."""
+
+
+class _Batch(NamedTuple):
+    """Tool calls of one response."""
+
+    base: int | None
+    """Tokens of the context when it opened."""
+    budget: ToolBudget
+    noted: list[int]
+    """Tokens of the notes for results without room, the only item."""
+
+
+class ToolCap:
+    """Caps tool results for one runtime.
+
+    Args:
+        config: `tool_output_tokens` must be set; the buffer and the output's tokens are kept free.
+        spills: where full texts are kept.
+        tracker: says how much room is left.
+        acted: called with `capped` and the tool's name for each result that was capped.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig,
+        spills: Spills,
+        tracker: ContextTracker,
+        acted: Callable[[Literal["capped"], str], object] = lambda _action, _tool: None,
+    ) -> None:
+        self._config = config
+        self._spills = spills
+        self._tracker = tracker
+        self._acted = acted
+        self._worker = Worker("mala-context tool cap")
+        self._batches: dict[str | None, _Batch] = {}
+
+    async def after_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Answer a PostToolUse hook: a result over the cap, in its own shape; nothing for any other."""
+        tool, session_id = texts_in(hook_input, "tool_name", "session_id")
+        response = hook_input.get("tool_response")
+        if tool is None or session_id is None:
+            return None
+        found = find(tool, response)
+        if found is None:
+            return None
+        seen = await self._fit(found, tool, session_id, hook_input)
+        if seen is None or (seen == found.text and found.persisted is None):
+            return None
+        return replaced(found.shape.write(response, seen))
+
+    async def after_batch(self, hook_input: Mapping[str, Any]) -> None:
+        """Close the batch: the next result is counted against what is left then."""
+        self._batches.pop(text_in(hook_input, "agent_id"), None)
+
+    async def _fit(self, found: Found, tool: str, session_id: str, hook_input: Mapping[str, Any]) -> str | None:
+        """Return what the model may see; `None` where that is the CLI's to say."""
+        count = _counter(found)
+        batch = self._batch(text_in(hook_input, "agent_id"))
+        cap = cap_tokens(self._config.tool_output_tokens, batch.budget.guard.remaining)
+        if found.persisted is not None or (cap is not None and count(found.text) > cap):
+            full = await self._look(found, session_id, hook_input)
+        else:
+            full = self._full(found.text, session_id, None)
+        if full is None:
+            return None
+        text, path = full.text, full.path
+        where = path if not path or cap is None or cap < _TIGHT else f"{path}; {PAGING}"
+        most = None if found.persisted is None else PREVIEW_TOKENS
+        reservation, seen = await batch.budget.fit(text, where, most=most, count=count, named=True)
+        first = batch.noted[0] == 0
+        if not reservation.ok:
+            seen = self._note(batch, text, path)
+        if seen == text:
+            return text
+        if not full.ours and not await self._keep(session_id, full.data, hook_input):
+            seen = seen.replace(f"full text: {where}", LOST).replace(f"full text: {path}", LOST)
+        if not reservation.ok and first:
+            log.warning("Tool output: no room for %s's %s tokens; full text: %s", tool, f"{count(text):,}", path)
+        else:
+            sizes = f"{count(text):,}", f"{count(seen):,}"
+            log.info("Tool output: %s, %s tokens capped to %s; full text: %s", tool, *sizes, path)
+        self._acted("capped", tool)
+        return seen
+
+    def _batch(self, agent: str | None) -> _Batch:
+        """Return the open batch; a new one where another response has come since."""
+        snapshot = self._tracker.snapshot(agent)
+        batch = self._batches.get(agent)
+        if batch is not None and batch.base == snapshot.tokens:
+            return batch
+        target = TargetContextConfig(
+            provider="claude",
+            model=snapshot.model or "unknown",
+            window=snapshot.window,
+            buffer_tokens=self._config.buffer_tokens,
+            max_output_tokens=self._config.max_output_tokens,
+        )
+        guard = ContextGuard([target], current=max(0, snapshot.projected or snapshot.tokens or 0))
+        setting: int | Literal["auto"] | None = self._config.tool_output_tokens
+        batch = _Batch(snapshot.tokens, ToolBudget(guard, tool_output_tokens=setting, count=count_tokens), [0])
+        self._batches[agent] = batch
+        while len(self._batches) > _MOST_AGENTS:
+            del self._batches[next(iter(self._batches))]
+        return batch
+
+    def _note(self, batch: _Batch, text: str, path: str) -> str:
+        """Return what takes the place of a text without room: its path, or the text itself if that is shorter.
+
+        This is paid from the buffer; once half of that is spent, a note names the file alone.
+        """
+        where = path if batch.noted[0] < self._config.buffer_tokens // 2 else os.path.basename(path) + ", there too"
+        note = f"[… {len(text):,} characters left out, no room; full text: {where} …]"
+        shorter = min(text, note, key=count_tokens)
+        batch.noted[0] += count_tokens(shorter)
+        return shorter
+
+    async def _look(self, found: Found, session_id: str, hook_input: Mapping[str, Any]) -> _Full | None:
+        """Return the full text of a large result, from the disk if need be; `None` where it is the CLI's to keep."""
+
+        def look() -> _Full | None:
+            text = _full_text(found)
+            return None if text is None else self._full(text, session_id, self._ours(hook_input))
+
+        try:
+            return await wait_for(self._worker.submit(look), seconds=DISK_SECONDS)
+        except TimeoutError:
+            return self._full(found.text, session_id, None)
+
+    def _full(self, text: str, session_id: str, ours: str | None) -> _Full:
+        data = text.encode("utf-8", "surrogatepass")
+        if ours is not None:
+            return _Full(text, data, ours, ours=True)
+        try:
+            return _Full(text, data, self._spills.path(session_id, data), ours=False)
+        except ArchiveError:
+            return _Full(text, data, "", ours=False)
+
+    def _ours(self, hook_input: Mapping[str, Any]) -> str | None:
+        """Return the file of ours that the tool was asked to read, through whatever link."""
+        given = hook_input.get("tool_input")
+        if not isinstance(given, Mapping):
+            return None
+        base = text_in(hook_input, "cwd") or os.sep
+        path, command = given.get("file_path"), given.get("command")
+        words = [path] if isinstance(path, str) else []
+        if isinstance(command, str):
+            words += _WORDS.findall(command)[:_MOST_WORDS]
+        try:
+            owners = (self._spills.owner(os.path.join(base, word)) for word in words)
+            return next((owner for owner in owners if owner is not None), None)
+        except ArchiveError:
+            return None
+
+    async def _keep(self, session_id: str, data: bytes, hook_input: Mapping[str, Any]) -> bool:
+        """Keep a full text; false, with a WARNING, where that is impossible."""
+        known = text_in(hook_input, "transcript_path")
+        try:
+            await wait_for(
+                self._worker.submit(lambda: self._spills.write(session_id, data, known)), seconds=DISK_SECONDS
+            )
+        except TimeoutError:
+            log.warning("Tool output: the full text could not be kept in %g s", DISK_SECONDS)
+            return False
+        except (ArchiveError, OSError) as error:
+            log.warning("Tool output: the full text could not be kept: %s", error)
+            return False
+        return True
+
+
+def _counter(found: Found) -> Callable[[str], int]:
+    """Return what counts a text as the model is shown it; numbers of lines cost what they cost the whole."""
+    if not found.shape.numbered:
+        return count_tokens
+    lines = found.text.count("\n") + 1
+    width = (found.shown - len(found.text)) // lines
+    return lambda text: count_tokens(text) + -(-(width * (text.count("\n") + 1)) // 4)
+
+
+def _full_text(found: Found) -> str | None:
+    """Return all of a result that the CLI has cut; what there is of it where its file cannot be read.
+
+    `None` where there is more of it than a copy is worth: the CLI has it on the disk.
+    """
+    if found.persisted is None:
+        return found.text
+    try:
+        if os.stat(found.persisted).st_size > MOST_BYTES:
+            return None
+        return read_regular(found.persisted, MOST_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return found.text

@@ -1,0 +1,177 @@
+"""The gauge where nobody feeds the processor: it follows the transcript instead.
+
+Each hook names the transcript, so two lines are enough to adopt us. Once a message has gone through the processor the
+stream is the better source, and the transcript is read only for what the stream lacks:
+
+* a resumed session's context, which is there before its first response;
+* what the session's first request held besides its prompt, without which the size after a compaction cannot be told;
+* the counts of responses that a server streams without any;
+* the window that an API names when it refuses a prompt: the stream says that it did, the transcript which window.
+
+The CLI writes its rows behind itself: at `Stop` the answer's row is still to come (45 to 90 ms later, measured), so
+that hook waits for it, `SETTLE_SECONDS` at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from anyio.lowlevel import checkpoint
+
+from mala_context._util.background import Worker, wait_for
+from mala_context._util.log import get_logger
+from mala_context.agent.hook_inputs import texts_in
+from mala_context.tracking.events import Appended, Refusal, Response, SessionStart, TotalTokens, TurnEnd, UsageDelta
+from mala_context.tracking.readers import read_row
+from mala_context.transcripts.tail import TranscriptTail, read_opening
+
+if TYPE_CHECKING:
+    from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.tracking.events import Event
+
+READ_SECONDS = 5.0
+"""Longest that a hook waits for a transcript; the agent goes on without a gauge sooner than it waits for one."""
+SETTLE_SECONDS = 2.0
+"""Longest that the end of a turn waits for the answer's row."""
+_POLL_SECONDS = 0.005
+_MOST_UNCOUNTED = 256
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class TranscriptFeed:
+    """Keeps the processor's tracker right from hook inputs.
+
+    Args:
+        processor: whose tracker it is; what it has seen itself is never read again.
+        resumes: whether the session goes on from an older one.
+        resume_of: that older one's id where it is known. A fork's transcript is written with its first answer; until
+            then the older one's, beside it, says what it holds.
+    """
+
+    def __init__(
+        self, processor: MessageStreamProcessor, *, resumes: bool = False, resume_of: str | None = None
+    ) -> None:
+        self._processor = processor
+        self._tail = TranscriptTail()
+        self._worker = Worker("mala-context gauge")
+        self._to_seed = resumes
+        self._resume_of = resume_of
+        self._opening_of: str | None = None
+        self._uncounted: dict[str, None] = {}
+        self._refused = False
+        processor.observe(self._on_event, Response, UsageDelta, TurnEnd)
+
+    async def observe(self, hook_input: Mapping[str, Any]) -> None:
+        """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.
+
+        Raises `OSError` where the transcript cannot be read and `TimeoutError` where that takes too long.
+        """
+        session_id, path = texts_in(hook_input, "session_id", "transcript_path")
+        if hook_input.get("agent_id") or session_id is None:
+            return
+        settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
+        if (self._to_seed or not self._fed) and path is not None:
+            await self._follow(session_id, path, settle)
+        if self._fed:
+            await self._complete(session_id, path, hook_input, settle)
+
+    async def _follow(self, session_id: str, path: str, settle: float) -> None:
+        seeding, self._to_seed = self._to_seed, False
+        places = [path]
+        if seeding and self._resume_of:
+            places.append(os.path.join(os.path.dirname(path), f"{self._resume_of}.jsonl"))
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):  # a new session's transcript is written with its first row
+                rows, afresh = await self._read(partial(self._tail_rows, place, settle))
+                break
+        else:
+            return
+        if self._fed and not (seeding and self._processor.tracker.snapshot().tokens is None):
+            return
+        if afresh:
+            self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
+        self._feed(rows, session_id)
+
+    async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
+        """Add what the stream does not say, where the processor is fed."""
+        prompt = hook_input.get("prompt")
+        if isinstance(prompt, str):
+            self._processor.take(Appended(None, session_id, "user", prompt))
+        if path is None:
+            return
+        if hook_input.get("source") == "compact" and self._opening_of != session_id:
+            self._opening_of = session_id
+            rows = await self._read(lambda: read_opening(path))
+            self._processor.tracker.note_opening([event for row in rows for event in read_row(row)])
+        await checkpoint()  # so that the messages before this hook have been taken in
+        if self._uncounted or self._refused:
+            self._refused = False
+            try:
+                rows, _ = await self._read(lambda: self._tail_rows(path, settle))
+            except FileNotFoundError:  # another session by now, with nothing written
+                return
+            for row in rows:
+                for event in read_row(row):
+                    if isinstance(event, Response) and event.message_id in self._uncounted:
+                        self._processor.take(event._replace(session_id=session_id))
+                    elif isinstance(event, Refusal):  # the stream's own word of it was logged
+                        self._processor.tracker.apply(event._replace(session_id=session_id))
+
+    def _on_event(self, event: Event, snapshot: object) -> None:
+        """Keep what the transcript has to tell: responses whose counts have not come yet, a refusal."""
+        del snapshot
+        if isinstance(event, Response) and event.agent is None and event.message_id is not None:
+            if event.usage is not None:
+                if self._uncounted:
+                    self._uncounted.pop(event.message_id, None)
+            else:
+                self._uncounted[event.message_id] = None
+                if len(self._uncounted) > _MOST_UNCOUNTED:
+                    del self._uncounted[next(iter(self._uncounted))]
+        elif isinstance(event, UsageDelta) and event.agent is None and event.usage and event.usage.context_tokens:
+            self._uncounted.clear()
+        elif isinstance(event, TurnEnd) and event.terminal_reason == "prompt_too_long":
+            self._refused = True
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)
+
+    def _tail_rows(self, path: str, settle: float) -> tuple[list[dict[str, Any]], bool]:
+        """Return what the tail gained; for so many seconds wait for the row of the turn's answer."""
+        rows, afresh = self._tail.read(path)
+        end = time.monotonic() + settle
+        while not self._has_answer(rows) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+            more, again = self._tail.read(path)
+            rows, afresh = (more, True) if again else (rows + more, afresh)
+        return rows, afresh
+
+    @staticmethod
+    def _has_answer(rows: list[dict[str, Any]]) -> bool:
+        """Tell whether the last message among rows is an answer of the main agent that calls no tool."""
+        last: dict[str, Any] = next((row for row in reversed(rows) if row.get("type") in ("assistant", "user")), {})
+        message = last.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        return last.get("type") == "assistant" and not any(
+            isinstance(block, dict) and block.get("type") == "tool_use"
+            for block in (content if isinstance(content, list) else ())
+        )
+
+    @property
+    def _fed(self) -> bool:
+        return self._processor.messages_seen > 0
+
+    def _feed(self, rows: list[dict[str, Any]], session_id: str) -> None:
+        """Apply rows as this session's own: a fork's or a resumed file's rows may name an older one."""
+        for row in rows:
+            self._processor.tell_news(row)
+            for event in read_row(row):
+                self._processor.take(event if isinstance(event, TotalTokens) else event._replace(session_id=session_id))

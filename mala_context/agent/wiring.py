@@ -1,0 +1,217 @@
+"""Makes the parts of a runtime and hangs them together: which hook asks whom, and what the options gain."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.log import get_logger
+from mala_context._util.safe_open import read_regular
+from mala_context.agent.actions import Actions
+from mala_context.agent.archiving import SessionArchiver
+from mala_context.agent.claude_code.statusline.usable import SOURCES, automatic_window
+from mala_context.agent.hooks import HOOKS, is_ours
+from mala_context.agent.pin import AUTO, Pin
+from mala_context.agent.restart import PLACE
+from mala_context.agent.runtime import AgentRuntime, Parts
+from mala_context.agent.sdk import SDKClientFactory
+from mala_context.agent.search_tool import FULL_NAME, SERVER, HistorySearch
+from mala_context.agent.stream import MessageStreamProcessor
+from mala_context.agent.telemetry import Hub, Reporter
+from mala_context.agent.tool_cap import ToolCap
+from mala_context.agent.transcript_feed import TranscriptFeed
+from mala_context.archive.full_outputs import Spills
+from mala_context.config import ContextConfig, load_config
+from mala_context.errors import ConfigError
+from mala_context.guard.policy import Policy, thresholds_from
+from mala_context.tracking.roster import LIVE
+from mala_context.tracking.tracker import ContextTracker
+
+if TYPE_CHECKING:
+    from mala_context.archive.store import TranscriptArchive
+
+log = get_logger(__name__)
+_MOST_TEMPLATE: Final = 1_000_000
+"""Bytes of a continuation template; what is longer is none."""
+
+
+def wire(
+    options: Any,
+    repo: str,
+    config: ContextConfig | None,
+    sdk: SDKClientFactory,
+    *,
+    copy: Callable[..., Any],
+    hub: Hub,
+    agent_id: str | None = None,
+) -> AgentRuntime:
+    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
+    config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
+    env = getattr(options, "env", None) or {}
+    tracker = _tracker(config, options, env, repo)
+    archivist = _archivist(repo, config, env, hub)
+    processor = _processor(config, tracker, archivist, agent_id)
+    reporter = Reporter(hub.tell, hub.wants)
+    processor.observe(reporter.on_event, *reporter.events)
+    actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
+    hooks = _without_ours(getattr(options, "hooks", None) or {})
+    if config.enabled or config.archive.enabled:
+        parts = {
+            "archivist": archivist,
+            "gauge": _gauge(processor, options) if config.enabled else None,
+            "notes": actions if config.enabled else None,
+            "gate": actions if config.enabled and config.final_at is not None else None,
+            "cap": _tool_cap(repo, config, tracker, actions),
+            "pin": _pin(repo, config, archivist),
+        }
+        _add_hooks(hooks, parts, sdk)
+    template = _template(repo, config.continuation_template)
+    archive = None if archivist is None else archivist.archive
+    wired = {"hooks": hooks, **_search_tool(options, config, archive, tracker)}
+
+    def copy_wired(given: Any, **changes: Any) -> Any:
+        return copy(given, **{**wired, **changes})
+
+    def another(options: Any, hub: Hub) -> AgentRuntime:
+        return wire(options, repo, config, sdk, copy=copy, hub=hub, agent_id=agent_id)
+
+    made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another)
+    return AgentRuntime(copy_wired(options), made)
+
+
+def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hub) -> SessionArchiver | None:
+    if not config.archive.enabled:
+        return None
+    return SessionArchiver.for_repo(repo, config.archive, _projects_dirs(env), tell=hub.tell)
+
+
+def _processor(
+    config: ContextConfig, tracker: ContextTracker, archivist: SessionArchiver | None, agent_id: str | None
+) -> MessageStreamProcessor:
+    processor = MessageStreamProcessor(
+        tracker, restart_at=config.restart_at, agent_name=agent_id or "main", enabled=config.enabled
+    )
+    if archivist is not None:
+        archivist.listen(processor)
+    return processor
+
+
+def _gauge(processor: MessageStreamProcessor, options: Any) -> TranscriptFeed:
+    resumed = getattr(options, "resume", None)
+    resumes = bool(resumed or getattr(options, "continue_conversation", None))
+    return TranscriptFeed(processor, resumes=resumes, resume_of=resumed)
+
+
+def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: str) -> ContextTracker:
+    return ContextTracker(
+        estimator=config.estimator,
+        window=None if config.window == "auto" else config.window,
+        model=getattr(options, "model", None),
+        betas=tuple(getattr(options, "betas", None) or ()),
+        auto_compact_window=_automatic_window(options, env, repo),
+        remembers=LIVE,
+    )
+
+
+def _automatic_window(options: Any, env: Mapping[str, str], repo: str) -> int | None:
+    """Return the window on whose threshold a CLI with these options acts, as far as its files of settings say it."""
+    sources = getattr(options, "setting_sources", None)
+    project = os.fspath(getattr(options, "cwd", None) or repo)
+    whole = {name: str(value) for name, value in {**os.environ, **env}.items()}
+    return automatic_window(
+        whole,
+        project,
+        SOURCES if sources is None else sources,
+        _own_settings(getattr(options, "settings", None), project),
+    )
+
+
+def _own_settings(given: object, project: str) -> Mapping[str, Any]:
+    """Return the settings that options hold, as JSON or by a path; none where they cannot be read."""
+    if not isinstance(given, str):
+        return {}
+    try:
+        data = given.encode() if given.lstrip().startswith("{") else read_regular(os.path.join(project, given), 4 << 20)
+        found = json.loads(data)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _add_hooks(hooks: dict[str, list[Any]], parts: Mapping[str, Any], sdk: SDKClientFactory) -> None:
+    """Put our callbacks behind the hooks that are there, for each event that one of the parts takes."""
+    for event, factory in HOOKS.items():
+        callback = factory(parts)
+        if callback is not None:
+            hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
+
+
+def _search_tool(
+    options: Any, config: ContextConfig, archive: TranscriptArchive | None, tracker: ContextTracker
+) -> dict[str, Any]:
+    """Return the options that offer the agent a search of its own history; none where that is off or impossible."""
+    if not config.search_tool:
+        return {}
+    servers = getattr(options, "mcp_servers", None) or {}
+    if archive is None or not isinstance(servers, Mapping):
+        reason = "the archive is off" if archive is None else "the MCP servers are in a file"
+        log.warning("mala.yaml: search_tool is without effect, since %s", reason)
+        return {}
+    tool = HistorySearch(archive, lambda: tracker.session_id)
+    allowed = [name for name in getattr(options, "allowed_tools", None) or () if name != FULL_NAME]
+    return {"mcp_servers": {**servers, SERVER: tool.server()}, "allowed_tools": [*allowed, FULL_NAME]}
+
+
+def _template(repo: str, name: str | None) -> str | None:
+    """Read the continuation template, a path below the repository; raises `ConfigError` where it is of no use."""
+    if name is None:
+        return None
+    path = os.path.join(repo, os.path.expanduser(name))
+    try:
+        data = read_regular(path, _MOST_TEMPLATE + 1)
+        if len(data) > _MOST_TEMPLATE:
+            raise OSError(errno.EFBIG, f"it has more than {_MOST_TEMPLATE:,} bytes")  # noqa: TRY301  # as unreadable
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:  # a name may hold a NUL
+        raise ConfigError(f"context.continuation_template: {path} cannot be read: {error}") from error
+    if PLACE not in text:
+        raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
+    return text
+
+
+def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions: Actions) -> ToolCap | None:
+    if not config.enabled or config.guard.tool_output_tokens is None:
+        return None
+    return ToolCap(config.guard, Spills(repo), tracker, actions.acted)
+
+
+def _pin(repo: str, config: ContextConfig, archivist: SessionArchiver | None) -> Pin | None:
+    if config.pin is None:
+        return None
+    if config.pin == AUTO and archivist is None:
+        log.warning("mala.yaml: pin: auto needs the archive, which is off; nothing is put back after a compaction")
+        return None
+    return Pin(config.pin, repo, None if archivist is None else archivist.words_lost)
+
+
+def _without_ours(hooks: Mapping[str, Sequence[Any] | None]) -> dict[str, list[Any]]:
+    """Copy hooks, leaving out those that an earlier wiring put there; what is no matcher is the SDK's to judge."""
+    kept = {
+        event: [
+            matcher for matcher in matchers or () if not any(is_ours(hook) for hook in getattr(matcher, "hooks", ()))
+        ]
+        for event, matchers in hooks.items()
+    }
+    return {event: matchers for event, matchers in kept.items() if matchers}
+
+
+def _projects_dirs(env: Mapping[str, str]) -> list[str] | None:
+    """Where a CLI with these variables keeps its transcripts; `None` where they do not say, and this process's do."""
+    if env.get("CLAUDE_CONFIG_DIR"):
+        return [os.path.join(env["CLAUDE_CONFIG_DIR"], "projects")]
+    if env.get("HOME") and not os.environ.get("CLAUDE_CONFIG_DIR"):
+        return [os.path.join(env["HOME"], ".claude", "projects")]
+    return None

@@ -1,0 +1,179 @@
+"""Which formula was right: every estimate against what the recordings know to be true.
+
+A recording holds four kinds of truth:
+
+* `pre_tokens`: what the CLI counted when it compacted. That is its own estimate, not the API's count, so this says how
+  well we foresee when it compacts;
+* `context_command`: what `/context` printed, rounded by it to a hundred tokens;
+* `next_prompt`: the next request of the same conversation, as the API counted it. Compactions and drops of more than
+  3 % (context that was cleared without a word) are left out and counted;
+* `after_compaction`: the first request after a compaction whose boundary says how much remained.
+
+Each observation is what every formula said just before, and the truth. A truth that several recordings repeat counts
+once; one before which nothing was known is a problem with its row, and in no figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from mala_context.analysis.error_stats import summarise
+from mala_context.analysis.ground_truth import FORMULAS, Findings, Observation
+from mala_context.analysis.replay.engine import Engine, Progress, read_all
+from mala_context.analysis.replay.files import Recording, find
+from mala_context.analysis.replay.record import identify
+from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.rows import Line
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.contexts import Context
+from mala_context.tracking.events import Compaction, Event, Response, WindowReport
+
+DROP: Final = 0.97
+"""A next request below this share of the last one is no growth of the same context."""
+
+
+class Auditor(RecordingReader):
+    """Follows a recording and writes down every truth in it."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(recording)
+        self.observations: list[Observation] = []
+        self.left_out = 0
+        self._version: str | None = None
+        self._formulas: tuple[int | None, ...] = ()
+        self._missing: bool | None = None
+        self._last: dict[AgentState, tuple[Context, int, Context | None] | None] = {}
+
+    def findings(self) -> Findings:
+        """Return what was found; after `run`."""
+        return Findings(self.observations, self.problems.found, self.left_out)
+
+    def line(self, line: Line) -> None:
+        """Take the next line, and the CLI's version from it."""
+        for row in line.rows:
+            version = row.get("version") or row.get("claude_code_version")
+            if isinstance(version, str):
+                self._version = version
+        super().line(line)
+
+    def before(self, event: Event) -> None:
+        """Ask the formulas that keep sums, while they know nothing of the truth."""
+        if isinstance(event, Response):
+            if event.usage is None or event.message_id == self.tracker.state_of(event).current:
+                return
+        elif not isinstance(event, Compaction | WindowReport):
+            return
+        state = self.tracker.main if isinstance(event, WindowReport) else self.tracker.state_of(event)
+        said = self.tracker.estimates_of(state)
+        self._formulas = tuple(said[name].tokens for name in FORMULAS)
+        if isinstance(event, Compaction):
+            self._missing = not self.tracker.holds_row(event.parent) if event.parent else None
+
+    def after(self, event: Event, state: AgentState | None) -> None:
+        """Write a truth down."""
+        if isinstance(event, Compaction):
+            if event.pre_tokens and state is not None:
+                self._boundary(event, event.pre_tokens, state)
+        elif isinstance(event, WindowReport):
+            if event.tokens:
+                main = self.tracker.main
+                context = main.context
+                self.note("context_command", event.tokens, context, len(context.interval), main, None)
+        elif isinstance(event, Response) and state is not None and state.left is not self._last.get(state):
+            left = self._last[state] = state.left
+            if left is not None and left[2] is state.context:
+                self._request(event, state, left[0], left[1])
+
+    def _boundary(self, event: Compaction, pre_tokens: int, state: AgentState) -> None:
+        before = state.before
+        if before is None:
+            self.problem(self.number, "a compaction before which no size was known")
+            return
+        said = (before.projected, before.cli_estimate, before.tokens, *self._formulas)
+        self._add("pre_tokens", pre_tokens, said, state, event.uuid, missing=self._missing)
+
+    def _request(self, event: Response, state: AgentState, left: Context, parts: int) -> None:
+        tokens = state.context.tokens
+        if not tokens or left.tokens is None:
+            return
+        identity = event.message_id
+        if left.source == "boundary":
+            self.note("after_compaction", tokens, left, parts, state, identity)
+        elif tokens < DROP * left.tokens:
+            self.left_out += 1
+        else:
+            self.note("next_prompt", tokens, left, parts, state, identity)
+
+    def note(
+        self, truth: str, tokens: int, context: Context, parts: int, state: AgentState, identity: str | None
+    ) -> None:
+        """Write down what is known of a context, and the truth of it."""
+        base, output, interval = context.tokens, context.output or 0, context.interval
+        if base is None:
+            self.problem(self.number, "a /context output before which no size was known")
+            return
+        projected = interval.projected(base, output, cut=context.cut, parts=parts)
+        said = (projected, interval.cli_estimate(base, output, parts=parts), base, *self._formulas)
+        self._add(truth, tokens, said, state, identity)
+
+    def _add(
+        self,
+        truth: str,
+        tokens: int,
+        said: Sequence[int | None],
+        state: AgentState,
+        identity: str | None,
+        *,
+        missing: bool | None = None,
+    ) -> None:
+        who = identity or f"{self.recording.path}\0{self.number}"
+        self.observations.append(
+            Observation(
+                truth,
+                tokens,
+                tuple(said),
+                self.recording.path,
+                self.number,
+                state.model,
+                self._version,
+                missing,
+                identify(f"{truth}\0{who}"),
+            )
+        )
+
+
+def audit_one(recording: Recording) -> list[Findings]:
+    """Audit one recording; never raises."""
+    auditor = Auditor(recording)
+    auditor.run()
+    return [auditor.findings()]
+
+
+def collect(
+    paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
+) -> Findings:
+    """Return everything true in the recordings behind the paths, each truth once.
+
+    Raises `RecordingNotFoundError` for a path that is not there.
+    """
+    found = read_all(find(paths, progress), audit_one, jobs=jobs, progress=progress, engine=engine)
+    seen: set[int] = set()
+    observations = []
+    for each in sorted((each for part in found for each in part.observations), key=lambda each: (each.file, each.row)):
+        if each.identity not in seen:
+            seen.add(each.identity)
+            observations.append(each)
+    problems = sorted((each for part in found for each in part.problems), key=lambda each: (each.file, each.row or 0))
+    return Findings(observations, problems, sum(part.left_out for part in found))
+
+
+def audit(
+    paths: Iterable[str], *, jobs: int | None = None, worst: int = 10, progress: Progress | None = None
+) -> Mapping[str, Any]:
+    """Return the tables of an audit, ready for JSON; see `docs/reference/replay-json.md`.
+
+    Errors are fractions of the truth. `worst` is how many cases are listed for each truth. Raises
+    `RecordingNotFoundError` for a path that is not there.
+    """
+    return summarise(collect(paths, jobs=jobs, progress=progress), worst=worst)

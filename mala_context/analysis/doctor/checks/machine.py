@@ -1,0 +1,129 @@
+"""Checks of the programs: the SDK, the CLI, whether hooks fire in it, and `mala.yaml`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from mala_context.analysis.doctor.facts import ClaudeDirectory, ConfigFile, Facts, HookProof, Program
+from mala_context.analysis.doctor.findings import Finding
+
+OLDEST_CLI: Final = (2, 0, 0)
+"""The oldest CLI that the SDK itself works with."""
+NEWEST_CLI: Final = (2, 1, 332)
+"""The newest CLI on which the tests ran."""
+OLDEST_SDK: Final = (0, 1, 66)
+"""The oldest claude-agent-sdk that is allowed, and on which the tests ran."""
+NEWEST_SDK: Final = (0, 2, 189)
+"""The newest claude-agent-sdk on which the tests ran."""
+_DIGITS: Final = re.compile(r"[0-9]{0,9}")
+_INSTALL: Final = "install it (`npm install -g @anthropic-ai/claude-code`), or `pip install claude-agent-sdk`"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return `1.2.3` as numbers that compare: of `3rc1` the 3; what begins with no number counts as 0."""
+    return tuple(int(found[0] or 0) for part in version.split(".")[:3] if (found := _DIGITS.match(part)))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _beside(version: str, newest: tuple[int, ...]) -> str:
+    """Return what to say behind a version: that it is newer than any that was tested, or nothing."""
+    return f", newer than {_dotted(newest)}, the newest that was tested" if numbers(version) > newest else ""
+
+
+def sdk(version: str) -> Iterator[Finding]:
+    """Find an SDK that is too old."""
+    if numbers(version) < OLDEST_SDK:
+        found = f"claude-agent-sdk {version} is older than {_dotted(OLDEST_SDK)}, which mala-context needs"
+        yield Finding("sdk", "error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
+
+
+def sdk_well(version: str) -> str:
+    """Name its version, and say so where it is newer than any that was tested."""
+    return f"{version}{_beside(version, NEWEST_SDK)}"
+
+
+def cli(programs: tuple[Program, ...]) -> Iterator[Finding]:
+    """Find that there is no CLI, that one does not run, that one is too old."""
+    oldest = _dotted(OLDEST_CLI)
+    if not programs:
+        yield Finding("cli", "error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
+    for each in programs:
+        if each.version is None:
+            found = f"this Claude Code CLI does not run: {each.error or 'it says no version'}"
+            yield Finding("cli", "error", found, each.path, f"install it anew or remove it ({each.source})")
+        elif numbers(each.version) < OLDEST_CLI:
+            found = f"Claude Code {each.version} ({each.source}) is older than {oldest}, which the SDK needs"
+            yield Finding("cli", "error", found, each.path, "`claude update`, or install a newer one")
+
+
+def cli_well(programs: tuple[Program, ...]) -> str:
+    """Name each CLI and its version, and say so where it is newer than any that was tested."""
+    versions = ((each.version or "", each.source) for each in programs)
+    return ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
+
+
+class Played(NamedTuple):
+    """How our own session went, and in which CLI."""
+
+    proof: HookProof
+    where: str
+
+
+def played(facts: Facts) -> Played | None:
+    """Return how our own session went, `None` where none was played."""
+    where = facts.programs[0].path if facts.programs else "the Claude Code CLI"
+    return None if facts.hooks is None else Played(facts.hooks, where)
+
+
+def hooks(seen: Played) -> Iterator[Finding]:
+    """Find that a session of our own archived nothing before its compaction."""
+    proof, where = seen
+    if proof.error is not None:
+        mend = "run `mala-context demo`, which says more"
+        yield Finding("hooks", "error", f"a session on the loopback failed: {proof.error}", where, mend)
+    elif not proof.archived:
+        found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
+        mend = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
+        yield Finding("hooks", "error", found, where, mend)
+
+
+def hooks_well(seen: Played) -> str:
+    """Say how the proof went."""
+    return f"PreCompact archived a session on the loopback ({seen.proof.seconds:.1f} s)"
+
+
+def claude(place: ClaudeDirectory) -> Iterator[Finding]:
+    """Find that Claude Code has no place of its own for transcripts."""
+    if place.error is not None:
+        found = f"Claude Code keeps no transcripts, or not where they are found again: {place.error}"
+        mend = f"set {place.variable} to an absolute path of a directory that is yours"
+        yield Finding("claude", "error", found, place.path or place.variable, mend)
+
+
+def claude_well(place: ClaudeDirectory) -> str:
+    """Name it."""
+    return f"{place.path}" if place.there else f"{place.path} (no transcripts yet)"
+
+
+def config(files: tuple[ConfigFile, ...]) -> Iterator[Finding]:
+    """Find each `mala.yaml` that cannot be used; the agent of that repository does not start."""
+    for each in files:
+        if each.problems:
+            count = len(each.problems)
+            found = f"it cannot be used: {count} problem{'s' * (count > 1)}; an agent here does not start"
+            mend = (
+                f"mend what is listed; `mala-context config check {os.path.dirname(each.path)}` tells when it is right"
+            )
+            yield Finding("config", "error", found, each.path, mend, each.problems)
+
+
+def config_well(files: tuple[ConfigFile, ...]) -> str:
+    """Say how many there are."""
+    count = len(files)
+    return f"{count} can be used" if count else "none, the defaults are in force"

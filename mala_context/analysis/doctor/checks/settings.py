@@ -1,0 +1,182 @@
+"""Checks of Claude Code's own settings, and of the models that are in use.
+
+Of several settings files the strongest that has a key counts: managed, local, project, user, and for old keys the
+global `~/.claude.json`. A variable counts for a process that has it, and from the `env` of any of these files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from mala_context.analysis.doctor.facts import Facts, Settings
+from mala_context.analysis.doctor.findings import Finding
+from mala_context.config import Retention
+from mala_context.tracking.auto_compact import OFF_SWITCHES, switched_off
+from mala_context.tracking.windows import from_name
+
+DEFAULT_CLEANUP: Final = 30
+"""Days after which the CLI deletes transcripts where no settings say otherwise."""
+SHORT_CLEANUP: Final = 7
+"""Days below which a session that nobody archived may be gone before anybody catches up."""
+LOOKED_AT: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL")
+"""Variables that these checks look at, and no others."""
+_ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
+
+
+class InForce(NamedTuple):
+    """What decides together how Claude Code behaves here."""
+
+    files: tuple[Settings, ...]
+    """The strongest first."""
+    environment: Mapping[str, str]
+    keep: Retention | None
+    """How long archives are kept, by `mala.yaml`."""
+
+    def value(self, key: str) -> tuple[Any, Settings | None]:
+        """Return the value that counts and the file that has it, `None` twice where no file does."""
+        for each in self.files:
+            if key in each.values:
+                return each.values[key], each
+        return None, None
+
+    def variable(self, name: str) -> tuple[str, str]:
+        """Return a variable's value and where it is set; two empty texts where it is not."""
+        for each in self.files:
+            env = each.values.get("env")
+            if isinstance(env, dict) and name in env:
+                return str(env[name]), each.path
+        value = self.environment.get(name, "")
+        return (value, f"${name}") if value else ("", "")
+
+
+def in_force(facts: Facts) -> InForce | None:
+    """Return what is in force, `None` where nobody looked for settings files."""
+    keep = facts.config.archive.keep
+    return None if facts.settings is None else InForce(facts.settings, facts.environment, keep)
+
+
+class InUse(NamedTuple):
+    """The models in use, and what `mala.yaml` says of their window."""
+
+    models: Mapping[str, str]
+    """Model → where it was seen."""
+    window: int | Literal["auto"]
+
+
+def in_use(facts: Facts) -> InUse | None:
+    """Return the models in use, `None` where nobody looked for any."""
+    return None if facts.models is None else InUse(facts.models, facts.config.window)
+
+
+def is_alias(model: str) -> bool:
+    """Tell whether a model's name is one of the CLI's short ones, which stand for a model that it knows."""
+    return model.strip().lower().removesuffix("[1m]") in _ALIASES
+
+
+def settings(found: tuple[Settings, ...]) -> Iterator[Finding]:
+    """Find settings files that the CLI cannot read."""
+    for each in found:
+        if each.error is not None:
+            words = f"Claude Code's {each.source} settings cannot be read, so nothing in them counts: {each.error}"
+            yield Finding("settings", "error", words, each.path, "mend the file; it must be one JSON object")
+
+
+def settings_well(found: tuple[Settings, ...]) -> str:
+    """Say how many were read."""
+    return f"{len(found)} read" if found else "none, Claude Code's defaults are in force"
+
+
+def hooks_off(force: InForce) -> Iterator[Finding]:
+    """Find settings under which the plugin's hooks do not fire; an SDK agent's own callbacks fire all the same."""
+    value, file = force.value("disableAllHooks")
+    if value is True and file is not None:
+        found = (
+            f"disableAllHooks is true in the {file.source} settings: hooks of plugins and settings do not fire, "
+            "so nothing archives an interactive session before its compaction"
+        )
+        yield Finding("hooks-off", "error", found, file.path, "remove the key, or set it to false")
+    for each in force.files:
+        if each.source == "managed" and each.values.get("allowManagedHooksOnly") is True:
+            found = "allowManagedHooksOnly is true: hooks of plugins and of your own settings do not fire"
+            mend = "ask whoever manages this machine, or have the hooks put into the managed settings"
+            yield Finding("hooks-off", "warning", found, each.path, mend)
+
+
+def hooks_off_well(_: InForce) -> str:
+    """Say that nothing switches them off."""
+    return "no settings switch them off"
+
+
+def compaction(force: InForce) -> Iterator[Finding]:
+    """Find what switches automatic compaction off, so that a full session can only end."""
+    for name in OFF_SWITCHES:
+        value, where = force.variable(name)
+        if switched_off({name: value}):
+            too = " and /compact" if name == "DISABLE_COMPACT" else ""
+            found = f"{name} is {value.strip()}: automatic compaction{too} is off, a full session can only end"
+            yield Finding("compaction", "warning", found, where, f"unset {name}; or set restart_at in mala.yaml")
+    value, file = force.value("autoCompactEnabled")
+    if value is False and file is not None:
+        found = f"autoCompactEnabled is false in the {file.source} settings: a full session can only end"
+        yield Finding(
+            "compaction", "warning", found, file.path, "remove the key; or set compact_at or restart_at in mala.yaml"
+        )
+
+
+def compaction_well(_: InForce) -> str:
+    """Say that it is on."""
+    return "on"
+
+
+def cleanup(force: InForce) -> Iterator[Finding]:
+    """Find that the CLI deletes transcripts at once, or earlier than the archive's own limit."""
+    days, file = force.value("cleanupPeriodDays")
+    where = "cleanupPeriodDays" if file is None else file.path
+    kept = None if force.keep is None else force.keep.days
+    mend = f"set cleanupPeriodDays to {max(kept or 0, DEFAULT_CLEANUP)} or more in ~/.claude/settings.json"
+    if file is None:
+        days = DEFAULT_CLEANUP
+    if isinstance(days, bool) or not isinstance(days, int | float) or days < 0:
+        found = f"cleanupPeriodDays is {days!r:.60}, wanted a number of days from 1"
+        yield Finding("cleanup", "warning", found, where, mend)
+    elif days == 0:
+        found = "cleanupPeriodDays is 0: Claude Code keeps no transcripts, or refuses this settings file"
+        yield Finding("cleanup", "error", found, where, mend)
+    elif kept is not None and days < kept:
+        found = (
+            f"Claude Code deletes transcripts after {days:g} days, archives are kept for {kept}: in between "
+            "the archive is the only copy, which keep never removes"
+        )
+        yield Finding("cleanup", "warning", found, where, f"{mend}, or lower archive.keep.days")
+    elif kept is None and days < SHORT_CLEANUP:
+        found = f"Claude Code deletes transcripts after {days:g} days: what no hook archived is soon lost"
+        yield Finding("cleanup", "warning", found, where, mend)
+
+
+def cleanup_well(force: InForce) -> str:
+    """Say after how many days."""
+    days, file = force.value("cleanupPeriodDays")
+    return f"transcripts stay for {DEFAULT_CLEANUP if file is None else days:g} days"
+
+
+def models(seen: InUse) -> Iterator[Finding]:
+    """Find models of which nobody says how large their window is."""
+    if seen.window != "auto":
+        return
+    for model, where in seen.models.items():
+        if is_alias(model):
+            continue
+        window = from_name(model)
+        if window.source == "guess":
+            found = f"the window of {model} is a guess: {window.tokens:,} tokens until the CLI reports another"
+            mend = "set `window:` under `context:` in mala.yaml to what the model really holds"
+            yield Finding("models", "warning", found, where, mend, (model,))
+
+
+def models_well(seen: InUse) -> str:
+    """Say of how many models."""
+    if seen.window != "auto":
+        return f"mala.yaml says {seen.window:,} tokens"
+    names = [model for model in seen.models if not is_alias(model)]
+    return f"{len(names)} models seen of late" if len(names) != 1 else "1 model seen of late"

@@ -1,0 +1,238 @@
+"""One recording through the core: its rows into events, events into the tracker, and what came of it.
+
+This is the careful way, which reads every row whole; `scan` is the fast one, and gives the same. The tracker is the
+one that live sessions use, so whatever holds here holds there.
+
+A recording may hold several sessions one after the other (a stream over a `/clear`, a resumed file with rows under
+its old id); each becomes a `Stretch`. Where the tracker keeps the context over a change of id, it is one stretch,
+under the newer id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mala_context.analysis.replay.files import Recording
+from mala_context.analysis.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
+from mala_context.analysis.replay.rows import Line, lines
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.events import Compaction, Event, Response, Summary
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.tracker import ContextTracker
+from mala_context.tracking.usage import Usage
+
+
+def begins_another(row: Mapping[str, Any], session_id: str) -> bool:
+    """Tell whether a row is the first of another session's transcript behind this one, as `cat` puts them together."""
+    named = row.get("sessionId")
+    return (
+        row.get("type") == "user"
+        and isinstance(named, str)
+        and named != session_id
+        and row.get("parentUuid", False) is None
+        and row.get("isCompactSummary") is not True
+    )
+
+
+class Tally:
+    """What is counted of one agent besides the tracker's own state."""
+
+    __slots__ = ("carried", "counts", "peak")
+
+    def __init__(self) -> None:
+        self.peak: int | None = None
+        self.counts = Best()
+        self.carried = (0, 0, 0)
+        """Responses, compactions and overflows from before a `/clear` that kept the session's id."""
+
+    def record(self, state: AgentState) -> AgentRecord:
+        """Return the agent's record."""
+        ids, counts, sums = self.counts.arrays()
+        responses, compactions, _ = self.carried
+        return AgentRecord(
+            state.agent_id or state.tool_use_id,
+            state.model,
+            state.responses + responses,
+            state.context.tokens,
+            self.peak,
+            state.compactions + compactions,
+            ids=ids,
+            counts=counts,
+            sums=sums,
+        )
+
+
+class RecordingReader:
+    """Follows one recording. Feed it every line, in order, then `finish`.
+
+    Subclasses look on: `before` is called with every event before the tracker takes it, `after` with the state that
+    it changed (`None` where no number moved), and `line_done` after each line.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.number = 0
+        """Line that is being read, from 1."""
+        self.problems = Problems(recording.path)
+        self.tracker = ContextTracker()
+        self.stretches: list[Stretch] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._main = self.tracker.main
+        self._tallies: dict[AgentState, Tally] = {self._main: Tally()}
+        self._session_id: str | None = None
+        self._compactions: list[CompactionRecord] = []
+        self._is_fork = False
+        self._started: str | None = None
+        self._ended: str | None = None
+
+    def run(self) -> list[Stretch]:
+        """Read the whole recording and return what it tells; never raises."""
+        for line in lines(self.recording, self.problem):
+            self.line(line)
+        return self.finish()
+
+    def problem(self, row: int, words: str) -> None:
+        """Take notice of what could not be read."""
+        self.problems.add(row, words)
+
+    def line(self, line: Line) -> None:
+        """Take the next line."""
+        self.number = line.number
+        if line.problem is not None:
+            self.problem(line.number, line.problem)
+        for row in line.rows:
+            self._row(row)
+        self.line_done(line)
+
+    def _row(self, row: Mapping[str, Any]) -> None:
+        get = row.get
+        if self._session_id is not None and begins_another(row, self._session_id):
+            self._close(self.tracker.session_id)
+            self.tracker = ContextTracker()
+            self._begin()
+        for event in read_row(row):
+            self._event(event, row)
+        if self._session_id is None:
+            named = get("sessionId") or get("session_id")
+            if isinstance(named, str):
+                self._session_id = named
+        moment = get("timestamp")
+        if isinstance(moment, str) and moment:
+            if self._started is None or moment < self._started:
+                self._started = moment
+            if self._ended is None or moment > self._ended:
+                self._ended = moment
+        if get("forkedFrom") is not None:
+            self._is_fork = True
+
+    def _event(self, event: Event, row: Mapping[str, Any]) -> None:
+        tracker = self.tracker
+        session_id = tracker.session_id
+        self.before(event)
+        missing = None
+        if event.__class__ is Compaction and event.parent:
+            missing = not tracker.holds_row(event.parent)
+        state = tracker.advance(event)
+        if tracker.main is not self._main:
+            self._changed(session_id)
+        if state is not None and state.context.accuracy == "exact":
+            tally, tokens = self._tally(state), state.context.tokens
+            if tokens is not None and (tally.peak is None or tokens > tally.peak):
+                tally.peak = tokens
+        if event.__class__ is Response:
+            self._response(event, row)
+        elif state is self._main and isinstance(event, Compaction | Summary):
+            self._compaction(event, state, missing=missing)
+        self.after(event, state)
+
+    def _tally(self, state: AgentState) -> Tally:
+        tally = self._tallies.get(state)
+        if tally is None:
+            tally = self._tallies[state] = Tally()
+        return tally
+
+    def _response(self, event: Response, row: Mapping[str, Any]) -> None:
+        """Count a response for the totals: all calls behind it, where the size is that of the last."""
+        if event.message_id is None:
+            return
+        tally = self._tally(self.tracker.state_of(event))
+        message = row.get("message")
+        usage = Usage.parse(message.get("usage")) if event.usage is not None and isinstance(message, Mapping) else None
+        if usage is not None:
+            tally.counts.take(event.message_id, usage)
+
+    def _compaction(self, event: Compaction | Summary, state: AgentState, *, missing: bool | None) -> None:
+        before = state.before
+        record = CompactionRecord(
+            self.number,
+            event.trigger if isinstance(event, Compaction) else None,
+            event.pre_tokens if isinstance(event, Compaction) else None,
+            event.post_tokens if isinstance(event, Compaction) else None,
+            None if before is None else before.cli_estimate,
+            None if before is None else before.projected_by_table,
+            missing,
+            event.uuid,
+        )
+        self._compactions.append(record)
+
+    def _changed(self, session_id: str | None) -> None:
+        """Deal with a tracker that started over: in another session, or in the same one after a `/clear`."""
+        if self.tracker.session_id != session_id:
+            self._close(session_id)
+            return
+        old = self._tallies.pop(self._main)
+        main = self._main
+        responses, compactions, overflows = old.carried
+        old.carried = (
+            responses + main.responses,
+            compactions + main.compactions,
+            overflows + main.overflows,
+        )
+        self._main = self.tracker.main
+        self._tallies[self._main] = old
+
+    def _close(self, session_id: str | None) -> None:
+        main = self._main
+        window, source, _ = self.tracker.window_of(main.model)
+        record = self._tallies[main].record(main)
+        record.agent_id = None
+        record.window, record.window_source = window, source
+        agents: dict[str | None, AgentRecord] = {}
+        for state, tally in self._tallies.items():
+            if state is not main and state.responses:
+                agents[state.agent_id or state.tool_use_id] = tally.record(state)
+        self.stretches.append(
+            Stretch(
+                self.recording.path,
+                session_id or self._session_id,
+                record,
+                list(agents.values()),
+                self._compactions,
+                main.resets,
+                main.overflows + self._tallies[main].carried[2],
+                self._is_fork,
+                self._started,
+                self._ended,
+            )
+        )
+        self._begin()
+
+    def finish(self) -> list[Stretch]:
+        """Close the last session and return all stretches; the problems are the last one's."""
+        self._close(self.tracker.session_id)
+        self.stretches[-1].problems = self.problems.found
+        return self.stretches
+
+    # -- for those who look on --------------------------------------------------------------------------------
+
+    def before(self, event: Event) -> None:
+        """See an event before the tracker takes it."""
+
+    def after(self, event: Event, state: AgentState | None) -> None:
+        """See an event after the tracker took it, with the state that it changed."""
+
+    def line_done(self, line: Line) -> None:
+        """See a line when all its rows were taken."""

@@ -1,0 +1,92 @@
+"""Lines into decoded rows, the careful way: each line by itself, whatever is on it.
+
+A line usually holds one JSON object. Some hold two with nothing between them, some are cut, some are no JSON at all;
+what can be read is returned and what cannot is said. `msgspec` (extra `replay`) decodes lines about twice as fast as
+`json`; what it refuses (a lone surrogate, NaN) is tried again with `json`, so both give the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from mala_context.analysis.replay.files import Recording, blocks
+from mala_context.transcripts.long_rows import LONG, shortened
+
+_SPACE = " \t\r\n"
+_raw_decode = json.JSONDecoder().raw_decode
+
+_decode: Callable[[bytes], Any] = json.loads
+_errors: tuple[type[Exception], ...] = (ValueError, RecursionError)
+try:
+    import msgspec
+except ImportError:  # the extra is not installed
+    pass
+else:
+    _decode = msgspec.json.decode
+    _errors = (*_errors, msgspec.MsgspecError)
+
+
+class Line(NamedTuple):
+    """One line of a recording."""
+
+    number: int
+    """Counted from 1; empty lines count."""
+    rows: list[dict[str, Any]]
+    """The objects on it, in order; usually one."""
+    problem: str | None
+    """What could not be read; `None` where all was."""
+
+
+def decode(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the objects on a line and what is wrong with it, if anything is. Never raises.
+
+    A long line that is hardly more than values, which take thirty times its bytes, is left out.
+    """
+    if len(line) > LONG and not shortened([line]):
+        return [], "too many values to be read"
+    try:
+        value = _decode(line)
+    except _errors:
+        return _decode_loosely(line)
+    if isinstance(value, dict):
+        return [value], None
+    return [], "no JSON object"
+
+
+def _decode_loosely(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
+    text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip(_SPACE)
+    found: list[dict[str, Any]] = []
+    problem = None
+    start = 0
+    while start < len(text):
+        try:
+            value, start = _raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return found, "no whole JSON object" if not found else "something behind a JSON object"
+        if isinstance(value, dict):
+            found.append(value)
+        else:
+            problem = "no JSON object"
+        while start < len(text) and text[start] in _SPACE:
+            start += 1
+    return found, problem
+
+
+def lines(recording: Recording, problem: Callable[[int, str], object]) -> Iterator[Line]:
+    """Yield every line that is not empty. `problem` is told what has no line to stand on: files that cannot be read."""
+    number = 0
+
+    def tell(words: str) -> None:
+        problem(number + 1, words)
+
+    for block in blocks(recording, tell):
+        data = bytes(block).split(b"\n")
+        last = len(data) - 1
+        for index, line in enumerate(data):
+            if index == last and not line:
+                break
+            number += 1
+            if line and not line.isspace():
+                yield Line(number, *decode(line))

@@ -1,0 +1,114 @@
+"""Stretches into sessions: main and subagents' files under one id, and each response in one session only.
+
+A fork's file, and on older CLIs a resumed one, repeats the rows of the session that it came from. Its context really
+holds them, so sizes and peaks stay; but a response was made once, and counts in the session that made it. Which one
+that is follows from the recordings alone, never from their order: main agents before subagents, originals before
+forks, the earlier before the later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mala_context.analysis.replay.record import AgentRecord, SessionRecord, Stretch, Totals
+
+_LATE = "~"
+"""Sorts behind every time."""
+
+
+def join(stretches: Iterable[Stretch]) -> list[SessionRecord]:
+    """Return the sessions in the order of their start; a recording without any id is one of its own."""
+    ordered = sorted(stretches, key=_age)
+    totals = _claim(ordered)
+    groups: dict[str, list[Stretch]] = {}
+    for stretch in ordered:
+        groups.setdefault(_key(stretch), []).append(stretch)
+    sessions = [_session(key, group, totals.get(key, Totals())) for key, group in groups.items()]
+    return sorted(sessions, key=lambda each: (each.started_at or _LATE, each.session_id or _LATE, each.path))
+
+
+def _key(stretch: Stretch) -> str:
+    return stretch.session_id if stretch.session_id is not None else f"\0{stretch.path}"
+
+
+def _age(stretch: Stretch) -> tuple[bool, str, str, str]:
+    return stretch.is_fork, stretch.started_at or _LATE, stretch.session_id or _LATE, stretch.path
+
+
+def _claim(ordered: Sequence[Stretch]) -> dict[str, Totals]:
+    """Take from each agent the responses that an earlier one has; return what is left of each session, in tokens."""
+    mains = [(stretch, stretch.main) for stretch in ordered]
+    others = [(stretch, agent) for stretch in ordered for agent in stretch.agents]
+    seen: set[int] = set()
+    totals: dict[str, Totals] = {}
+    for stretch, agent in (*mains, *others):
+        total = totals.setdefault(_key(stretch), Totals())
+        if seen.isdisjoint(agent.ids):
+            seen.update(agent.ids)
+            total.add(agent.sums)
+            continue
+        for place, identity in enumerate(agent.ids):
+            if identity in seen:
+                agent.responses -= 1
+            else:
+                seen.add(identity)
+                total.add(agent.counts[4 * place : 4 * place + 4])
+        agent.responses = max(0, agent.responses)
+    return totals
+
+
+def _session(key: str, group: Sequence[Stretch], totals: Totals) -> SessionRecord:
+    mains = [each for each in group if each.main.responses or each.main.ids or not each.agents]
+    newest = max(mains or group, key=lambda each: (each.ended_at or "", each.path))
+    seen: set[str | int] = set()
+    compactions = []
+    for stretch in mains:
+        for place, compaction in enumerate(stretch.compactions):
+            identity = compaction.uuid or id(compaction) + place
+            if identity not in seen:
+                seen.add(identity)
+                compactions.append(compaction)
+    main = _merge([each.main for each in mains], newest.main) if mains else AgentRecord()
+    main.compactions = len(compactions)
+    times = [(each.started_at, each.ended_at) for each in group]
+    return SessionRecord(
+        None if key.startswith("\0") else key,
+        newest.path,
+        main,
+        _subagents(group),
+        compactions,
+        sum(each.resets for each in mains),
+        sum(each.overflows for each in mains),
+        min((start for start, _ in times if start), default=None),
+        max((end for _, end in times if end), default=None),
+        [problem for each in sorted(group, key=lambda each: each.path) for problem in each.problems],
+        totals,
+    )
+
+
+def _subagents(group: Sequence[Stretch]) -> list[AgentRecord]:
+    by_id: dict[str, list[tuple[str, AgentRecord]]] = {}
+    for stretch in group:
+        for agent in stretch.agents:
+            by_id.setdefault(agent.agent_id or "", []).append((stretch.ended_at or "", agent))
+    found = []
+    for _, agents in sorted(by_id.items()):
+        newest = max(agents, key=lambda each: each[0])[1]
+        found.append(_merge([agent for _, agent in agents], newest))
+    return found
+
+
+def _merge(agents: Sequence[AgentRecord], newest: AgentRecord) -> AgentRecord:
+    if len(agents) == 1:
+        return newest
+    peaks = [agent.peak_tokens for agent in agents if agent.peak_tokens is not None]
+    return AgentRecord(
+        newest.agent_id,
+        newest.model,
+        sum(agent.responses for agent in agents),
+        newest.tokens,
+        max(peaks, default=None),
+        max(agent.compactions for agent in agents),
+        newest.window,
+        newest.window_source,
+    )

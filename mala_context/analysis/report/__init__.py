@@ -1,0 +1,12 @@
+"""Recorded sessions as one file to look at: a page, a picture, or the data behind them.
+
+`report` reads; `page` makes the page (extra `report`), `picture` the SVG. Nothing in either comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+from mala_context.analysis.report.gather import report
+from mala_context.analysis.report.model import Report, SessionReport
+from mala_context.analysis.report.observe import Looking
+
+__all__ = ["Looking", "Report", "SessionReport", "report"]

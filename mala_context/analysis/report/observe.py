@@ -1,0 +1,311 @@
+"""One recording, looked at for a report: the line of each agent, and what happened along it.
+
+It is a `Follower`, so the sizes are the tracker's, as they were live. A point is made of each response with a size; a
+compaction makes two more, half a step on: about what the next request would have held, and about what is left. Beside
+each `Stretch` of the replay stands one `Part`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mala_context.analysis.replay.files import Recording
+from mala_context.analysis.replay.record import Stretch
+from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.rows import Line
+from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES, Came, Ledger, tokens_of
+from mala_context.analysis.report.discarded import Stretch as Held
+from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
+from mala_context.guard.policy.arming import Line as Threshold
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
+
+WARN_AT: Final = 0.70
+"""Share of the window, where nothing else is said."""
+BIG_RESULT: Final = 5_000
+"""Tokens from which a tool's result counts as big, where nothing else is said."""
+MOST_BIG: Final = 60
+"""Big results that are marked; the largest."""
+_MARGIN: Final = 0.05
+_CONTINUES: Final = "Continue from checkpoint:"
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What a report is told to look for."""
+
+    window: int | None = None
+    """The window in tokens; `None` for what the recording says."""
+    auto_compact_window: int | None = None
+    """`CLAUDE_CODE_AUTO_COMPACT_WINDOW` of the sessions, where it was set."""
+    warn_at: float | None = WARN_AT
+    """Share of the window that is marked when it is reached; `None` for none."""
+    big_result: int = BIG_RESULT
+    """Tokens from which a tool's result is marked."""
+
+
+@dataclass(slots=True)
+class Part:
+    """What one recording shows of one session."""
+
+    points: Points = field(default_factory=Points)
+    compactions: list[CompactionEntry] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    subagents: dict[str, Points] = field(default_factory=dict)
+    """Lines of the subagents with rows in this recording; `x` counts the main agent's responses."""
+    contributors: list[Contributor] = field(default_factory=list)
+    files: list[Contributor] = field(default_factory=list)
+    big_omitted: int = 0
+    """Big results that are not among the marks."""
+
+
+class _Session:
+    """What is known of the session that is being read."""
+
+    def __init__(self, warn_at: float | None) -> None:
+        self.part = Part()
+        self.ledger = Ledger()
+        self.held = Held()
+        self.warning = Threshold(warn_at, _MARGIN)
+        self.identity: object = None
+        self.answer = 0
+        self.appended = 0
+        self.begun = False
+        self.big: list[tuple[Came, float, str | None, int]] = []
+        self.others: dict[str, object] = {}
+
+
+class Observer(RecordingReader):
+    """Follows a recording and notes what a report shows."""
+
+    def __init__(self, recording: Recording, looking: Looking) -> None:
+        super().__init__(recording)
+        self.looking = looking
+        self.parts: list[Part] = []
+        self._time: str | None = None
+        self._copy = False
+        self._now = _Session(looking.warn_at)
+        self._fresh_tracker()
+
+    def _fresh_tracker(self) -> None:
+        self.tracker.auto_compact_window = self.looking.auto_compact_window
+        self._known = self.tracker
+        self._ratios = self.tracker.main.ratios
+        self._resets = 0
+
+    def observe(self) -> list[tuple[Stretch, Part]]:
+        """Read the whole recording; never raises. Return each stretch with what it shows."""
+        stretches = self.run()
+        self._close_sessions(len(stretches))
+        return list(zip(stretches, self.parts, strict=True))
+
+    # -- what the follower tells ------------------------------------------------------------------------------
+
+    def line(self, line: Line) -> None:
+        """Note the time of the line, and hold its rows for the next compaction."""
+        for row in line.rows:
+            moment = row.get("timestamp")
+            if isinstance(moment, str) and moment:
+                self._time = moment
+                break
+        super().line(line)
+
+    def line_done(self, line: Line) -> None:
+        """Hold the rows for the next compaction."""
+        for row in line.rows:
+            self._now.held.row(row)
+
+    def before(self, event: Event) -> None:
+        """See to it that the event finds the session that it belongs to."""
+        self._close_sessions(len(self.stretches))
+        if self.tracker is not self._known:
+            self._fresh_tracker()
+        self._ratios = self.tracker.main.ratios
+        uuid = getattr(event, "uuid", None)
+        self._copy = isinstance(event, Appended) and uuid is not None and self.tracker.holds_row(uuid)
+
+    def after(self, event: Event, state: AgentState | None) -> None:
+        """Take what happened."""
+        self._close_sessions(len(self.stretches))
+        resets = self.tracker.main.resets
+        if resets > self._resets or event.__class__ is Reset:
+            self._cleared()
+        self._resets = resets
+        taker = _TAKERS.get(event.__class__)
+        if taker is not None:
+            taker(self, event, state)
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def _sized(self, event: Response, state: AgentState | None) -> None:
+        if event.agent is None:
+            self._now.ledger.calls(event)
+        tokens = None if state is None else state.context.tokens
+        if state is None or tokens is None:
+            return
+        if state is not self.tracker.main:
+            self._subagent(state, tokens)
+            return
+        now, context = self._now, state.context
+        points, identity = now.part.points, context.message_id
+        if identity != now.identity:
+            self._answered()
+            if not now.begun:
+                now.begun = True
+                now.ledger.plain("start", START, max(0, tokens - now.appended))
+            self._arrived(tokens)
+            now.held.response()
+            points.add(self._x() + 1.0, self._time, tokens, self.number)
+            now.identity = identity
+            state.settle()  # what its text cost is learned now or never
+            self._warn(tokens, state)
+        elif points.exact and points.exact[-1]:
+            points.tokens[-1] = tokens
+        now.answer = context.output or 0
+
+    def _answered(self) -> None:
+        """Add the last answer, whose size is known once another response begins."""
+        now = self._now
+        if now.identity is not None:
+            now.ledger.plain("answers", ANSWERS, now.answer)
+        now.identity, now.answer = None, 0
+
+    def _arrived(self, tokens: int) -> None:
+        """Tell the last compaction how large the first request behind it was."""
+        entries = self._now.part.compactions
+        if entries and not entries[-1].after_exact:
+            entries[-1].after, entries[-1].after_exact = tokens, True
+
+    def _warn(self, tokens: int, state: AgentState) -> None:
+        window = self._window(state)
+        if self._now.warning.reached(tokens / window if window > 0 else None):
+            words = f"{tokens / window:.1%} of the window"
+            self._mark("warning", self._now.part.points.x[-1], tokens, words)
+
+    def _window(self, state: AgentState) -> int:
+        return self.looking.window or self.tracker.window_of(state.model).tokens
+
+    def _subagent(self, state: AgentState, tokens: int) -> None:
+        key = state.agent_id or state.tool_use_id or "?"
+        points = self._now.part.subagents.setdefault(key, Points())
+        identity = state.context.message_id
+        if len(points) and self._now.others.get(key) == identity:
+            points.tokens[-1] = tokens
+            return
+        self._now.others[key] = identity
+        points.add(self._x(), self._time, tokens, self.number)
+
+    def _appended(self, event: Appended, state: AgentState | None) -> None:
+        del state
+        if event.agent is not None or self._copy:
+            return
+        now, main = self._now, self.tracker.main
+        if not now.begun and isinstance(event.content, str) and event.content.startswith(_CONTINUES):
+            self._mark("restart", 1.0, None, "goes on from the checkpoint of a session that was full")
+        for came in now.ledger.take(event, main.model):
+            now.held.came(came)
+            size = tokens_of(came, main.ratios)
+            if not now.begun and came.kind != "tool":
+                now.appended += size
+            if came.kind == "tool" and size >= self.looking.big_result:
+                now.big.append((came, self._x(), self._time, self.number))
+
+    def _compacted(self, event: Compaction | Summary, state: AgentState | None) -> None:
+        now, main = self._now, self.tracker.main
+        if state is main:
+            self._entry(event, state)
+        if isinstance(event, Summary) and event.agent is None:
+            entries = now.part.compactions
+            lost = now.held.summary(event.content)
+            if entries and lost is not None and entries[-1].lost is None:
+                entries[-1].lost = lost
+            for came in now.ledger.take(Appended(None, None, "user", event.content), main.model):
+                now.ledger.plain("summary", SUMMARIES, tokens_of(came, main.ratios))
+
+    def _entry(self, event: Compaction | Summary, state: AgentState) -> None:
+        now, main, points = self._now, self.tracker.main, self._now.part.points
+        boundary = event if isinstance(event, Compaction) else None
+        before = None if state.before is None else state.before.projected_by_table
+        after = state.context.tokens
+        x = (points.x[-1] if len(points) else 0.5) + 0.5
+        x = points.x[-1] if len(points) and points.x[-1] % 1 else x
+        if before is not None:
+            points.add(x, self._time, before, self.number, exact=False)
+        points.add(x, self._time, after, self.number, exact=False)
+        now.part.compactions.append(
+            CompactionEntry(
+                x,
+                self._time,
+                self.number,
+                None if boundary is None else boundary.trigger,
+                before,
+                after,
+                cli_before=None if boundary is None else boundary.pre_tokens,
+                discarded=now.held.compacted(main.ratios, () if boundary is None else boundary.preserved),
+            )
+        )
+        now.warning.reached(0.0)
+
+    def _cleared(self) -> None:
+        now, points = self._now, self._now.part.points
+        tokens = points.tokens[-1] if len(points) else None
+        if tokens is not None:
+            x = self._x() + 0.5
+            self._mark("clear", x, tokens, "the conversation was thrown away (/clear)")
+            points.add(x, self._time, None, self.number, exact=False)
+        self._answered()
+        now.held.thrown_away()
+        now.warning.reached(0.0)
+        now.begun, now.appended = False, 0
+
+    def _refused(self, event: Refusal, state: AgentState | None) -> None:
+        if event.agent is None and state is not None:
+            size = "" if event.tokens is None else f": {event.tokens:,} tokens"
+            most = "" if event.maximum is None else f", at most {event.maximum:,}"
+            self._mark("refusal", self._x(), event.tokens, f"the API refused the request{size}{most}")
+
+    # -- places -----------------------------------------------------------------------------------------------
+
+    def _x(self) -> float:
+        points = self._now.part.points
+        return float(int(points.x[-1])) if len(points) else 0.0
+
+    def _mark(self, kind: str, x: float, tokens: int | None, words: str) -> None:
+        self._now.part.marks.append(Mark(kind, x, self._time, self.number, tokens, words))
+
+    # -- the end of a session ---------------------------------------------------------------------------------
+
+    def _close_sessions(self, count: int) -> None:
+        while len(self.parts) < count:
+            self._close_part()
+            self._now = _Session(self.looking.warn_at)
+
+    def _close_part(self) -> None:
+        part = self._now.part
+        self._answered()
+        part.contributors, part.files = self._now.ledger.contributors(self._ratios)
+        self._mark_big()
+        part.marks.sort(key=lambda mark: mark.x)
+        self.parts.append(part)
+
+    def _mark_big(self) -> None:
+        """Mark the largest results, at the height that the context had when they came."""
+        part = self._now.part
+        sized = [(tokens_of(came, self._ratios), came, x, time, row) for came, x, time, row in self._now.big]
+        sized = sorted((each for each in sized if each[0] >= self.looking.big_result), key=lambda each: -each[0])
+        part.big_omitted = max(0, len(sized) - MOST_BIG)
+        heights = dict(zip(part.points.x, part.points.tokens, strict=True))
+        for size, came, x, time, row in sized[:MOST_BIG]:
+            words = came.name if came.path is None else f"{came.name} {came.path}"
+            part.marks.append(Mark("big_result", x, time, row, heights.get(x), words, size))
+
+
+_TAKERS: Final[Mapping[type, Callable[[Observer, Any, AgentState | None], None]]] = {
+    Response: Observer._sized,
+    Appended: Observer._appended,
+    Compaction: Observer._compacted,
+    Summary: Observer._compacted,
+    Refusal: Observer._refused,
+}

@@ -1,0 +1,264 @@
+"""The parts of a page that are there without its script: facts, tables, what compactions lost. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mala_context._util.formatting import plural
+from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, percent
+from mala_context.analysis.report.model import CompactionEntry, Contributor, Report, SessionReport
+from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
+from mala_context.transcripts.loss import KINDS, lost_words
+
+MOST_ROWS: Final = 25
+"""Rows of the tables of contributors, files and subagents."""
+MOST_LOST: Final = 40
+"""Things of one kind that are listed of one compaction."""
+_VARIABLES: Final = {
+    role: f"var(--{role})"
+    for role in (
+        *("paper", "ink", "soft", "grid", "main", "fill", "agent", "window", "threshold"),
+        *("warning", "compaction", "restart", "clear", "refusal", "big_result"),
+    )
+}
+_CONTROLS: Final = (
+    ("in", "Zoom in"),
+    ("out", "Zoom out"),
+    ("left", "Left"),
+    ("right", "Right"),
+    ("all", "Show all"),
+    ("time", "By time"),
+)
+
+
+def name_of(session: SessionReport) -> str:
+    """Return what a session is called, as text that is not escaped yet."""
+    return session.session_id or session.path
+
+
+def index(report: Report) -> str:
+    """Return the table of all sessions."""
+    heads = (
+        *("Session", "Model", "Started (UTC)", "*Responses", "*Peak", "*Of window", "*Compactions", "*Restarts"),
+        *("*Warnings", "*Not in summaries"),
+    )
+    rows = (
+        (
+            f'<a href="#s{place}"><code>{markup(name_of(each)[:8] if each.session_id else name_of(each))}</code></a>',
+            markup(each.model or UNKNOWN),
+            moment(each.started_at)[:16],
+            count(each.responses),
+            count(each.peak_tokens),
+            percent(each.peak_ratio),
+            count(len(each.compactions)),
+            count(each.count("restart", "clear")),
+            count(each.count("warning")),
+            count(each.missing),
+        )
+        for place, each in enumerate(report.sessions)
+    )
+    return f"<h2>Sessions</h2>{table('All sessions of this report, the newest first', heads, rows)}"
+
+
+def section(session: SessionReport, place: int) -> str:
+    """Return a session's section of the page."""
+    parts = [
+        f'<section class="session" id="s{place}" aria-labelledby="h{place}">',
+        f'<h2 id="h{place}">{markup(title(session))}</h2>',
+        f'<p class="soft path">{markup(session.path)}</p>',
+        _facts(session),
+        *(f'<p class="note">{markup(note)}</p>' for note in session.notes),
+        _figure(session, place),
+        _points(session, place),
+        _compactions(session.compactions),
+        _marks(session),
+        _contributors("Largest contributors", "What came into the main agent's context", session.contributors),
+        _contributors("Files read", "Text of files that came into the main agent's context", session.files),
+        _subagents(session),
+        _problems(session),
+        "</section>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], bar: int | None = None) -> str:
+    """Return a table; a `*` before a head says that its column holds numbers, `bar` which one is no text."""
+    numbers = [head.startswith("*") for head in heads]
+    cells = [f'<th scope="col"{" class=n" if n else ""}>{head.lstrip("*")}</th>' for head, n in zip(heads, numbers)]  # noqa: B905  (of one length)
+    body = []
+    for row in rows:
+        made = []
+        for place, (cell, n) in enumerate(zip(row, numbers, strict=True)):
+            kind = ' class="bar" aria-hidden="true"' if place == bar else " class=n" if n else ""
+            made.append(f"<td{kind}>{cell}</td>" if place else f'<th scope="row"{kind}>{cell}</th>')
+        body.append(f"<tr>{''.join(made)}</tr>")
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
+        f"<thead><tr>{''.join(cells)}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _facts(session: SessionReport) -> str:
+    window = f"{count(session.window)}{' (a guess)' if session.window_source == 'guess' else ''}"
+    facts = [
+        ("Model", markup(session.model or "unknown")),
+        ("Window", window if session.window else "unknown"),
+        ("Peak", f"{count(session.peak_tokens)} ({percent(session.peak_ratio)})"),
+        ("At the end", count(session.tokens)),
+        ("Responses", count(session.responses)),
+        ("Compactions", count(len(session.compactions))),
+        ("Not in summaries", "not known" if session.missing is None else count(session.missing)),
+        ("Subagents", count(len(session.subagents))),
+        ("Began (UTC)", moment(session.started_at)),
+        ("Last row (UTC)", moment(session.ended_at)),
+    ]
+    return f'<dl class="facts">{"".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)}</dl>'
+
+
+def _figure(session: SessionReport, place: int) -> str:
+    buttons = "".join(
+        f'<button type="button" data-act="{act}"{" aria-pressed=false" if act == "time" else ""}>{words}</button>'
+        for act, words in _CONTROLS
+    )
+    drawn = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{markup(told(session))}">'
+    return (
+        f'<figure class="chart" data-session="{place}">'
+        f'<div class="controls" role="group" aria-label="Chart controls" hidden>{buttons}</div>'
+        f'<div class="still">{drawn}{panel(session, _VARIABLES)}</svg></div>'
+        f'<div class="live" hidden tabindex="0" role="application" aria-roledescription="line chart" '
+        f'aria-label="{markup(told(session))} Arrow keys go from point to point, plus and minus zoom, 0 shows all.">'
+        "</div>"
+        f'<span class="sr" aria-live="polite"></span>'
+        f'<figcaption class="soft hint">Drag to zoom, double click shows all; arrow keys, plus, minus and 0 do it too. '
+        "Every figure is in the tables below.</figcaption></figure>"
+    )
+
+
+def told(session: SessionReport) -> str:
+    """Return the picture in words."""
+    marks = [f"{plural(session.count(kind), words)}" for kind, words in NAMES.items() if session.count(kind)]
+    compactions = [plural(len(session.compactions), "compaction")] if session.compactions else []
+    return f"{title(session)}: {', '.join([plural(session.responses, 'response'), *compactions, *marks])}."
+
+
+def _points(session: SessionReport, place: int) -> str:
+    heads = ("*Response", "Time (UTC)", "Agent", "*Tokens", "*Of window", "How known", "*Line of the file")
+    number = len(session.points) + sum(len(agent.points) for agent in session.subagents)
+    return (
+        f'<details class="points" data-session="{place}"><summary>All {number:,} points as a table</summary>'
+        f"{table('Size of the context at each response', heads, ())}"
+        f'<button type="button" hidden></button></details>'
+    )
+
+
+def _compactions(entries: Sequence[CompactionEntry]) -> str:
+    if not entries:
+        return "<h3>Compactions</h3><p>None.</p>"
+    return "<h3>Compactions</h3>" + "".join(_card(number, entry) for number, entry in enumerate(entries, 1))
+
+
+def _card(number: int, entry: CompactionEntry) -> str:
+    about = "" if entry.after_exact else "about "
+    after = "unknown" if entry.after is None else f"{about}{count(entry.after)}"
+    before = "unknown" if entry.before is None else f"about {count(entry.before)}"
+    cli = "" if entry.cli_before is None else f" The CLI's own figure before it: {count(entry.cli_before)}."
+    gone = entry.discarded
+    held = ", ".join(f"{markup(name, 120)} about {count(tokens)}" for name, tokens in gone.largest)
+    counts = ", ".join(
+        plural(size, what)
+        for size, what in ((gone.responses, "response"), (gone.prompts, "prompt"), (gone.results, "tool result"))
+    )
+    when = f"{moment(entry.time)}, trigger {markup(entry.trigger or 'unknown', 40)}"
+    parts = [
+        f'<div class="card"><h4>{number}. {before} → {after} tokens <span class="soft">({when})</span></h4>',
+        f"<p>It replaced {counts}{f'; the largest: {held} tokens' if held else ''}.{cli}</p>",
+    ]
+    if entry.lost is None:
+        parts.append("<p>What its summary leaves out is not known.</p>")
+    else:
+        parts += [f"<p>The {markup(lost_words(entry.lost))}.</p>", *_lost(entry)]
+    return "".join([*parts, "</div>"])
+
+
+def _lost(entry: CompactionEntry) -> list[str]:
+    parts = []
+    for kind, heading in KINDS.items():
+        found = (entry.lost or {}).get(kind)
+        missing = found.get("missing") if isinstance(found, dict) else None
+        if isinstance(missing, list) and missing:
+            shown = "".join(f"<li>{markup(item, 300)}</li>" for item in missing[:MOST_LOST])
+            more = f"<li>… and {len(missing) - MOST_LOST:,} more</li>" if len(missing) > MOST_LOST else ""
+            parts.append(f"<p><strong>{heading}</strong> that it does not mention:</p><ul>{shown}{more}</ul>")
+    return parts
+
+
+def _marks(session: SessionReport) -> str:
+    if not session.marks:
+        return ""
+    heads = ("What", "*Response", "Time (UTC)", "*Context", "*Adds about", "Details")
+    rows = [
+        (
+            NAMES[mark.kind],
+            f"{int(mark.x):,}",
+            moment(mark.time),
+            count(mark.tokens),
+            count(mark.size),
+            markup(mark.words, 300),
+        )
+        for mark in session.marks
+    ]
+    return f"<h3>What happened</h3>{table('Warnings, restarts, refusals and big tool results', heads, rows)}"
+
+
+def _contributors(heading: str, caption: str, found: Sequence[Contributor]) -> str:
+    if not found:
+        return ""
+    most = max(each.share for each in found) or 1.0
+    rows = [
+        (
+            f'<span class="path">{markup(each.name, 240)}</span>' if each.kind == "file" else markup(each.name, 120),
+            count(each.tokens),
+            percent(each.share),
+            f'<span class="share" style="width:{100 * each.share / most:.1f}%"></span>',
+            count(each.count),
+            count(each.largest),
+        )
+        for each in found[:MOST_ROWS]
+    ]
+    rest = found[MOST_ROWS:]
+    more = f"<p class=soft>and {len(rest):,} more, {count(sum(e.tokens for e in rest))} tokens</p>" if rest else ""
+    heads = ("Name", "*Tokens, about", "*Share", "", "*Times", "*Largest")
+    return f"<h3>{heading}</h3>{table(caption, heads, rows, bar=3)}{more}"
+
+
+def _subagents(session: SessionReport) -> str:
+    if not session.subagents:
+        return ""
+    by_size = sorted(session.subagents, key=lambda each: -(each.peak_tokens or 0))
+    rows = [
+        (
+            f"<code>{markup(each.agent_id, 80)}</code>",
+            count(each.responses),
+            count(each.peak_tokens),
+            count(each.compactions),
+        )
+        for each in by_size[:MOST_ROWS]
+    ]
+    rest = len(by_size) - MOST_ROWS
+    more = f"<p class=soft>and {rest:,} more</p>" if rest > 0 else ""
+    heads = ("Subagent", "*Responses", "*Peak", "*Compactions")
+    return f"<h3>Subagents</h3>{table('Subagents, the largest context first', heads, rows)}{more}"
+
+
+def _problems(session: SessionReport) -> str:
+    if not session.problems:
+        return ""
+    items = "".join(
+        f"<li>{markup(each.file, 200)}{'' if each.row is None else f', line {each.row:,}'}: {markup(each.problem, 200)}"
+        f"{f' ({each.rows:,} rows)' if each.rows > 1 else ''}</li>"
+        for each in session.problems[:MOST_ROWS]
+    )
+    rest = len(session.problems) - MOST_ROWS
+    more = f"<li>… and {rest:,} more</li>" if rest > 0 else ""
+    return f"<h3>What could not be read</h3><ul>{items}{more}</ul>"

@@ -1,0 +1,110 @@
+"""Reading a transcript for a view that has just begun, and following it.
+
+`TranscriptTail` gives whole rows, each once, and notices a file that shrank or was replaced. A view needs more:
+
+* a huge transcript is entered near its end: its first rows and its last ones are read, further back until a size is
+  known, and the rest is left out;
+* a file that was rewritten in place and grew is noticed by the bytes before the place where reading stopped;
+* a last row that is whole but has no newline yet is taken. A row that is cut is not: the start of a JSON object is
+  never an object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from mala_context._util.safe_open import open_regular
+from mala_context.transcripts.tail import TranscriptTail, read_opening
+
+WHOLE: Final = 2 << 20
+"""Bytes up to which a transcript is read from its top."""
+FIRST: Final = 1 << 20
+"""Bytes that are read of the end of a longer one; eight times as many as long as they tell no size."""
+MOST: Final = 64 << 20
+"""Bytes of the end beyond which nothing is looked for."""
+_SEAL: Final = 96
+
+Rows = Sequence[dict[str, Any]]
+
+
+class Gain(NamedTuple):
+    """What a transcript gained since the last look."""
+
+    rows: Rows
+    """New rows, in order."""
+    afresh: bool
+    """Whether they start from the top or after a gap: then everything known before is to be forgotten."""
+    opening: Rows = ()
+    """The transcript's first rows, where those after them were left out."""
+    start: int = 0
+    """Where in the file the rows begin, in bytes; not 0 only where some were left out."""
+
+
+class LiveTail(TranscriptTail):
+    """Follows one transcript. `gain` opens, reads and closes it; ask when the file's status changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seal = b""
+
+    def gain(self, path: str, enough: Callable[[Rows], bool]) -> Gain:
+        """Return what is new; `enough` tells whether rows from a huge file's end say all that is needed.
+
+        Raises `OSError` where the file cannot be read.
+        """
+        descriptor = open_regular(path)
+        try:
+            status = os.fstat(descriptor)
+            identity = (status.st_dev, status.st_ino)
+            same = path == self._path and identity == self._identity and status.st_size >= self._offset
+            if same and self._goes_on(descriptor):
+                return Gain(self._all_rows(descriptor), afresh=False)
+            self._path, self._identity, self._offset = path, identity, 0
+            if status.st_size <= WHOLE:
+                return Gain(self._all_rows(descriptor), afresh=True)
+            return self._end(descriptor, path, status.st_size, enough)
+        finally:
+            os.close(descriptor)
+
+    def _goes_on(self, descriptor: int) -> bool:
+        """Tell whether the bytes that were read last are still where they were."""
+        return os.pread(descriptor, len(self._seal), self._offset - len(self._seal)) == self._seal
+
+    def _all_rows(self, descriptor: int) -> list[dict[str, Any]]:
+        rows = self._rows(descriptor)
+        rest = os.pread(descriptor, FIRST, self._offset)
+        if rest.rstrip().endswith(b"}"):
+            try:
+                row = json.loads(rest)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                rows.append(row)
+                self._offset += len(rest)
+        length = min(_SEAL, self._offset)
+        self._seal = os.pread(descriptor, length, self._offset - length)
+        return rows
+
+    def _end(self, descriptor: int, path: str, size: int, enough: Callable[[Rows], bool]) -> Gain:
+        length = FIRST
+        while length < size:
+            start = self._offset = _behind_newline(descriptor, size - length)
+            rows = self._all_rows(descriptor)
+            if enough(rows) or length >= MOST:
+                return Gain(rows, afresh=True, opening=read_opening(path), start=start)
+            length *= 8
+        self._offset = 0
+        return Gain(self._all_rows(descriptor), afresh=True)
+
+
+def _behind_newline(descriptor: int, offset: int) -> int:
+    """Return the place behind the first newline from an offset on; the file's end where there is none."""
+    while block := os.pread(descriptor, 1 << 16, offset):
+        found = block.find(b"\n")
+        if found >= 0:
+            return offset + found + 1
+        offset += len(block)
+    return offset

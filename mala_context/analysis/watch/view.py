@@ -1,0 +1,193 @@
+"""What is known of a session, as a row to draw or to print as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from mala_context.analysis.watch.archived import LastArchive
+from mala_context.analysis.watch.state import TranscriptState
+from mala_context.tracking.auto_compact import auto_compact_threshold
+from mala_context.tracking.snapshot import ContextSnapshot
+
+NEAR: Final = 0.1
+"""An automatic compaction this near to the reported threshold, as a share of it, shows that it is acted on."""
+ACTIVE: Final = 300.0
+"""Seconds without a row after which a session stands below the active ones, and a subagent is no longer drawn."""
+
+
+class Threshold(NamedTuple):
+    """Where a session is compacted automatically."""
+
+    tokens: int
+    source: str
+    """`given` (from the environment or an option), `seen` (it compacted there), or `reported`: the CLI reports this
+    threshold, and by default it does not act on it, but waits for the API to refuse a prompt."""
+
+    @property
+    def acted_on(self) -> bool:
+        """Whether the CLI is known to compact there."""
+        return self.source != "reported"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRow:
+    """One agent at one moment; what is not known is `None`, and sizes are in tokens."""
+
+    session_id: str | None
+    """The session's id."""
+    agent_id: str | None
+    """A subagent's id; `None` for the main agent."""
+    path: str
+    """The transcript."""
+    cwd: str | None
+    """Where the agent works."""
+    branch: str | None
+    """The branch there."""
+    model: str | None
+    """The model that answered last."""
+    tokens: int | None
+    """Size of the last request, as `/context` prints it."""
+    accuracy: str
+    """`exact`, `estimate` or `rough` (after a compaction), or `unknown`."""
+    window: int
+    """The context window."""
+    window_source: str
+    """Which source says so; `guess` is a guess."""
+    ratio: float | None
+    """`tokens` as a share of the window."""
+    threshold: Threshold | None
+    """Where it is compacted automatically."""
+    change: int | None
+    """What the turn under way has added so far, else the last one."""
+    pace: float | None
+    """Mean of what the last turns added."""
+    turns_left: int | None
+    """Turns until the threshold, where it is acted on, or else until the window is full, at that pace."""
+    compactions: int
+    """Compactions so far."""
+    compactions_at_least: bool
+    """Whether there may be more, since the transcript has not been read from its top."""
+    archived: LastArchive | None
+    """The session's last archive."""
+    last: float
+    """When the transcript was written to last, in seconds since 1970."""
+    subagents: tuple[WatchRow, ...] = ()
+    """Its subagents, the newest first."""
+
+    @property
+    def limit(self) -> int:
+        """Tokens that are usable: up to the threshold where it is acted on, else the window."""
+        threshold = self.threshold
+        return threshold.tokens if threshold is not None and threshold.acted_on else self.window
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every value under a stable key, for JSON; times are in UTC."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        threshold, archived = self.threshold, self.archived
+        del values["threshold"], values["archived"], values["subagents"]
+        values["auto_compact_threshold"] = None if threshold is None else threshold.tokens
+        values["auto_compact_source"] = None if threshold is None else threshold.source
+        values["last"] = iso(self.last)
+        values["last_archive"] = None if archived is None else archived._asdict() | {"time": iso(archived.time)}
+        values["subagents"] = [each.as_dict() for each in self.subagents]
+        return values
+
+
+def iso(moment: float) -> str:
+    """Return a time as UTC, ISO 8601, to the second."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def threshold_of(snapshot: ContextSnapshot, last_automatic: int | None = None) -> Threshold | None:
+    """Return where an agent is compacted, given the size at its last automatic compaction."""
+    if snapshot.auto_compact_threshold is not None:
+        return Threshold(snapshot.auto_compact_threshold, "given")
+    reported = auto_compact_threshold(snapshot.window, snapshot.window)
+    if reported is None:
+        return None
+    seen = last_automatic is not None and abs(last_automatic - reported) <= NEAR * reported
+    return Threshold(reported, "seen" if seen else "reported")
+
+
+def row_of(state: TranscriptState, path: str, last: float, *, before: int = 0, complete: bool = True) -> WatchRow:
+    """Return the row of a transcript's agent, with the subagents inside of it.
+
+    `before` are compactions counted in what the state was not given; `complete` says whether that is all of it.
+    """
+    snapshot = state.snapshot()
+    row = _row(state, snapshot, path, last)
+    limit = row.limit
+    left = None if snapshot.tokens is None else max(0, limit - snapshot.tokens)
+    inside = [replace(_row(state, each, path, last), agent_id=key) for key, each in state.inside.items()]
+    return replace(
+        row,
+        change=state.pace.change,
+        pace=state.pace.per_turn,
+        turns_left=state.pace.turns_left(left),
+        compactions=state.compactions + before,
+        compactions_at_least=not complete,
+        subagents=tuple(reversed(inside)),
+    )
+
+
+def _row(state: TranscriptState, snapshot: ContextSnapshot, path: str, last: float) -> WatchRow:
+    return WatchRow(
+        state.session_id,
+        state.agent_id,
+        path,
+        state.cwd,
+        state.branch,
+        snapshot.model,
+        snapshot.tokens,
+        snapshot.accuracy,
+        snapshot.window,
+        snapshot.window_source,
+        snapshot.ratio,
+        threshold_of(snapshot, state.last_automatic),
+        None,
+        None,
+        None,
+        snapshot.compactions,
+        compactions_at_least=False,
+        archived=None,
+        last=last,
+    )
+
+
+def joined(mains: Iterable[WatchRow], agents: Iterable[WatchRow]) -> list[WatchRow]:
+    """Put subagents under their sessions, and of a session that is there twice keep what was written last.
+
+    A subagent whose session is not among them stands by itself.
+    """
+    sessions: dict[str | None, WatchRow] = {}
+    for row in mains:
+        known = sessions.get(row.session_id)
+        if known is None or row.last > known.last:
+            sessions[row.session_id] = row
+    below: dict[str | None, list[WatchRow]] = {}
+    alone = []
+    for agent in agents:
+        if agent.session_id in sessions:
+            below.setdefault(agent.session_id, []).append(agent)
+        else:
+            alone.append(agent)
+    whole = [_with(row, below.get(key, ())) for key, row in sessions.items()]
+    return [*whole, *alone]
+
+
+def _with(row: WatchRow, agents: Iterable[WatchRow]) -> WatchRow:
+    both = sorted((*row.subagents, *agents), key=lambda each: each.last, reverse=True)
+    return replace(row, subagents=tuple(both), last=max([row.last, *(each.last for each in both)])) if both else row
+
+
+def ordered(rows: Iterable[WatchRow], now: float) -> list[WatchRow]:
+    """Return rows in the order of a table: the active ones by name, so that they stay in place, then the others."""
+    found = list(rows)
+    active = [row for row in found if now - row.last <= ACTIVE]
+    idle = [row for row in found if now - row.last > ACTIVE]
+    active.sort(key=lambda row: (row.cwd or "~", row.session_id or "", row.agent_id or ""))
+    idle.sort(key=lambda row: (-row.last, row.session_id or ""))
+    return active + idle

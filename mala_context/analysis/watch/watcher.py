@@ -1,0 +1,250 @@
+"""The sessions of a machine, kept up to date: call `tick` again and again, and ask for `rows`.
+
+A tick takes no longer than `PATIENCE` where much is new: transcripts are read newest first, and what is left waits for
+the next one, so that a view begins at once. Only the newest sessions are read, `MOST` by default; of a folder that
+holds very many, none is read in the first seconds as long as not all of their times are known. Compactions in the part
+of a huge transcript that is not read for its rows are counted bit by bit in the same time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from mala_context.analysis.watch.archived import Archives
+from mala_context.analysis.watch.places import Found, Places, agent_of, session_of
+from mala_context.analysis.watch.state import TranscriptState, tells_size
+from mala_context.analysis.watch.tail import LiveTail
+from mala_context.analysis.watch.view import WatchRow, joined, ordered, row_of
+from mala_context.archive.compactions import Counter
+from mala_context.archive.reading import file_chunks
+from mala_context.archive.reading import rows as rows_in
+from mala_context.errors import TranscriptError
+
+PATIENCE: Final = 0.1
+"""Seconds of a tick after which what is left waits for the next one."""
+MOST: Final = 200
+"""Sessions that are followed by default: those that were written to last."""
+BEFORE: Final = 2.0
+"""Seconds in which nothing is read as long as not all transcripts are known, so that the newest ones are read."""
+SUBAGENTS: Final = 3_600.0
+"""Seconds since its last row for which a subagent is followed."""
+_STRIDE: Final = 64
+
+
+class _Watched:
+    """One transcript that is followed."""
+
+    def __init__(self, path: str, auto_compact_window: int | None) -> None:
+        self.path = path
+        self.modified = 0.0
+        self.problem: OSError | None = None
+        self.before = 0
+        self.counting: Iterator[None] | None = None
+        self.complete = True
+        self._row: WatchRow | None = None
+        self._tail = LiveTail()
+        self._window = auto_compact_window
+        self.state = self._new_state()
+
+    def _new_state(self) -> TranscriptState:
+        return TranscriptState(session_of(self.path), agent_of(self.path), self._window)
+
+    def read(self) -> None:
+        """Take what is new; a file that cannot be read keeps what is known of it."""
+        self._row = None
+        enough = partial(tells_size, subagent=agent_of(self.path) is not None)
+        try:
+            gain = self._tail.gain(self.path, enough)
+        except OSError as error:
+            self.problem = error
+            return
+        self.problem = None
+        if gain.afresh:
+            self.state, self.before = self._new_state(), 0
+            self.complete, self.counting = not gain.start, None
+            if gain.start:
+                self.counting = self._count(gain.start)
+                self.state.opening(gain.opening)
+        self.state.take(gain.rows)
+
+    def _count(self, end: int) -> Iterator[None]:
+        """Count the compactions up to an offset; to be asked again until it is over."""
+        counter = Counter()
+        try:
+            for number, row in enumerate(rows_in(file_chunks(self.path, end))):
+                if row.offset >= end:
+                    break
+                if counter.see(row) is not None:
+                    self.before, self._row = self.before + 1, None
+                if number % _STRIDE == 0:
+                    yield
+        except OSError:
+            return
+        self.complete, self._row = True, None
+
+    def row(self) -> WatchRow:
+        if self._row is None:
+            self._row = row_of(self.state, self.path, self.modified, before=self.before, complete=self.complete)
+        return self._row
+
+
+class Watcher:
+    """Follows the sessions in projects directories, or those that are named. Not for several threads.
+
+    Args:
+        projects: directories of project folders; each may still be missing.
+        only: transcripts to follow instead, whatever their age.
+        since: seconds since a session's last row for which it is shown.
+        most: how many sessions, and how many subagents, are followed; of more, those that were written to last. What is
+            not followed is never opened.
+        auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW` of the sessions, in tokens, where it is known.
+        archives: where archives are looked for; by default the runs directory of the environment.
+    """
+
+    def __init__(
+        self,
+        projects: Iterable[str] = (),
+        only: Iterable[str] = (),
+        *,
+        since: float = 86_400.0,
+        most: int = MOST,
+        auto_compact_window: int | None = None,
+        archives: Archives | None = None,
+    ) -> None:
+        named = tuple(only)
+        self._only = frozenset(named)
+        self._places = Places(() if named else projects, named)
+        self._archives = Archives() if archives is None else archives
+        self._since = since
+        self._window = auto_compact_window
+        self._watched: dict[str, _Watched] = {}
+        self._pending: dict[str, float] = {}
+        self._most = most
+        self._older: set[str] = set()
+        self._begun = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether more is to be read already: tick again without waiting."""
+        looking = self._places.looking or bool(self._pending)
+        return looking or any(each.counting for each in self._watched.values())
+
+    @property
+    def known(self) -> int:
+        """How many transcripts and folders were found so far."""
+        return self._places.known
+
+    @property
+    def waiting(self) -> int:
+        """How many transcripts are still to be read."""
+        return len(self._pending)
+
+    @property
+    def older(self) -> int:
+        """How many sessions were active lately that are not followed, since so many others were later."""
+        return sum(agent_of(path) is None for path in self._older)
+
+    def tick(self) -> bool:
+        """Notice what is new, read it, and return whether `rows` may say something new. Raises nothing."""
+        changed, gone = self._places.look()
+        archived = self._archives.look({each.state.session_id for each in self._watched.values()})
+        for path in gone:
+            self._watched.pop(path, None)
+            self._pending.pop(path, None)
+            self._older.discard(path)
+        now = time.time()
+        for found in changed:
+            if self._is_followed(found, now):
+                self._pending[found.path] = found.modified
+        self._keep_the_newest()
+        if self._places.looking and time.monotonic() < self._begun + BEFORE:
+            return False
+        end = time.monotonic() + PATIENCE
+        read = bool(self._pending)
+        for path in sorted(self._pending, key=self._pending.__getitem__, reverse=True):
+            self._read(path, self._pending.pop(path))
+            if time.monotonic() > end:
+                break
+        return self._count(end) or read or archived or bool(gone)
+
+    def _is_followed(self, found: Found, now: float) -> bool:
+        if found.path in self._only or found.path in self._watched:
+            return True
+        return found.modified >= now - (self._since if agent_of(found.path) is None else min(self._since, SUBAGENTS))
+
+    def _keep_the_newest(self) -> None:
+        """Leave out what is older than the `most` newest, sessions and subagents each for themselves."""
+        self._older.difference_update(self._pending)
+        if len(self._pending) + len(self._watched) <= self._most:
+            return
+        times = {path: each.modified for path, each in self._watched.items()} | self._pending
+        for of_agents in (False, True):
+            mine = [path for path in times if path not in self._only and (agent_of(path) is not None) == of_agents]
+            if len(mine) > self._most:
+                newest = set(heapq.nlargest(self._most, mine, key=times.__getitem__))
+                self._leave_out(path for path in mine if path not in newest)
+
+    def _leave_out(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._pending.pop(path, None)
+            self._watched.pop(path, None)
+            self._places.shown.discard(path)
+            self._older.add(path)
+
+    def _read(self, path: str, modified: float) -> None:
+        watched = self._watched.get(path)
+        if watched is None:
+            watched = self._watched[path] = _Watched(path, self._window)
+            if watched.state.agent_id is None:
+                self._places.shown.add(path)
+        watched.modified = modified
+        watched.read()
+
+    def _count(self, end: float) -> bool:
+        """Count on, at least a step, until the time is over; return whether there was anything to count."""
+        counting = [each for each in self._watched.values() if each.counting is not None]
+        for watched in counting:
+            while watched.counting is not None:
+                if next(watched.counting, self) is self:
+                    watched.counting = None
+                if time.monotonic() > end:
+                    return True
+        return bool(counting)
+
+    def rows(self) -> list[WatchRow]:
+        """Return a row for each session that was active lately, subagents below their session, in a table's order."""
+        now = time.time()
+        followed = [each for each in self._watched.values() if self._is_shown(each, now)]
+        mains = [self._with_archive(each.row()) for each in followed if each.state.agent_id is None]
+        agents = [each.row() for each in followed if each.state.agent_id is not None]
+        return ordered(joined(mains, agents), now)
+
+    def _is_shown(self, each: _Watched, now: float) -> bool:
+        if each.problem is not None and each.state.last is None:
+            return False
+        return each.path in self._only or each.modified >= now - self._since
+
+    def _with_archive(self, row: WatchRow) -> WatchRow:
+        last = self._archives.last(row.session_id)
+        return row if last is None else replace(row, archived=last)
+
+    def problems(self) -> list[OSError]:
+        """Return what kept transcripts from being read at the last try."""
+        return [each.problem for each in self._watched.values() if each.problem is not None]
+
+
+def check_readable(path: str) -> str:
+    """Return the absolute path of a transcript; raises `TranscriptError` where there is none or it cannot be read."""
+    if not os.path.exists(path):
+        raise TranscriptError(path, "missing")
+    if not os.path.isfile(path):
+        raise TranscriptError(path, "not a regular file", "a transcript ends in .jsonl")
+    if not os.access(path, os.R_OK):
+        raise TranscriptError(path, "unreadable", "permission denied")
+    return os.path.abspath(path)

@@ -1,0 +1,244 @@
+"""Files that are made from a session and go when the session is gone: full texts of capped tool results, indexes.
+
+They lie beside the archives, in `spills/{session}/` and `search/`, and never below the repository. A full text is named
+by its content, so that the same result is kept once, and appears in one step. `sweep` removes what belongs to sessions
+of which neither transcript nor archive is left, and nothing that has not a name of ours in a directory of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+
+from mala_context.archive import layout, log
+from mala_context.archive.directory import claim_repository, open_archives
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mala_context.archive.reader import ArchiveReader
+
+SPILLS = "spills"
+SEARCH = "search"
+NAME_LENGTH = 32
+SUFFIX = ".txt"
+INDEX_SUFFIXES = (".sqlite", ".sqlite-journal")
+_TRANSCRIPT = ".transcript"
+_HEX = frozenset("0123456789abcdef")
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+RECENT = 3_600.0
+"""Seconds in which a session counts as at work, so that nothing of it is removed."""
+
+
+def spill_name(data: bytes) -> str:
+    """Return the name of a full text. An end of line at its end makes no other text: `cat` and shells change it."""
+    from hashlib import sha256
+
+    return sha256(data.rstrip(b"\r\n")).hexdigest()[:NAME_LENGTH] + SUFFIX
+
+
+class Spills:
+    """The full texts of one repository's capped tool results.
+
+    Args:
+        repo_path: the repository.
+    """
+
+    def __init__(self, repo_path: str | os.PathLike[str]) -> None:
+        self._repo = os.fspath(repo_path)
+        self._root: str | None = None
+        self._claimed = False
+
+    @property
+    def root(self) -> str:
+        """Where they are; raises `ArchiveUnavailableError` where there is no place for them."""
+        if self._root is None:
+            self._root = os.path.join(os.path.realpath(layout.repo_runs_dir(self._repo)), SPILLS)
+        return self._root
+
+    def path(self, session_id: str, data: bytes) -> str:
+        """Return where a text is kept, whether or not it is. Raises `InvalidSessionIdError`."""
+        return os.path.join(self.root, layout.check_session_id(session_id), spill_name(data))
+
+    def owner(self, path: str) -> str | None:
+        """Return the real path if a path leads to one of our files, through links or not; `None` otherwise."""
+        try:
+            real = os.path.realpath(path)
+        except (OSError, ValueError):
+            return None
+        inside = real.startswith(self.root + os.sep) and real.endswith(SUFFIX)
+        return real if inside and os.path.isfile(real) else None
+
+    def write(self, session_id: str, data: bytes, transcript: str | None = None) -> str:
+        """Keep a text and return its path; one that is kept already stays as it is.
+
+        `transcript` is where the session's transcript is: the text is kept as long as that is there. Raises
+        `ArchiveUnavailableError` where there is no place and `OSError` where it cannot be written.
+        """
+        if not self._claimed:
+            claim_repository(self._repo)
+            self._claimed = True
+        path = self.path(session_id, data)
+        os.close(open_archives(self.root, create=True))
+        fd = open_archives(os.path.dirname(path), create=True)
+        try:
+            if transcript is not None:
+                _publish(fd, _TRANSCRIPT, os.fsencode(transcript))
+            _publish(fd, os.path.basename(path), data)
+        finally:
+            os.close(fd)
+        return path
+
+
+def _publish(directory: int, name: str, data: bytes) -> None:
+    """Write a private file under its name in one step, unless it is there and whole."""
+    from mala_context.archive.naming import create, discard, rename_to, write_all
+
+    try:
+        there = os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        there = -1
+    if there >= len(data.rstrip(b"\r\n")):
+        return
+    fd, temporary = create(directory, layout.TEMPORARY)
+    try:
+        os.fchmod(fd, 0o600)
+        write_all(fd, data)
+        rename_to(directory, fd, temporary, name)
+    except BaseException:
+        discard(directory, temporary)
+        raise
+    finally:
+        os.close(fd)
+
+
+def derived_dir(archive: ArchiveReader, kind: str) -> str | None:
+    """Return where an archive keeps what is made from its sessions; `None` where there is no place on this machine."""
+    from mala_context.errors import ArchiveUnavailableError
+
+    if archive.repo_path is not None:
+        try:
+            return os.path.join(layout.repo_runs_dir(archive.repo_path), kind)
+        except ArchiveUnavailableError:
+            pass  # then beside the archive, if it has a place of its own
+    try:
+        location = archive.location
+    except ArchiveUnavailableError:
+        return None
+    if not os.path.isabs(location):
+        return None
+    base, name = os.path.split(location)
+    claimed = name == layout.ARCHIVES and layout.read_marker(base) is not None
+    return os.path.join(base if claimed else location, kind)
+
+
+def sweep(archive: ArchiveReader, *, dry_run: bool = False) -> list[str]:
+    """Remove what belongs to sessions that are gone, transcript and archive, and return their ids.
+
+    In a dry run they are only named. What was written to within the last hour stays. Raises `OSError` where a file
+    cannot be removed.
+    """
+    gone: set[str] = set()
+    for kind, session_of in ((SPILLS, _session_of_texts), (SEARCH, _session_of_index)):
+        directory = derived_dir(archive, kind)
+        fd = None if directory is None else _open(directory)
+        if fd is None:
+            continue
+        try:
+            for name in sorted(os.listdir(fd)):
+                session_id = session_of(name)
+                if session_id is None or _is_recent(fd, name) or not _is_gone(archive, session_id, fd):
+                    continue
+                gone.add(session_id)
+                if not dry_run:
+                    with contextlib.suppress(FileNotFoundError):  # another process removes it too
+                        _remove(fd, name)
+        finally:
+            os.close(fd)
+    if gone and not dry_run:
+        log.info("Full texts and indexes of %d sessions removed", len(gone))
+    return sorted(gone)
+
+
+def _open(directory: str) -> int | None:
+    """Open a directory of ours; `None` where there is none, or what stands there is a link or somebody else's."""
+    from mala_context.errors import ArchiveUnavailableError
+
+    try:
+        return open_archives(directory, create=False)
+    except (FileNotFoundError, ArchiveUnavailableError):
+        return None
+
+
+def _session_of_texts(name: str) -> str | None:
+    """Return the session whose full texts a directory of this name holds; `None` for a name that we did not give."""
+    from mala_context.errors import InvalidSessionIdError
+
+    try:
+        return layout.check_session_id(name)
+    except InvalidSessionIdError:
+        return None
+
+
+def _session_of_index(name: str) -> str | None:
+    """Return the session whose index, or its journal, has this name."""
+    for suffix in INDEX_SUFFIXES:
+        if name.endswith(suffix):
+            return _session_of_texts(name.removesuffix(suffix))
+    return None
+
+
+def _is_recent(directory: int, name: str) -> bool:
+    try:
+        newest = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return True
+    return time.time() - newest < RECENT
+
+
+def _is_gone(archive: ArchiveReader, session_id: str, directory: int) -> bool:
+    with archive.store(create=False).view(session_id) as files:
+        if files.list():
+            return False
+    return not _has_transcript(directory, session_id) and archive.find_transcript(session_id) is None
+
+
+def _has_transcript(directory: int, session_id: str) -> bool:
+    """Tell whether the transcript is there that was named when the session's texts were kept."""
+    try:
+        fd = os.open(os.path.join(session_id, _TRANSCRIPT), _READ, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        return os.path.exists(os.fsdecode(os.read(fd, 65_536)))
+    except (OSError, ValueError):
+        return False
+    finally:
+        os.close(fd)
+
+
+def _remove(directory: int, name: str) -> None:
+    """Remove an index, or a session's directory with the texts in it; what is not ours stays, and so the directory."""
+    if not _is_directory(directory, name):
+        os.unlink(name, dir_fd=directory)
+        return
+    fd = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        for each in os.listdir(fd):
+            ours = each == _TRANSCRIPT or each.startswith(layout.TEMPORARY) or _is_text(each)
+            if ours and not _is_directory(fd, each):
+                os.unlink(each, dir_fd=fd)
+    finally:
+        os.close(fd)
+    with contextlib.suppress(OSError):  # of a file that is not ours
+        os.rmdir(name, dir_fd=directory)
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+
+
+def _is_text(name: str) -> bool:
+    return len(name) == NAME_LENGTH + len(SUFFIX) and name.endswith(SUFFIX) and set(name[:NAME_LENGTH]) <= _HEX

@@ -1,0 +1,163 @@
+"""What a compaction lost, from an archive: which rows it dropped, held against its summary.
+
+A piece is written just before a compaction, so the rows that were dropped are those up to the piece's end, and the few
+that the CLI was still to write then (the newest prompt, the last tools' results): these are read from the transcript,
+up to the boundary. What lies before the compaction before that one is not read again; the piece of that one is, since
+open todo items outlive a compaction. A piece that was written only after the boundary ends with the new conversation,
+which is cut off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.safe_open import open_regular
+from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import check_agent_id
+from mala_context.archive.reading import chunks, rows
+from mala_context.archive.side_files import side_directory
+from mala_context.archive.source import CHUNK
+from mala_context.transcripts.json_rows import few_objects
+from mala_context.transcripts.loss import Loss, measure
+
+if TYPE_CHECKING:
+    from mala_context.archive.interface import SessionView
+    from mala_context.archive.records import Piece
+    from mala_context.archive.store import TranscriptArchive
+
+
+_BETWEEN: Final = {"type": "system", "subtype": "compact_boundary"}
+"""Stands behind the piece of the compaction before: old CLIs wrote no boundary."""
+
+
+def read_loss(
+    archive: TranscriptArchive,
+    session_id: str,
+    summary: str | None,
+    *,
+    piece: str | None = None,
+    preserved: Collection[str] = (),
+    transcript: str | None = None,
+) -> Loss | None:
+    """Compare what the main agent's last compaction dropped with its summary; `None` where either is not known.
+
+    `piece` names the piece of another compaction. Without `summary` it is looked for behind the
+    boundary. `preserved` are ids of rows that stayed in the context. `transcript` is the path of the
+    transcript where it may hold rows of the last compaction that are not archived yet. Raises like
+    `TranscriptArchive.pieces`.
+    """
+    with archive.store(create=False).view(session_id) as files:
+        manifest = manifests.parse(files.manifest())
+        pieces = manifests.pieces_of(files.list(), manifest)
+        chosen = dropped(pieces, manifest, piece)
+        if not chosen:
+            return None
+        read = partial(_rows, files)
+        found: list[dict[str, Any]] = []
+        ended = chosen[0].plain in _compacted(manifest) and not _written_late(chosen[0])
+        for place, each in enumerate(chosen):
+            if place == 1 and ended:
+                found.append(_BETWEEN)
+            found += read(each)
+        behind = _behind(transcript, chosen[-1].end) if piece is None else []
+        if _written_late(chosen[-1]):
+            found, told = _cut(found + behind)
+        else:
+            more, told = _cut(behind, first=True)
+            found += more
+        if told is None and summary is None and piece is not None:
+            told = next(
+                (words for each in _later(pieces, chosen[-1]) if (words := _cut(read(each), first=True)[1])), None
+            )
+    words = told if summary is None else summary
+    return None if words is None else measure(found, words, preserved=preserved)
+
+
+def read_subagent_loss(transcript: str, agent_id: str, summary: str) -> Loss | None:
+    """Compare a subagent's rows with the summary of its compaction; `None` where its transcript is not there.
+
+    `transcript` is the path of the main one: the subagent's lies beside it. Ask before it goes on. Raises
+    `InvalidSessionIdError` for an id that is no plain name.
+    """
+    path = os.path.join(side_directory(transcript), "subagents", f"agent-{check_agent_id(agent_id)}.jsonl")
+    found = _behind(path, 0)
+    return measure(found, summary, sidechain=True) if found else None
+
+
+def _rows(files: SessionView, piece: Piece) -> list[dict[str, Any]]:
+    return [each for row in rows(chunks(files, [piece], strict=False)) for each in few_objects(row.data)]
+
+
+def _later(pieces: Iterable[Piece], piece: Piece) -> list[Piece]:
+    """Return the pieces behind one of its chain; in the next one stands the summary."""
+    same = [each for each in pieces if (each.subagent, each.chain) == (piece.subagent, piece.chain)]
+    return [each for each in same if each.stamp > piece.stamp]
+
+
+def dropped(pieces: Iterable[Piece], manifest: manifests.Manifest, name: str | None = None) -> list[Piece]:
+    """Return the pieces that hold what a compaction dropped, by default the last one."""
+    chains = manifests.chains_of(list(pieces), None)
+    if name is None:
+        chain = chains[-1] if chains else []
+    else:
+        places = ((chain, place) for chain in chains for place, each in enumerate(chain) if each.plain == name)
+        chain = next((chain[: place + 1] for chain, place in places), [])
+    if not chain or chain[-1].mode == "full":
+        return chain[-1:]
+    done = _compacted(manifest)
+    start = max((place for place, each in enumerate(chain[:-1]) if each.plain in done), default=0)
+    return chain[start:]
+
+
+def _compacted(manifest: manifests.Manifest) -> set[Any]:
+    """Return the names of the pieces behind which the conversation was compacted."""
+    took_place = {"compacted", "hook_skipped"}
+    return {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") in took_place}
+
+
+def history_path(archive: TranscriptArchive, session_id: str) -> str:
+    """Return where the pieces of a session's main transcript are, as a pattern for a shell."""
+    return os.path.join(archive.location, f"{session_id}_*")
+
+
+def _written_late(piece: Piece) -> bool:
+    return piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
+
+
+def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
+    """Return the whole rows of a transcript from an offset on; none where that cannot be read."""
+    if transcript is None or offset is None:
+        return []
+    try:
+        with os.fdopen(open_regular(transcript), "rb") as file:
+            file.seek(offset)
+            found = rows(iter(partial(file.read, CHUNK), b""))
+            return [each for row in found if row.ended for each in few_objects(row.data)]
+    except OSError:
+        return []
+
+
+def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the rows before the last boundary, or the first one, and the summary behind it."""
+    places = [number for number, row in enumerate(found) if _is_boundary(row)]
+    if not places:
+        return found, None
+    place = places[0 if first else -1]
+    summaries = (_text(row) for row in found[place:] if row.get("isCompactSummary") is True)
+    return found[:place], next(summaries, None)
+
+
+def _is_boundary(row: Mapping[str, Any]) -> bool:
+    return row.get("type") == "system" and row.get("subtype") == "compact_boundary" and not row.get("isSidechain")
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, Mapping))

@@ -1,0 +1,133 @@
+"""What is kept of a repository's sessions, and where: the side of an archive that only looks.
+
+`store.TranscriptArchive` adds all that writes to it. The parts of the archive that need no more than this (a session's
+rows, packing, pruning, uploading) are handed it as `Kept`, and know nothing of what stands on top of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.archive import layout
+from mala_context.archive import manifest as manifests
+from mala_context.archive.store_factory import absolute, open_store
+from mala_context.transcripts.projects import find_transcript
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from typing import Self
+
+    from mala_context.archive.interface import PieceStore
+    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.records import Piece, SessionSummary
+    from mala_context.archive.remote.address import Target
+    from mala_context.archive.remote.bucket import Bucket
+
+TIMEOUT = 10.0
+"""Seconds that a writer waits for a session's lock."""
+
+
+class ArchiveReader:
+    """What is archived of one repository, to look at; the arguments are those of `TranscriptArchive`.
+
+    Raises `ValueError` where there is neither a directory, a repository nor a store, and for an address that is none
+    or that holds a secret.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        repo_path: str | os.PathLike[str] | None = None,
+        store: PieceStore | None = None,
+        timeout: float = TIMEOUT,
+        target: Target | None = None,
+        projects_dirs: Sequence[str] | None = None,
+    ) -> None:
+        if directory is None and repo_path is None and store is None:
+            raise ValueError("an archive needs a directory, a repo_path or a store")
+        self.timeout = timeout
+        self.repo_path = repo_path
+        self.target = target
+        """The object store that pieces are sent to."""
+        self.projects_dirs = projects_dirs
+        """Where transcripts are looked for by name; `None` for the usual places of this process, as they are then."""
+        self._directory = None if directory is None else absolute(os.fspath(directory), repo_path)
+        if self._directory is not None and "://" in self._directory and repo_path is not None:
+            from mala_context.archive.remote.address import Target as AtAddress
+
+            self.target, self._directory = target or AtAddress(address=self._directory), None
+        if self.target is not None:
+            self.target.check()
+        self._bucket: Bucket | None = None
+        self._store = store
+
+    @property
+    def location(self) -> str:
+        """Where the pieces are kept, in words for people; raises `ArchiveUnavailableError` where there is no place."""
+        return self.store(create=False).location
+
+    def store(self, *, create: bool) -> PieceStore:
+        """Return the store; with `create` the repository's place is claimed first.
+
+        Raises `ArchiveUnavailableError` where there is no place for archives.
+        """
+        if self._store is not None:
+            return self._store
+        found = open_store(self._directory, self.repo_path, create=create)
+        if create or self._directory is not None:  # a repository's place is another one until it is claimed
+            self._store = found
+        return found
+
+    def base(self) -> str:
+        """Return the address of its place in the object store; `ArchiveUnavailableError` where it has none."""
+        if self.target is None:
+            from mala_context.errors import ArchiveUnavailableError
+
+            raise ArchiveUnavailableError(f"{self.location} goes to no object store: archive.directory names one")
+        return self.target.base(self._directory or layout.repo_runs_dir(self.repo_path or os.curdir))
+
+    def bucket(self) -> Bucket:
+        """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError` and as `base`."""
+        from mala_context.archive.remote.bucket import Bucket as Place
+
+        if self._bucket is None:
+            base = self.base()
+            self._bucket = Place(base, getattr(self.target, "encryption", None), getattr(self.target, "kms_key", None))
+        return self._bucket
+
+    def find_transcript(self, session_id: str, *, cwd: str | None = None) -> str | None:
+        """Return where the session's transcript is: `{session_id}.jsonl`, exactly that name, below `projects_dirs`.
+
+        The folder of `cwd` is looked into first. Raises `InvalidSessionIdError`.
+        """
+        return find_transcript(session_id, cwd=cwd, projects_dirs=self.projects_dirs)
+
+    def manifest(self, session_id: str) -> Manifest:
+        """Return the session's manifest, empty where there is none. Raises `ArchiveUnavailableError`."""
+        with self.store(create=False).view(session_id) as files:
+            return manifests.parse(files.manifest())
+
+    def pieces(self, session_id: str) -> list[Piece]:
+        """Return the session's pieces, subagents' included, by transcript, chain and time; none where it is unknown."""
+        with self.store(create=False).view(session_id) as files:
+            return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
+
+    def sessions(self, prefix: str = "", *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
+        """Return the sessions whose ids begin with `prefix`, the newest first; `progress` is told the bytes of each."""
+        return list(self.store(create=False).summaries(prefix, progress))
+
+    def listed(self, only: Collection[str] | None = None) -> Self:
+        """Return this archive for work on many of its sessions: its directory is then not listed for each of them.
+
+        With `only`, it knows no other sessions than these, and holds nothing of the others.
+        """
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._store = self.store(create=False).listed(only)
+        return other
+
+    def usage_bytes(self) -> int:
+        """Return the bytes that this archive takes."""
+        return sum(file.size for file in self.store(create=False).list())

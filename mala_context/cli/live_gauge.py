@@ -1,0 +1,177 @@
+"""The gauge while an agent runs, on standard error.
+
+On a terminal it is a bar: `progress` moves one with each response, and what else the library logs stands above it;
+`gauge_lines` draws one a line, for where the agent's own words scroll by. Elsewhere it is the library's own log lines,
+as an application that configures logging would see them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from mala_context.cli.streams import can_redraw
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
+    from mala_context.tracking.tracker import ContextSnapshot
+
+LOGGER = "mala_context"
+GAUGE = "Context: "
+"""What the gauge's own log lines begin with."""
+HIGH, FULL = 0.70, 0.90
+"""Shares of the window from which the bar is yellow, and red."""
+BAR = 30
+"""Columns of a bar in a line of its own."""
+
+
+class Progress(Protocol):
+    """What is told while an agent runs."""
+
+    def snapshot(self, snapshot: ContextSnapshot) -> None:
+        """Show how full the context is now."""
+
+    def turn(self, number: int) -> None:
+        """Show which turn it is, from 1."""
+
+
+def progress(turns: int) -> AbstractContextManager[Progress]:
+    """Return the progress of a run of so many turns, for the `with` statement."""
+    return _bar(turns) if can_redraw(sys.stderr) else _lines()
+
+
+@contextmanager
+def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
+    """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
+    if not can_redraw(sys.stderr):
+        with logging_to(logging.StreamHandler(sys.stderr)):
+            yield _Silent().snapshot
+        return
+    from mala_context.cli.tables import can_encode, console
+
+    err = console(sys.stderr)
+    full, empty = "━╌" if can_encode(err, "━╌") else "#."
+    drawn: list[int] = []
+
+    def draw(snapshot: ContextSnapshot) -> None:
+        if snapshot.tokens is None or drawn[-1:] == [snapshot.tokens]:
+            return
+        drawn[:] = [snapshot.tokens]
+        filled = min(BAR, round(BAR * snapshot.tokens / snapshot.window))
+        err.print(
+            f"{full * filled}{empty * (BAR - filled)} {_words(snapshot)}", style=_colour(snapshot), soft_wrap=True
+        )
+
+    with logging_to(_Above(err)):
+        yield draw
+
+
+def _words(snapshot: ContextSnapshot) -> str:
+    """`about 26.4% (52,800 of 200,000)`, and where the CLI compacts, if it does so by itself."""
+    if snapshot.tokens is None:
+        return "unknown"
+    limit = snapshot.auto_compact_threshold
+    compacts = "" if limit is None else f", compacts at {limit:,}"
+    about = "" if snapshot.exact else "about "
+    return f"{about}{snapshot.tokens / snapshot.window:.1%} ({snapshot.tokens:,} of {snapshot.window:,}{compacts})"
+
+
+def _colour(snapshot: ContextSnapshot) -> str:
+    share = (snapshot.tokens or 0) / snapshot.window
+    return "red" if share >= FULL else "yellow" if share >= HIGH else "green"
+
+
+@contextmanager
+def logging_to(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
+    """Send the library's log lines to a handler while the block runs."""
+    logger = logging.getLogger(LOGGER)
+    before, propagates = logger.level, logger.propagate
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = propagates
+
+
+class _Silent:
+    """For where the log lines say it all."""
+
+    def snapshot(self, snapshot: ContextSnapshot) -> None:
+        """Say nothing."""
+
+    def turn(self, number: int) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def _lines() -> Iterator[Progress]:
+    with logging_to(logging.StreamHandler(sys.stderr)):
+        yield _Silent()
+
+
+class _Bar:
+    def __init__(self, bar: RichProgress, turns: int) -> None:
+        self._bar = bar
+        self._turns = turns
+        self._task = bar.add_task("", total=1, words="starting the CLI", colour="green")
+
+    def turn(self, number: int) -> None:
+        """Name the turn at the bar's left."""
+        self._bar.update(self._task, description=f"turn {number} of {self._turns}")
+
+    def snapshot(self, snapshot: ContextSnapshot) -> None:
+        """Move the bar."""
+        if snapshot.tokens is None:
+            return
+        self._bar.update(
+            self._task,
+            total=snapshot.window,
+            completed=min(snapshot.tokens, snapshot.window),
+            words=_words(snapshot),
+            colour=_colour(snapshot),
+            refresh=True,
+        )
+
+
+class _Above(logging.Handler):
+    """Prints log lines above a bar, except those that the bar itself shows."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line."""
+        if record.levelno > logging.INFO or not record.getMessage().startswith(GAUGE):
+            style = "dim" if record.levelno <= logging.INFO else "yellow"
+            self._console.print(self.format(record), style=style, soft_wrap=True)
+
+
+@contextmanager
+def _bar(turns: int) -> Iterator[Progress]:
+    from rich.progress import BarColumn, Task, TextColumn
+    from rich.progress import Progress as RichProgress
+    from rich.progress_bar import ProgressBar
+
+    from mala_context.cli.tables import console
+
+    class Gauge(BarColumn):
+        """A bar in the colour of its task, over all the room there is."""
+
+        def render(self, task: Task) -> ProgressBar:
+            bar = super().render(task)
+            bar.complete_style = bar.finished_style = task.fields["colour"]
+            return bar
+
+    columns = (TextColumn("{task.description}"), Gauge(bar_width=None), TextColumn("{task.fields[words]}"))
+    with RichProgress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar.console)):
+        yield _Bar(bar, turns)

@@ -1,0 +1,251 @@
+"""Kinds of values: what is right, in words, and how a node of the document becomes a value.
+
+A kind's `read` returns the value or raises `WrongError`; nothing else. Whoever shows the error adds file, line and key.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mala_context._util.printable import printable
+from mala_context.archive.remote.address import check_address, check_prefix, is_address
+from mala_context.config.document import Items, Node, Scalar, plain_value
+
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    **{unit + "b": 1000**power for power, unit in enumerate("kmgt", start=1)},
+    **{unit + "ib": 1024**power for power, unit in enumerate("kmgt", start=1)},
+}
+_SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]{0,3})")
+_TOOL = re.compile(r"[A-Za-z_][\w.-]*(\(.+\))?\*?")
+_LARGEST: Final = 2**63 - 1
+_SHOWN: Final = 60
+
+
+class WrongError(Exception):
+    """The node does not hold a value of this kind; the text, if any, is a hint on how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value."""
+
+    words: str
+    """What is right, to stand behind "wanted"."""
+    read: Callable[[Node], Any]
+    """Node to value; raises `WrongError`."""
+
+
+def shown(text: str) -> str:
+    """Return text from a file such that it is safe and short on one line of a terminal."""
+    escaped = printable(text[: _SHOWN + 1])
+    return escaped if len(escaped) <= _SHOWN else escaped[: _SHOWN - 1] + "…"
+
+
+def found(node: Node) -> str:
+    """Say what the file has in a place, to stand behind "found"."""
+    if node.tag is not None:
+        return f"the tag {shown(node.tag)}"
+    if isinstance(node, Scalar):
+        if isinstance(node.value, str):
+            return f'the text "{shown(_without_secrets(node.text))}"' if node.text else "an empty text"
+        return "nothing" if node.value is None else shown(node.text)
+    return "a list" if isinstance(node, Items) else "a mapping"
+
+
+def _without_secrets(text: str) -> str:
+    """Return an address without what may be a user, a password or a signature in it; other text as it is."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    hidden = "…@" + rest.rpartition("@")[2] if "@" in rest else rest
+    place, slash, path = hidden.partition("/")
+    hidden = place.partition(":")[0] + ("…" if ":" in place else "") + slash + path
+    plain = re.split("[?#]", hidden, maxsplit=1)
+    return f"{scheme}://{plain[0]}" + ("?…" if len(plain) > 1 else "")
+
+
+def read(kind: Kind, node: Node) -> Any:
+    """Read `node` as `kind`, with hints for the slips that are easily made; raises `WrongError`."""
+    if node.tag is not None:
+        raise WrongError("tags are not read here")
+    try:
+        return kind.read(node)
+    except WrongError as wrong:
+        if str(wrong) or not isinstance(node, Scalar):
+            raise
+        raise WrongError(_hint(kind, node)) from None
+
+
+def _hint(kind: Kind, node: Scalar) -> str:
+    """Return a text that would have been right in place of the one found, or nothing."""
+    tries: list[tuple[str, str]] = []
+    text = node.text.strip()
+    if node.quoted:
+        tries.append((text, f"without quotes: {shown(text)}"))
+    try:
+        number = float(text.rstrip("%").strip().replace("_", ""))
+    except ValueError:
+        number = math.nan
+    if math.isfinite(number):
+        plain = f"{number:.0f}" if number == int(number) else repr(number)
+        tries += [(plain, f"write {plain}"), (f"{number / 100!r}", f"{number:g} % is written {number / 100!r}")]
+        if text.endswith("%"):
+            tries.reverse()
+    tries += [(text.lower(), f"write {shown(text.lower())}")]
+    for candidate, hint in tries:
+        try:
+            kind.read(Scalar(node.line, text=candidate, value=_plain(candidate)))
+        except WrongError:
+            continue
+        return hint
+    return ""
+
+
+def _plain(text: str) -> Any:
+    """Return what `text` would be as an unquoted scalar, for the few forms that hints are made of."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for tag in ("int", "float"):
+        value = plain_value(f"tag:yaml.org,2002:{tag}", text)
+        if not isinstance(value, str):
+            return value
+    return text
+
+
+def flag() -> Kind:
+    """Return the kind of `true` and `false`."""
+
+    def convert(node: Node) -> bool:
+        if isinstance(node, Scalar) and isinstance(node.value, bool):
+            return node.value
+        raise WrongError
+
+    return Kind("true or false", convert)
+
+
+def whole(least: int, most: int, unit: str = "") -> Kind:
+    """Return the kind of whole numbers from `least` to `most`."""
+
+    def convert(node: Node) -> int:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise WrongError
+
+    return Kind(f"a whole number{' of ' * bool(unit)}{unit} from {least:,} to {most:,}", convert)
+
+
+def ratio() -> Kind:
+    """Return the kind of numbers above 0 and at most 1."""
+
+    def convert(node: Node) -> float:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+            return float(value)
+        raise WrongError
+
+    return Kind("a number above 0 and at most 1", convert)
+
+
+def choice(*options: str) -> Kind:
+    """Return the kind of a few fixed words."""
+
+    def convert(node: Node) -> str:
+        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value in options:
+            return node.value
+        raise WrongError
+
+    return Kind(" or ".join(options), convert)
+
+
+def text(words: str) -> Kind:
+    """Return the kind of texts that are not blank and hold no NUL."""
+
+    def convert(node: Node) -> str:
+        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip() and "\0" not in node.value:
+            return node.value
+        raise WrongError
+
+    return Kind(words, convert)
+
+
+def place() -> Kind:
+    """Return the kind of places for archives: paths of folders, and addresses of object stores without secrets."""
+    words = text("the path of a folder, an address such as s3://bucket/prefix")
+
+    def convert(node: Node) -> str:
+        value: str = words.read(node)
+        try:
+            return check_address(value) if is_address(value) else value
+        except ValueError as error:
+            raise WrongError(str(error)) from None
+
+    return Kind(words.words, convert)
+
+
+def prefix() -> Kind:
+    """Return the kind of prefixes: plain names between slashes, `{host}` and `{repo}` among them."""
+
+    def convert(node: Node) -> str:
+        value = node.value if isinstance(node, Scalar) else None
+        try:
+            if isinstance(value, str):
+                return check_prefix(value)
+        except ValueError:
+            pass
+        raise WrongError
+
+    return Kind("names of letters, digits, . _ - between slashes, {host} and {repo} among them", convert)
+
+
+def size() -> Kind:
+    """Return the kind of sizes in bytes: a whole number, or a number with a unit."""
+
+    def convert(node: Node) -> int:
+        if not isinstance(node, Scalar) or isinstance(node.value, bool | None):
+            raise WrongError
+        match = _SIZE.fullmatch(node.text.strip())
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None or len(match[1]) > 20:
+            raise WrongError
+        number = float(match[1].replace("_", ""))
+        exact = int(match[1].replace("_", "")) * unit if "." not in match[1] else int(number * unit)
+        if not 1 <= exact <= _LARGEST:
+            raise WrongError
+        return exact
+
+    return Kind("a size such as 500MB, 1GB or 2GiB, or a whole number of bytes", convert)
+
+
+def tools() -> Kind:
+    """Return the kind of lists of tools, each `Name` or `Name(pattern)`."""
+
+    def convert(node: Node) -> tuple[str, ...]:
+        if not isinstance(node, Items):
+            raise WrongError
+        names = []
+        for number, item in enumerate(node.items, start=1):
+            name = item.value if isinstance(item, Scalar) and item.tag is None else None
+            if not isinstance(name, str) or not _TOOL.fullmatch(name):
+                raise WrongError(f"item {number} is {found(item)}")
+            names.append(name)
+        return tuple(names)
+
+    return Kind('a list of tools, e.g. [Write, "Bash(git *)"]', convert)
+
+
+def either(word: str | None, kind: Kind) -> Kind:
+    """Return `kind` with one more value: the `word`, or null (`None`)."""
+
+    def convert(node: Node) -> Any:
+        if isinstance(node, Scalar) and node.value == word and isinstance(node.value, str) == isinstance(word, str):
+            return word
+        return kind.read(node)
+
+    return Kind(f"{kind.words}, or {word or 'null'}", convert)

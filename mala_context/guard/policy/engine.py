@@ -1,0 +1,232 @@
+"""What should be done now, as data: a snapshot, the thresholds and a clock's reading in, decisions out.
+
+Nothing is done here. A shell feeds each snapshot of the main agent to `Policy.decide`, carries out what comes back, and
+reports how it ended (`compacted`, `action_failed`, `restarted`, `reset`, `overflowed`), which may bring further
+decisions. `now` is in seconds from any clock that never goes back.
+
+Each threshold fires once when its ratio is reached and again only after the ratio was `margin` below it: a wobble
+around the line is not news. `warn_at` looks at the size of the last request, the others at what the next request will
+hold; with another estimator than the default all look at that estimator's value. A compaction and a restart wait for a
+safe point (between turns, no tool running, no subagent out), a final turn does not.
+
+What was asked for is not asked for again until the context has dropped below the threshold by the margin, or, where it
+failed or freed too little for that, has grown by the margin. An answer that never comes counts as a failure in the end.
+Compactions and restarts that follow one another too fast open a breaker, for the rest of the run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mala_context.guard.policy.arming import Ask, Line
+from mala_context.guard.policy.decisions import (
+    Caution,
+    Compact,
+    Decision,
+    Decisions,
+    Finish,
+    Restart,
+    Snapshot,
+    Tell,
+    Thresholds,
+    Warn,
+    ratio_ahead,
+)
+from mala_context.guard.policy.overflow import ContextOverflow
+
+LEAST_FREED: Final = 0.1
+"""Share of the context that a compaction has to free to count as one that helped."""
+BREAKER_COUNT: Final = 3
+"""Useless compactions, or restarts, that open the breaker."""
+BREAKER_SECONDS: Final = 300.0
+"""Time within which they do."""
+OUTCOME_SECONDS: Final = 600.0
+"""Time after which an action whose outcome nobody reported counts as failed."""
+OVERDUE_PROMPTS: Final = 2
+"""Prompts above the CLI's own threshold, without a compaction, after which it is said."""
+
+
+_NOTES: Final = {
+    "warn": "Context note: about {tokens} of {window} tokens are in use. Prefer short outputs and ranged reads; "
+    "write down what you must not lose.",
+    "final": "Context note: about {tokens} of {window} tokens are in use. This is the final turn: save the work with "
+    "the finishing tools, then give your final answer.",
+}
+
+
+class Policy:
+    """The decisions of one run of the main agent, across its sessions.
+
+    Attributes:
+        breaker_open: no more compactions and restarts are asked for.
+        restarts: how many there were.
+    """
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self.thresholds = thresholds
+        actions = (thresholds.final_at, thresholds.compact_at, thresholds.restart_at)
+        self._looks_ahead = any(at is not None for at in actions)  # to project a request, its text has to be counted
+        self.breaker_open = False
+        self.restarts = 0
+        self._session: str | None = None
+        self._useless: deque[float] = deque(maxlen=BREAKER_COUNT)
+        self._restarted: deque[float] = deque(maxlen=BREAKER_COUNT)
+        self._restarts_said = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Arm everything again, since the context is empty (`/clear`, a fresh session); the breaker stays as it is."""
+        rules = self.thresholds
+        self._warn = Line(rules.warn_at, rules.margin)
+        self._final = Line(rules.final_at, rules.margin)
+        self._compact = Ask(rules.compact_at, rules.margin)
+        self._restart = Ask(rules.restart_at, rules.margin)
+        self._prompts_above = 0
+        self._overdue_said = self._overflow_said = self._overflow_restart = False
+        self._of_no_use = False
+        self._asked_since: float | None = None
+        self._last: float | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether only finishing tools are allowed now; a drop below `final_at` by the margin lifts it."""
+        return self._final.fired
+
+    @property
+    def restart_due(self) -> bool:
+        """Whether `decide` would restart at a safe point, by the ratio that it saw last: worth ending a turn for."""
+        return (
+            not self.breaker_open
+            and self._asked_since is None
+            and self.restarts < self.thresholds.max_restarts
+            and self._restart.due(self._last)
+            and self._restart.allowed(self._last)
+        )
+
+    def decide(self, snapshot: Snapshot, now: float, *, safe: bool = False, new_prompt: bool = False) -> Decisions:
+        """Take a snapshot and return what to do, in order.
+
+        `safe` says that this is a safe point; `new_prompt` that this is the first response to a prompt.
+        """
+        if snapshot.session_id is not None and snapshot.session_id != self._session:
+            if self._session is not None:
+                self.reset()
+            self._session = snapshot.session_id
+        if self._asked_since is not None and now - self._asked_since > OUTCOME_SECONDS:
+            self.action_failed()
+        size = snapshot.ratio
+        ahead = ratio_ahead(snapshot) if self._looks_ahead else size
+        self._last = ahead
+        if self._of_no_use and ahead is not None and getattr(snapshot, "exact", True):
+            # growth counts from here: a compaction may even add to the context
+            self._of_no_use = False
+            self._compact.asked(max(ahead, self._compact.floor or 0.0))
+        self._compact.track(ahead)
+        self._restart.track(ahead)
+        decisions: list[Decision] = []
+        if self._warn.reached(size) and size is not None:
+            decisions.append(Warn(size, snapshot.tokens, snapshot.window))
+            self._tell("warn", snapshot, size, decisions)
+        if self._final.reached(ahead) and ahead is not None:
+            decisions.append(Finish(ahead))
+            self._tell("final", snapshot, ahead, decisions)
+        overdue = self._overdue(snapshot, new_prompt, decisions)
+        if safe:
+            self._act(ahead, now, decisions, overdue=overdue)
+        return tuple(decisions)
+
+    def compacted(self, before: int | None, after: int | None, now: float) -> Decisions:
+        """Take note of a compaction, asked for or not: tokens before and after it, `None` where unknown."""
+        self._asked_since = None
+        self._prompts_above = 0
+        self._overdue_said = self._overflow_said = self._overflow_restart = False
+        if before is None or after is None or after <= before * (1 - LEAST_FREED):
+            return ()
+        self._of_no_use = True
+        if self._compact.floor is None:
+            self._compact.asked(self._last)
+        return self._tripped(self._useless, now, "compactions", "each of which freed less than a tenth")
+
+    def action_failed(self) -> None:
+        """Take note that nothing came of `Compact` or `Restart`."""
+        self._asked_since = None
+        self._overflow_restart = False
+
+    def restarted(self, now: float) -> Decisions:
+        """Take note that the run goes on in a fresh session."""
+        self.restarts += 1
+        self.reset()
+        return self._tripped(self._restarted, now, "restarts", "so they do not help")
+
+    def overflowed(self, overflow: ContextOverflow) -> Decisions:
+        """Take note that the context ran over; said once, however many messages report it.
+
+        With `restart_at` set, the next `decide` at a safe point restarts.
+        """
+        if self._overflow_said:
+            return ()
+        self._overflow_said = True
+        self._asked_since = None
+        self._overflow_restart = self.thresholds.restart_at is not None
+        return (Caution("overflow", overflow.line()),)
+
+    def _tell(self, kind: str, snapshot: Snapshot, ratio: float, decisions: list[Decision]) -> None:
+        if self.thresholds.tell_agent:
+            used = snapshot.tokens if kind == "warn" and snapshot.tokens is not None else ratio * snapshot.window
+            words = _NOTES[kind].format(tokens=_rounded(used), window=f"{snapshot.window:,}")
+            decisions.append(Tell(words))
+
+    def _overdue(self, snapshot: Snapshot, new_prompt: bool, decisions: list[Decision]) -> bool:
+        """Tell whether the CLI should have compacted by now, and say so the first time."""
+        threshold, tokens = snapshot.auto_compact_threshold, snapshot.tokens
+        if threshold is None or tokens is None:
+            return False
+        if tokens < threshold:
+            self._prompts_above = 0
+            return False
+        self._prompts_above += new_prompt
+        late = self._prompts_above >= OVERDUE_PROMPTS
+        if late and not self._overdue_said:
+            self._overdue_said = True
+            words = f"{tokens:,} tokens are above its threshold of {threshold:,} for {self._prompts_above} prompts"
+            decisions.append(
+                Caution("overdue", f"Context: the CLI should have compacted by itself and did not: {words}")
+            )
+        return late
+
+    def _act(self, ahead: float | None, now: float, decisions: list[Decision], *, overdue: bool) -> None:
+        """Restart or compact at a safe point; the stronger one where both are due."""
+        if self.breaker_open or self._asked_since is not None:
+            return
+        rules, overflow = self.thresholds, self._overflow_restart
+        if overflow or (self._restart.due(ahead) and self._restart.allowed(ahead)):
+            if self.restarts < rules.max_restarts:
+                self._asked_since = now
+                self._restart.asked(ahead)
+                decisions.append(Restart(ahead, "overflow" if overflow else "threshold"))
+                return
+            if not self._restarts_said:
+                self._restarts_said = True
+                words = f"Context: no restart, {self.restarts} of {rules.max_restarts} restarts are used"
+                decisions.append(Caution("restarts", words))
+        due = self._compact.due(ahead)
+        if (due or (overdue and rules.compact_at is not None)) and self._compact.allowed(ahead):
+            self._asked_since = now
+            self._compact.asked(ahead)
+            decisions.append(Compact(rules.compact_focus, ahead, "threshold" if due else "overdue"))
+
+    def _tripped(self, times: deque[float], now: float, what: str, why: str) -> Decisions:
+        """Note the time; open the breaker where that was one too many."""
+        times.append(now)
+        if self.breaker_open or len(times) < BREAKER_COUNT or now - times[0] > BREAKER_SECONDS:
+            return ()
+        self.breaker_open = True
+        took = f"{BREAKER_COUNT} {what} within {now - times[0]:.0f} s, {why}"
+        return (Caution("breaker", f"Context: {took}; no more compactions or restarts are asked for in this session"),)
+
+
+def _rounded(tokens: float) -> str:
+    """Round to thousands, small counts to hundreds: the words stay the same while little changes."""
+    step = 1000 if tokens >= 10_000 else 100
+    return f"{round(tokens / step) * step:,}"

@@ -1,0 +1,103 @@
+"""Every way in which a full window is reported, as one record.
+
+The CLI says it in a result that otherwise looks like success (`terminal_reason`), in a result's or an answer's text,
+or in an API error's row; servers of other makers say it in their own words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from mala_context.tracking.events import Event, Refusal, TurnEnd
+
+TERMINAL_REASONS: Final = frozenset(
+    {
+        "prompt_too_long",
+        "rapid_refill_breaker",  # the CLI's own breaker: it compacted, and the context was full again at once
+        "model_context_window_exceeded",
+        "context_window_exceeded",
+    }
+)
+"""Values of a result's `terminal_reason` (or of a response's `stop_reason`) that mean it."""
+
+_DIGITS: Final = r"[\d,_]{1,20}"
+_NUMBER: Final = f"({_DIGITS})"
+_PATTERNS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"prompt is too long(?::\s*{_NUMBER} tokens\s*>\s*{_NUMBER} maximum)?",
+        rf"input length and `?max_tokens`? exceed context limit:?\s*{_NUMBER}\s*\+\s*[\d,_]+\s*>\s*{_NUMBER}",
+        rf"maximum context length is (?P<maximum>{_DIGITS}) tokens(?:.{{0,80}}?(?:resulted in|requested) {_NUMBER})?",
+        r"context_length_exceeded",
+        r"exceed(?:s|ed)? (?:the )?(?:model'?s )?(?:maximum )?context (?:window|length|limit)",
+        r"^conversation (?:is )?too long",
+    )
+)
+"""Words that mean it; what they say about size and maximum is kept where they do."""
+_LOOKED_AT: Final = 2_000
+"""Characters of a text that are looked at: an error is short, and an answer that quotes one deep inside is none."""
+
+
+class ContextOverflow(NamedTuple):
+    """The context was too large for the model."""
+
+    source: str
+    """`terminal_reason`, `text`, `refusal`: where it was said."""
+    tokens: int | None = None
+    """Size of the refused request, where that was said."""
+    maximum: int | None = None
+    """What the API takes at most, where that was said."""
+    session_id: str | None = None
+    """Session in which it happened."""
+
+    def line(self) -> str:
+        """Return the words of the WARNING."""
+        size = "" if self.tokens is None else f" at {self.tokens:,} tokens"
+        most = "" if self.maximum is None else f" (the model takes {self.maximum:,})"
+        return f"Context: the window is full, the request was refused{size}{most}"
+
+
+def read_overflow(
+    *,
+    terminal_reason: str | None = None,
+    text: str | None = None,
+    is_error: bool = True,
+    session_id: str | None = None,
+) -> ContextOverflow | None:
+    """Return the overflow that a result, an answer or an API error reports, or `None`.
+
+    A text counts only where the message is an error; with a size in both, the text's numbers are kept. Never raises.
+    """
+    found = _from_text(text, session_id) if is_error and isinstance(text, str) else None
+    if isinstance(terminal_reason, str) and terminal_reason in TERMINAL_REASONS:
+        known = found or ContextOverflow("terminal_reason")
+        return ContextOverflow("terminal_reason", known.tokens, known.maximum, session_id)
+    return found
+
+
+def overflow_of(event: Event) -> ContextOverflow | None:
+    """Return the overflow that an event of the core reports, or `None`."""
+    if isinstance(event, Refusal):
+        return ContextOverflow("refusal", event.tokens, event.maximum, event.session_id)
+    if isinstance(event, TurnEnd):
+        return read_overflow(terminal_reason=event.terminal_reason, session_id=event.session_id)
+    return None
+
+
+def _from_text(text: str, session_id: str | None) -> ContextOverflow | None:
+    head = text[:_LOOKED_AT]
+    for pattern in _PATTERNS:
+        match = pattern.search(head)
+        if match:
+            named = match.groupdict().get("maximum")
+            numbers = [_number(group) for group in match.groups() if group and group != named]
+            tokens = numbers[0] if numbers else None
+            maximum = _number(named) if named else numbers[1] if len(numbers) > 1 else None
+            return ContextOverflow("text", tokens, maximum, session_id)
+    return None
+
+
+def _number(text: str) -> int | None:
+    digits = text.replace(",", "").replace("_", "")
+    return int(digits) if digits else None

@@ -1,0 +1,310 @@
+"""The state behind each agent's snapshot: its present context, what is over, and what was learned from it.
+
+The context before the present one is kept whole, for those who ask what was learned from it; what was over before that
+is let go (see `contexts`).
+"""
+
+from __future__ import annotations
+
+from mala_context.tracking.contexts import Context, Opening, growth_of
+from mala_context.tracking.estimators import ESTIMATORS, Count, Estimate, Estimator, counted
+from mala_context.tracking.projection import Ratios, after_compaction, answer_cost
+from mala_context.tracking.snapshot import ContextSnapshot
+from mala_context.tracking.text_counts import Names
+from mala_context.tracking.usage import Usage
+
+_KEEP_NAMES = 128
+_UNTOLD = 16
+_ALL_OF = 4
+_NO_ROWS: frozenset[str] = frozenset()
+_COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
+
+
+class AgentState:
+    """All that is known of one agent."""
+
+    __slots__ = (
+        "_estimators",
+        "_settled",
+        "_uncounted",
+        "_untold",
+        "agent_id",
+        "before",
+        "begun",
+        "compactions",
+        "context",
+        "counts_text",
+        "current",
+        "due",
+        "first_input",
+        "helped",
+        "left",
+        "model",
+        "names",
+        "opening",
+        "overflows",
+        "pre",
+        "preserved",
+        "ratios",
+        "resets",
+        "responses",
+        "rooted",
+        "tool_use_id",
+        "wait_summary",
+    )
+
+    def __init__(self, agent_id: str | None = None, tool_use_id: str | None = None, model: str | None = None) -> None:
+        self.agent_id = agent_id
+        self.tool_use_id = tool_use_id
+        self.model = model
+        self.responses = self.compactions = self.overflows = self.resets = 0
+        self.first_input: int | None = None
+        self.opening = Opening()
+        self.rooted: bool | None = None
+        self.names: Names = {}
+        self.ratios = Ratios()
+        self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
+        self._untold: list[Count] = []
+        self.counts_text = False
+        self.due = 1
+        """The response that is looked at: the first one, and the first after a compaction; the 2nd, 3rd, 4th, 8th
+        and so on besides, since the text before them is learned from though nobody asks."""
+        self.helped: bool | None = None
+        self.before: ContextSnapshot | None = None
+        self.pre: int | None = None
+        self.preserved: frozenset[str] = frozenset()
+        self.wait_summary = False
+        self.current: object = None
+        self.begun = 0
+        self.left: tuple[Context, int, Context | None] | None = None
+        """The last context that is over, how many of its parts the next request held, and its context where known."""
+        self._settled = True
+        self._uncounted = False
+        self.context = self.fresh()
+
+    @property
+    def estimators(self) -> dict[str, Estimator]:
+        """The formulas, by name; all of them know of every response so far."""
+        if self._untold:
+            self._tell()
+        if self._uncounted:
+            self._uncounted = False
+            self._estimators["characters"].text(None)
+        return self._estimators
+
+    def estimate(self, name: str) -> Estimate:
+        """Return what a formula says, by its name."""
+        context = self.context
+        interval = context.interval
+        return self.estimators[name].estimate(context.tokens, lambda: interval.chars(len(interval)))
+
+    def fresh(self) -> Context:
+        """Return a context of which nothing is known."""
+        context = Context()
+        context.owner, context.parts, context.accuracy, context.source = self, [], "unknown", None
+        return context
+
+    def forget(self) -> None:
+        """Know nothing of the context until the next response; counts of the session stay."""
+        self._go_on(self.fresh(), len(self.context.parts))
+        self.current, self.begun = None, 0
+
+    def begin_again(self) -> None:
+        """Begin a new conversation: nothing is known, not even what a fresh one holds."""
+        self.forget()
+        self.resets += 1
+        self.first_input, self.pre, self.rooted = None, None, True
+        self.opening = Opening()
+
+    def settle(self) -> None:
+        """Close what is over, so that its text is learned from and let go; what was over before that is gone unlearned.
+
+        Done at every question. Where nobody asks, some are learned from by their length: what a character costs is
+        needed at the latest when the session is compacted.
+        """
+        if not self._settled and self.left is not None:
+            self._settled = True
+            self._close(*self.left)
+            if len(self.names) > _KEEP_NAMES:
+                for key in list(self.names)[: -_KEEP_NAMES // 2]:
+                    del self.names[key]
+
+    def _close(self, context: Context, parts: int, following: Context | None) -> None:
+        growth = growth_of(context, following)
+        chars = context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
+        self._estimators["characters"].text(chars)
+
+    def go_to(self, context: Context, parts: int) -> None:
+        """Go back to an earlier context, as it was when it had so many parts."""
+        prefix = context.prefix(parts)
+        self._go_on(prefix, len(self.context.parts))
+        self.current, self.begun = prefix.message_id, parts
+
+    def kept(self, uuid: str | None) -> bool:
+        """Tell whether a response without counts is one that a compaction kept and wrote again after its boundary."""
+        return self.context.source == "boundary" or (uuid is not None and uuid in self.preserved)
+
+    def stop(self, reason: str) -> None:
+        """Take the current response's reason to stop: an answer cut by max_tokens does not enter the context."""
+        if self.context.message_id is not None and self.context.message_id == self.current:
+            self.context.cut = reason == "max_tokens"
+
+    def begin(self, identity: object) -> None:
+        """Start a response; its parts follow."""
+        self.current, self.begun = identity, len(self.context.parts)
+        self.responses += 1
+
+    def add(self, kind: str, content: object) -> None:
+        """Hold a part; a part of the base's own response counts as its answer, of a later one as text."""
+        context = self.context
+        if kind == "response" and context.message_id != self.current:
+            kind = "answer"
+        context.parts.append((kind, content))
+
+    def count(self, usage: Usage, source: str) -> bool:
+        """Take the current response's counts; return whether they changed anything."""
+        context = self.context
+        if context.message_id != self.current or context.usage is None:
+            self.rebase(usage, source)
+            return True
+        known = context.usage
+        if usage == known or (usage[:3] == known[:3] and usage[3] <= known[3]):
+            return False
+        self._correct(usage._replace(output_tokens=max(known.output_tokens, usage.output_tokens)))
+        context.source = source
+        return True
+
+    def output(self, tokens: int) -> bool:
+        """Take the current response's real output; return whether it changed anything."""
+        known = self.context.usage
+        if known is None or self.context.message_id != self.current or tokens <= known.output_tokens:
+            return False
+        self._correct(known._replace(output_tokens=tokens))
+        return True
+
+    def _correct(self, now: Usage) -> None:
+        """Put other counts in the place of those that the base has."""
+        context = self.context
+        if context.usage is not None:
+            self._untold.append((context.usage, now))
+        context.usage, context.tokens, context.accuracy = now, now.context_tokens, "exact"
+
+    def rebase(self, usage: Usage, source: str) -> None:
+        """Go on from the current response's counts: a new base, and what came with it or after."""
+        old, begun = self.context, self.begun
+        context = Context()
+        context.owner = self
+        context.message_id = self.current
+        context.model = self.model
+        context.source = source
+        context.usage = usage
+        context.tokens = usage[0] + usage[1] + usage[2]
+        if begun < len(old.parts):
+            context._interval = old.interval.split(begun, self.model)
+            context.parts = context._interval.parts
+        else:
+            context.parts = []
+        self._go_on(context, begun, usage)
+
+    def start(self, identity: str, usage: Usage, tokens: int, content: object) -> None:
+        """Do at once what `begin`, `count` and `add` do for the first message of a response to so many tokens."""
+        context = Context()
+        context.owner = self
+        context.message_id = self.current = identity
+        context.model = self.model
+        context.usage = usage
+        context.tokens = tokens
+        context.parts = [("response", content)]
+        before = self.context
+        self.begun = begun = len(before.parts)
+        self.responses += 1
+        if self._settled or self.counts_text or self.responses >= self.due or len(self._untold) >= _UNTOLD:
+            self._go_on(context, begun, usage)
+            return
+        self._uncounted = True  # from here on, what `_go_on` does where nothing else is to be done
+        left = self.left[0]  # type: ignore[index]  # what is not settled is there
+        if left.pinned or left._interval is not None:
+            left.let_go()
+        self.left = (before, begun, context)
+        self.context = context
+        self._untold.append(usage)
+
+    def _go_on(self, context: Context, parts: int, usage: Usage | None = None) -> None:
+        """Make a context the present one; its request held so many parts of the one before, and had these counts.
+
+        The one before is over; what was over before that is let go, and was not counted unless it was settled.
+        """
+        left, due = self.left, self.responses >= self.due
+        if self._settled:
+            self._settled = False
+        elif left is not None:
+            if self.counts_text:
+                self._estimators["characters"].text(left[0].interval.length(left[1]))
+            else:
+                self._uncounted = True
+            if due:
+                self._learn_by_length(*left)
+        if left is not None and (left[0].pinned or left[0]._interval is not None):
+            left[0].let_go()
+        self.left = (self.context, parts, None if usage is None else context)
+        self.context = context
+        if usage is None:
+            return
+        untold = self._untold
+        untold.append(usage)
+        if len(untold) > _UNTOLD:
+            self._tell()
+        if due:
+            self._look_at(usage.context_tokens)
+
+    def _learn_by_length(self, context: Context, parts: int, following: Context | None) -> None:
+        """Learn what a character costs from an interval that nobody asked about, at a tenth of a close look's price."""
+        growth = growth_of(context, following)
+        if growth is not None:
+            placeholder, fixed = answer_cost(context.output or 0, cut=context.cut)
+            known = zip(context.parts[:parts], context.part_lengths(), strict=False)
+            chars = sum(length for (kind, _), length in known if placeholder or kind != "response")
+            self.ratios.learn_by_length(growth - fixed, chars, context.model)
+
+    def _look_at(self, tokens: int) -> None:
+        """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""
+        self.due = self.responses + (1 if self.responses < _ALL_OF else self.responses)
+        if self.first_input is None and self.responses == 1 and self.rooted is not False:
+            self.first_input = tokens
+        self.preserved, self.before = _NO_ROWS, None
+        if self.pre is not None:
+            self.helped, self.pre = tokens < 0.9 * self.pre, None
+
+    def _tell(self) -> None:
+        """Tell the formulas of the responses since, most of which nobody asks for: so not one by one."""
+        told, self._untold = counted(self._untold), []
+        for name in _COUNTERS:
+            self._estimators[name].counted(told)
+
+    def compacted(self, pre_tokens: int | None, post_tokens: int | None, before: ContextSnapshot | None) -> None:
+        """Go on behind a compaction; `before` is what was known just before it, `None` where that was nothing.
+
+        `pre_tokens` is what the CLI takes the context's size for, `post_tokens` see `after_compaction`.
+        """
+        size = pre_tokens if pre_tokens is not None else self.context.tokens
+        self.settle()
+        self.forget()
+        self.settle()
+        self.compactions += 1
+        self.before, self.pre, self.helped, self.due = before, size, None, self.responses + 1
+        context = self.context
+        context.tokens, context.accuracy = self.after_compaction(post_tokens)
+        context.source = "boundary"
+        for estimator in self.estimators.values():
+            estimator.compacted(post_tokens)
+
+    def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
+        """Estimate the next request right after a compaction, in tokens, and say how well it is known.
+
+        `post_tokens` is the CLI's chars/4 of the messages that remain. What else a request holds is what the session's
+        first one held besides its prompt; the attachments that the CLI announces again are in both.
+        """
+        opening = self.opening
+        attachment_chars = opening.attachment_chars if opening.known else None
+        per_token = self.ratios.chars_per_token(self.model)
+        return after_compaction(self.first_input, post_tokens, opening.prompt_chars, attachment_chars, per_token)

@@ -1,0 +1,150 @@
+"""The short way of those messages that most of a stream is.
+
+A response comes as one message for each of its blocks, all with the same counts; a tool's result adds text whose size
+nobody may ever ask for. The long way of a message (a reader makes an event, the tracker takes it) is for everything
+that there is; the main agent's usual messages are recognised here by themselves, and do to its state at once what they
+would do that way, at a fraction of the cost. A test compares both on every kind of stream. Where a message is in any
+way unusual, or somebody wants to see its event, it goes the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mala_context.tracking.events import Event, Response
+from mala_context.tracking.following import is_other
+from mala_context.tracking.readers.parts import COUNTS, new
+from mala_context.tracking.recent import SHIFT
+from mala_context.tracking.tracker import ContextTracker
+from mala_context.tracking.usage import MOST, Usage
+
+Way = Callable[[Any], bool]
+_MOST_CLASSES = 256
+
+
+class _Nothing:
+    message_id = object()
+
+
+NOTHING: Final = _Nothing()
+"""Stands where no message was counted: no message has its id."""
+
+
+class FastPath:
+    """Takes the usual messages of one SDK client.
+
+    `holds` has a way for those that change no number, `counts` one for those that do, which is to be gone where nobody
+    asks for their snapshots; both by class of message. A way takes a message and tells whether that was all. What goes
+    the long way: unset `counted` with each event, and call `after` with each message.
+    """
+
+    __slots__ = ("_by_name", "_following", "counted", "counts", "holds")
+
+    def __init__(self, tracker: ContextTracker) -> None:
+        self._following = tracker.following
+        self._by_name: dict[str, Way] = {"AssistantMessage": self.later, "UserMessage": self.appended}
+        self.holds: dict[type, Way] = {}
+        self.counts: dict[type, Way] = {}
+        self.counted: Any = NOTHING
+        """The main agent's message whose counts the tracker took last, if it has taken nothing else since."""
+
+    def leave(self, name: str) -> None:
+        """Have all messages of the class of this name go the long way, for good."""
+        self._by_name.pop(name, None)
+        self.rest()
+
+    def rest(self) -> None:
+        """Have all messages go the long way until `after` is called for one of the class."""
+        self.holds.clear()
+        self.counts.clear()
+
+    def after(self, message: Any, event: Event) -> None:
+        """Take notice of a message that went the long way: the next of its class may go a short one."""
+        cls = message.__class__
+        way = self._by_name.get(cls.__name__)
+        if way is not None and cls not in self.holds and len(self.holds) < _MOST_CLASSES:  # classes may be made at will
+            self.holds[cls] = way
+            if way == self.later:
+                self.counts[cls] = self.first
+        if isinstance(event, Response) and event.agent is None and event.usage and event.source == "message":
+            self.counted = message if event.message_id else NOTHING
+
+    def later(self, message: Any) -> bool:
+        """Hold a later block of the response whose counts were taken last."""
+        counted, identity = self.counted, message.message_id
+        if identity != counted.message_id or message.usage != counted.usage:
+            return False
+        following = self._following
+        roster = following.roster
+        main, seen, uuid = roster.main, roster.seen, message.uuid
+        if (
+            uuid in seen
+            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
+            or message.parent_tool_use_id is not None
+            or message.stop_reason is not None
+            or main.current != identity
+            or message.model != counted.model
+            or message.session_id != following.session_id
+        ):
+            return False
+        if message.content:
+            main.context.parts.append(("response", message.content))
+        seen[uuid] = None  # too many of them are seen to with the next response
+        return True
+
+    def first(self, message: Any) -> bool:
+        """Take the first block of a new response, of the model that the agent has, by its counts."""
+        following = self._following
+        roster = following.roster
+        main, seen = roster.main, roster.seen
+        identity, uuid = message.message_id, message.uuid
+        if (
+            not identity
+            or uuid in seen
+            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
+            or message.parent_tool_use_id is not None
+            or message.stop_reason is not None
+            or (message.model != main.model and is_other(message.model, main.model))
+            or message.session_id != following.session_id
+            or not message.content
+        ):
+            return False
+        usage, counted, key = message.usage, roster.responses, hash(identity) >> SHIFT
+        try:
+            fresh, written, read, output = counts = COUNTS(usage)
+            tokens = fresh + written + read
+            usual = tokens and 0 <= fresh | written | read | output < MOST
+        except (KeyError, TypeError):
+            return False
+        if not usual or key in counted or ("iterations" in usage and usage["iterations"]):  # noqa: RUF019 - no call
+            return False
+        counted[key] = None
+        if len(counted) > counted.most:
+            counted.trim()
+        main.start(identity, new(Usage, counts), tokens, message.content)
+        if tokens > following.windows.smallest:
+            following.check_window(main)
+        seen[uuid] = None
+        if len(seen) > seen.most:
+            seen.trim()
+        self.counted = message
+        return True
+
+    def appended(self, message: Any) -> bool:
+        """Hold a message of the user, which most often is a tool's result."""
+        roster = self._following.roster
+        main, seen, uuid = roster.main, roster.seen, message.uuid
+        if (
+            uuid in seen
+            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
+            or message.parent_tool_use_id is not None
+            or not main.responses
+            or main.wait_summary
+        ):
+            return False
+        main.context.parts.append(("user", message.content))
+        seen[uuid] = None
+        if len(seen) > seen.most:
+            seen.trim()
+        return True

@@ -1,0 +1,349 @@
+"""What each event does to the agents of one client's sessions.
+
+One table says which method takes which event; a method changes the state of one agent (see `agents`) and returns it,
+or `None` where no number moved. The rules are the same live and from a transcript. Three things need memory beyond an
+agent's own state, and each is a table of bounded size:
+
+* message ids already counted, since one response is several messages, and old rows are written again after a
+  compaction or copied into a fork;
+* places of rows: which context a row belongs to and how much of it was there. A row that names one as its parent
+  goes on from that place; where that is not the present context, the conversation went back to it (a rewind, an
+  abandoned branch), and what was appended elsewhere does not count. A row without a parent begins a new
+  conversation;
+* subagents, and which Task call started which.
+
+Where parents are unknown (live messages have none, a table has its end) the conversation simply goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.auto_compact import auto_compact_threshold
+from mala_context.tracking.events import (
+    Appended,
+    Compaction,
+    Link,
+    Refusal,
+    Reset,
+    Response,
+    SessionStart,
+    SubagentStart,
+    Summary,
+    TotalTokens,
+    TurnEnd,
+    UsageDelta,
+    WindowReport,
+)
+from mala_context.tracking.roster import AgentRegistry
+from mala_context.tracking.text_counts import is_result, is_summary
+from mala_context.tracking.usage import Usage
+from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
+
+if TYPE_CHECKING:
+    from mala_context.tracking.snapshot import ContextSnapshot
+
+_KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
+
+
+class EventReducer:
+    """The sessions of one client, as far as events have told of them.
+
+    Args:
+        windows: what is known of models' windows.
+        snapshot_of: makes the snapshot of an agent, to hold a compaction against what was there before it.
+        model: the model before the first message names it.
+        counts_text: whether all text is counted from the start.
+        remembers: how many rows and responses are remembered at most.
+        auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; may be set at any time.
+
+    Attributes:
+        roster: the agents of the present session; another object after the session changed.
+        session_id: the session; `None` before the first event that names it.
+        sessions_seen: how many there were.
+        counts_text: whether all text is counted, in sessions to come too; see `count_text`.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        snapshot_of: Callable[[AgentState], ContextSnapshot],
+        *,
+        model: str | None,
+        counts_text: bool,
+        remembers: int,
+        auto_compact_window: int | None,
+    ) -> None:
+        self.windows = windows
+        self.auto_compact_window = auto_compact_window
+        self.session_id: str | None = None
+        self.sessions_seen = 0
+        self.counts_text = counts_text
+        self._snapshot_of = snapshot_of
+        self._remembers = remembers
+        self.start_over(model)
+
+    def start_over(self, model: str | None) -> None:
+        """Forget the conversation and its agents; what is known of windows stays."""
+        self.roster = AgentRegistry(model, counts_text=self.counts_text, remembers=self._remembers)
+        self._turn_began = 0
+
+    def leave(self) -> None:
+        """Start over, and know no session, as before a fresh one."""
+        self.session_id = None
+        self.start_over(self.roster.main.model)
+
+    def count_text(self) -> None:
+        """Have all text counted from now on, also where nobody asks for projections."""
+        if not self.counts_text:
+            self.counts_text = True
+            self.roster.count_text()
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def _session(self, event: SessionStart) -> AgentState | None:
+        main = self.roster.main
+        changed = self._enter(event.session_id, keep=event.source in _KEEPS_CONTEXT)
+        if event.source in _KEEPS_CONTEXT and not self.roster.main.responses:
+            self.roster.main.rooted = False  # the first response's request is the whole old context
+        self.windows.asked(event.betas)
+        model = event.model
+        if model:
+            self.windows.named(model)
+            if not self.roster.main.responses and self.roster.main.model != model:
+                self.roster.main.model, changed = model, True
+        return self.roster.main if changed or self.roster.main is not main else None
+
+    def _enter(self, session_id: str | None, *, keep: bool) -> bool:
+        """Take note of the session; another one than before means an unknown context, unless it is kept."""
+        if session_id is None or session_id == self.session_id:
+            return False
+        if self.session_id is not None and not keep:
+            self.start_over(self.roster.main.model)
+        self.session_id = session_id
+        self.sessions_seen += 1
+        return True
+
+    def _reset(self, event: Reset) -> AgentState | None:
+        roster, main = self.roster, self.roster.main
+        if event.uuid is None:
+            if event.session_id is not None and self.session_id not in (None, event.session_id):
+                return None
+            self.start_over(main.model)
+            self.roster.main.resets = main.resets + 1
+            return self.roster.main
+        if roster.knows(event.uuid):
+            return None
+        if roster.rows:
+            main.begin_again()
+        roster.place(event.uuid, main)
+        return main
+
+    def _link(self, event: Link) -> AgentState | None:
+        roster = self.roster
+        key, _, uuid, parent = event
+        if uuid is not None and not roster.knows(uuid):
+            roster.link(roster.main if key is None else roster.owner(event), uuid, parent)
+        return None
+
+    # -- responses ---------------------------------------------------------------------------------------------------
+
+    def _response(self, event: Response) -> AgentState | None:
+        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _ = event
+        if session_id != self.session_id and session_id is not None and not self._same_session(event):
+            return None
+        roster = self.roster
+        agent = roster.main if key is None else roster.owner(event)
+        again = roster.knows(uuid)
+        identity = message_id or usage or uuid
+        if identity != agent.current and not self._begin(event, agent, identity, again):
+            return None
+        if model != agent.model and model and is_other(model, agent.model):
+            agent.model = model
+            self.windows.of(model)
+        changed = usage is not None and agent.count(usage, source)
+        if changed:
+            self.check_window(agent)
+        if content and not again and (usage is not None or not agent.kept(uuid)):
+            agent.add("response", content)
+        if stop_reason is not None:
+            agent.stop(stop_reason)
+        roster.note(uuid, parent, agent)
+        return agent if changed else None
+
+    def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
+        """Begin a response, unless it was counted before; return whether it was begun."""
+        _, _, message_id, _, _, _, _, uuid, parent, _, request_id = event
+        roster = self.roster
+        counted = message_id is not None and roster.was_counted(message_id, request_id)
+        if parent is not None and not again:
+            roster.follow(agent, parent, begins=True)
+        if counted:
+            if not again:
+                roster.note(uuid, parent, agent)
+            return False
+        agent.begin(identity)
+        return True
+
+    def _same_session(self, event: Response) -> bool:
+        """Enter a response's session; a late subagent's of an old session does not count."""
+        if self.session_id is not None and event.agent is not None:
+            return False
+        self._enter(event.session_id, keep=bool(event.parent) and self.roster.knows(event.parent))
+        return True
+
+    def _count(self, agent: AgentState, usage: Usage, source: str) -> bool:
+        changed = agent.count(usage, source)
+        if changed:
+            self.check_window(agent)
+        return changed
+
+    def check_window(self, agent: AgentState) -> None:
+        """See whether the request that was just counted is one that the known window does not allow."""
+        tokens = agent.context.tokens or 0
+        if tokens > self.windows.smallest and tokens > self.windows.of(agent.model).tokens:
+            self.windows.accepted(agent.model, tokens)
+
+    def _delta(self, event: UsageDelta) -> AgentState | None:
+        agent = self.roster.agent(event.agent)
+        if agent.current is None:
+            return None
+        usage = event.usage
+        changed = False
+        if usage is not None and usage.context_tokens and agent.context.message_id != agent.current:
+            changed = self._count(agent, usage, "delta")
+        elif usage is not None:
+            changed = agent.output(usage.output_tokens)
+        if event.stop_reason is not None:
+            agent.stop(event.stop_reason)
+        return agent if changed else None
+
+    def _appended(self, event: Appended) -> AgentState | None:
+        key, _, kind, content, uuid, parent = event
+        roster = self.roster
+        if roster.knows(uuid):
+            return None
+        agent = roster.main if key is None else roster.owner(event)
+        moved = False
+        if parent is not None:
+            stays = roster.rows.context(parent) is agent.context  # as nearly every row does
+            moved = not stays and roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
+        elif agent.wait_summary and is_summary(content):
+            agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
+            return None
+        if not agent.responses:
+            agent.opening.add(kind, content, agent.names)
+        context = agent.context
+        if kind != "attachment" or context.source != "boundary":
+            agent.add(kind, content)
+        roster.note(uuid, parent, agent)
+        return agent if moved else None
+
+    # -- what makes the context smaller, or refuses it ---------------------------------------------------------------
+
+    def _compaction(self, event: Compaction) -> AgentState | None:
+        if self.roster.knows(event.uuid):
+            return None
+        agent = self.roster.owner(event)
+        if event.parent:
+            self.roster.follow(agent, event.parent, begins=True)
+        self._compact(agent, event.pre_tokens, event.post_tokens)
+        agent.preserved, agent.wait_summary = event.preserved, True
+        threshold = auto_compact_threshold(*self._limits(agent))
+        if event.trigger == "auto" and event.pre_tokens and threshold and event.pre_tokens < FAR_BELOW * threshold:
+            self.windows.doubt(agent.model)
+        self.roster.place(event.uuid, agent)
+        return agent
+
+    def _limits(self, agent: AgentState) -> tuple[int, int]:
+        window = self.windows.of(agent.model).tokens
+        return window, window if self.auto_compact_window is None else self.auto_compact_window
+
+    def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
+        before = self._snapshot_of(agent) if agent.context.tokens is not None else None
+        agent.compacted(pre_tokens, post_tokens, before)
+
+    def _summary(self, event: Summary) -> AgentState | None:
+        if self.roster.knows(event.uuid):
+            return None
+        agent = self.roster.owner(event)
+        alone = not agent.wait_summary
+        if alone:
+            self._compact(agent, None, None)
+        agent.wait_summary = False
+        self.roster.place(event.uuid, agent)
+        return agent if alone else None
+
+    def _refusal(self, event: Refusal) -> AgentState | None:
+        agent = self.roster.agent(event.agent)
+        agent.overflows += 1
+        if event.maximum:
+            self.windows.learn(agent.model, event.maximum, "api_error")
+        return agent
+
+    # -- turns and reports -------------------------------------------------------------------------------------------
+
+    def _turn_end(self, event: TurnEnd) -> AgentState | None:
+        self._enter(event.session_id, keep=False)
+        self.windows.reported(event.windows)
+        main = self.roster.main
+        responses, self._turn_began = main.responses - self._turn_began, main.responses
+        for estimator in main.estimators.values():
+            estimator.turn(event.usage)
+        if event.terminal_reason == "prompt_too_long":
+            main.overflows += 1
+        if not responses or main.current is None:
+            return main
+        single = responses == 1 and (event.num_turns is None or event.num_turns <= 1)
+        usage = event.last_call or (event.usage if single else None)
+        if usage is None:
+            return main
+        if main.context.message_id == main.current:
+            if usage.context_tokens == main.context.tokens:
+                main.output(usage.output_tokens)
+        elif usage.context_tokens:
+            self._count(main, usage, "result")
+        return main
+
+    def _report(self, event: WindowReport) -> AgentState | None:
+        model = event.model or self.roster.main.model
+        if event.window and self.windows.learn(model, event.window, "context_usage"):
+            return self.roster.main
+        return None
+
+    def _total(self, event: TotalTokens) -> AgentState | None:
+        main = self.roster.main
+        if event.model:
+            main.model = event.model
+        main.responses += event.answer_id is None or event.answer_id != main.current  # a stream is one response
+        main.current = event.answer_id
+        for estimator in main.estimators.values():
+            estimator.total(event)
+        return main
+
+    def _subagent(self, event: SubagentStart) -> AgentState | None:
+        return None if event.tool_use_id is None else self.roster.join(event.agent_id, event.tool_use_id)
+
+
+def is_other(model: str, known: str | None) -> bool:
+    """Tell whether a response's model is another than the one that was asked for by a longer or shorter name."""
+    return known is None or plain_name(model) != plain_name(known) or "[" not in known
+
+
+HANDLERS: Final[Mapping[type, Callable[[EventReducer, Any], AgentState | None]]] = {
+    SessionStart: EventReducer._session,
+    Response: EventReducer._response,
+    UsageDelta: EventReducer._delta,
+    Appended: EventReducer._appended,
+    Link: EventReducer._link,
+    Compaction: EventReducer._compaction,
+    Summary: EventReducer._summary,
+    Reset: EventReducer._reset,
+    TurnEnd: EventReducer._turn_end,
+    Refusal: EventReducer._refusal,
+    SubagentStart: EventReducer._subagent,
+    WindowReport: EventReducer._report,
+    TotalTokens: EventReducer._total,
+}

@@ -1,0 +1,349 @@
+"""How many tokens the next request will hold: the last one, its answer, and what was appended since.
+
+An `Interval` is what lies between two responses of one agent: the size of the request behind the first, and the
+parts that came after. Parts are held as they came and counted only when somebody asks. Then every interval that is
+over is closed first: the difference between its two requests shows what its parts really cost, the `Ratios` of this
+session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. Where nobody asked
+until the next one is over, an interval is let go; of some only the length is learned from. So memory does not grow with
+the session, and a message costs a list entry.
+
+The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
+and constants for what has no text of its own. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens),
+since one odd result should not change what is known of a tool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
+
+PLACEHOLDER: Final = 32
+"""An output of at most so many tokens may be what a stream says before the answer is there."""
+CLI_CONSTANT: Final = 50
+"""What the CLI's own estimate adds, in tokens."""
+CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
+"""Characters a token of a family's usual text."""
+_CHARS_PRIOR: Final = 1_000
+_LEAST, _MOST = 0.4, 2.5
+"""What text may cost against what is expected of it; beyond, it says nothing about the text."""
+PRIOR: Final = 10_000
+"""Weight of "as the table says" against what a session shows, in tokens."""
+
+
+class Family(NamedTuple):
+    """How a family of models turns characters into tokens."""
+
+    letter: float
+    """Tokens a character that is none of the others."""
+    digit: float
+    """Tokens a digit."""
+    punctuation: float
+    """Tokens a punctuation character."""
+    space: float
+    """Tokens a blank or line end."""
+    cjk: float
+    """Tokens a Chinese, Japanese or Korean character."""
+    other: float
+    """Tokens a character outside ASCII."""
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "classic": Family(0.311, 0.795, 0.68, 0.19, 1.296, 0.3),
+    "dense": Family(0.311, 0.714, 1.561, 0.127, 1.181, 1.341),
+}
+"""Coefficients by family of models."""
+
+UNITS: Final[Mapping[str, float]] = {
+    "request": 15,
+    "result": 20,
+    "image": 1_500,
+    "document": 3_000,
+    "tool_reference": 1_190,
+    "attachment": 14,
+}
+"""Tokens that a thing costs besides its text; the one before the colon counts where the whole name is not here."""
+
+_units: dict[str, float] = {}
+_families: dict[str | None, str] = {}
+_DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable)-[5-9](?!\d)")
+
+
+def family(model: str | None) -> str:
+    """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
+    found = _families.get(model)
+    if found is None:
+        if len(_families) > 256:  # names come from outside
+            _families.clear()
+        found = _families[model] = "dense" if model and _DENSE.search(model) else "classic"
+    return found
+
+
+def unit_tokens(unit: str) -> float:
+    """Return what a unit costs, in tokens."""
+    found = _units.get(unit)
+    if found is None:
+        found = _units[unit] = UNITS.get(unit, UNITS.get(unit.partition(":")[0], 0.0))
+    return found
+
+
+def text_tokens(piece: Piece, table: Family) -> float:
+    """Return what a piece's text costs, in tokens, before any ratio."""
+    chars, digits, punctuation, space, cjk, other = piece.counts
+    if not chars:
+        return 0.0
+    plain = chars - digits - punctuation - space - cjk - other
+    return (
+        plain * table.letter
+        + digits * table.digit
+        + punctuation * table.punctuation
+        + space * table.space
+        + cjk * table.cjk
+        + other * table.other
+    )
+
+
+def after_compaction(
+    first: int | None, post_tokens: int | None, prompt_chars: int, attachment_chars: int | None, per_token: float
+) -> tuple[int | None, str]:
+    """Estimate the next request right after a compaction, in tokens, and say how well it is known.
+
+    Args:
+        first: size of the session's first request, in tokens; `None` where it is not known.
+        post_tokens: the CLI's chars/4 of the messages that remain.
+        prompt_chars: characters of the first request's prompts, which are not in the next one.
+        attachment_chars: characters of its attachments that the CLI announces again, and `post_tokens` counts;
+            `None` where they are not known, and then the estimate is rough.
+        per_token: characters a token.
+    """
+    if first is None or post_tokens is None:
+        return None, "unknown"
+    if attachment_chars is None:
+        return first + post_tokens, "rough"
+    remaining = 4 * post_tokens - attachment_chars
+    return max(1, round(first - prompt_chars / per_token + remaining / per_token)), "estimate"
+
+
+def answer_cost(output: int, *, cut: bool) -> tuple[bool, float]:
+    """Tell whether an answer's output is a placeholder, so that its text counts; and the tokens that are no text's."""
+    placeholder = output <= PLACEHOLDER and not cut
+    return placeholder, UNITS["request"] + (0 if placeholder or cut else output)
+
+
+class Ratios:
+    """What a session's text really costs against the table, by what made it."""
+
+    __slots__ = ("_chars", "_sums", "_tokens")
+
+    def __init__(self) -> None:
+        self._sums: dict[str, list[float]] = {}
+        self._chars = self._tokens = 0.0
+
+    def chars_per_token(self, model: str | None) -> float:
+        """Return how many characters of this session's text make a token."""
+        usual = CHARS_PER_TOKEN[family(model)]
+        return (self._chars + _CHARS_PRIOR * usual) / (self._tokens + _CHARS_PRIOR)
+
+    def get(self, key: str) -> float:
+        """Return tokens seen per token expected for text of this key."""
+        sums = self._sums.get(key) or self._sums.get("")
+        return 1.0 if sums is None else (PRIOR + sums[1]) / (PRIOR + sums[0])
+
+    def learn_by_length(self, actual: float, chars: int, model: str | None) -> None:
+        """Take in an interval of which only the length is known: what it really cost in tokens, and its characters."""
+        expected = chars / CHARS_PER_TOKEN[family(model)]
+        if expected >= 1 and _LEAST <= actual / expected <= _MOST:
+            self._chars += chars
+            self._tokens += actual
+
+    def learn(self, expected: Mapping[str, float], actual: float, chars: int) -> None:
+        """Take in an interval: tokens expected by key, what all of them really cost, and their characters."""
+        total = sum(expected.values())
+        if total < 1 or not _LEAST <= actual / total <= _MOST:
+            return  # context that no row shows, or less than was appended: nothing about these texts
+        share = actual / total
+        self._chars += chars
+        self._tokens += actual
+        for key, tokens in (*expected.items(), ("", total)):
+            sums = self._sums.setdefault(key, [0.0, 0.0])
+            sums[0] += tokens
+            sums[1] += tokens * share
+
+
+class Interval:
+    """What an agent's context gained since a response: counts its parts when somebody asks, each once.
+
+    Parts are of kind `response` (the base's own answer, whose size its output tells), `answer` (a later response
+    without counts), `user` or `attachment`.
+    """
+
+    __slots__ = ("__weakref__", "_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "parts")
+
+    def __init__(
+        self,
+        names: Names,
+        ratios: Ratios,
+        model: str | None,
+        settle: Callable[[], None],
+        parts: list[tuple[str, Any]] | None = None,
+    ) -> None:
+        self._names = names
+        self._ratios = ratios
+        self._settle = settle
+        self._model = model
+        self.parts: list[tuple[str, Any]] = [] if parts is None else parts
+        """What came, in order, each with its kind; of a part that was measured the content is gone."""
+        self._measured: list[list[Piece]] = []
+        self._tokens: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def add(self, kind: str, content: Any) -> None:
+        """Hold a part; nothing is counted yet."""
+        self.parts.append((kind, content))
+
+    def prefix(self, parts: int) -> Interval:
+        """Return a new interval of the first so many parts, for a conversation that went back to there."""
+        self._measure(parts)
+        new = Interval(self._names, self._ratios, self._model, self._settle)
+        new._measured = self._measured[:parts]
+        new.parts = self.parts[:parts]
+        return new
+
+    def split(self, start: int, model: str | None) -> Interval:
+        """Return a new interval of the parts from `start` on, whose base is the response that they begin with.
+
+        This one keeps them for those who look back; close it up to `start`.
+        """
+        new = Interval(self._names, self._ratios, model, self._settle)
+        if start < len(self.parts):
+            new.parts = [("response" if kind == "answer" else kind, content) for kind, content in self.parts[start:]]
+            new._measured = self._measured[start:]
+        return new
+
+    def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
+        """Return what the next request will hold, in tokens, given the last one and its output."""
+        self._settle()
+        response, appended = self._sums(parts)
+        answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
+        return round(base + answer + appended + UNITS["request"])
+
+    def by_table(self, base: int, output: int, *, cut: bool, parts: int) -> int:
+        """Return what `projected` would say had the session taught nothing: the interval alone decides."""
+        self._measure(parts)
+        table = self._table()
+        response = appended = 0.0
+        for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
+            tokens = sum(text_tokens(piece, table) + unit_tokens(piece.unit) for piece in found)
+            if kind == "response":
+                response += tokens
+            else:
+                appended += tokens
+        answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
+        return round(base + answer + appended + UNITS["request"])
+
+    def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
+        """Return what the CLI counts, in tokens: chars/4 on top of the last request.
+
+        An answer of several rows it counts by the usage of the first of them and the characters of the others, so
+        that a long answer is in it twice.
+        """
+        self._measure(parts)
+        answer = appended = later = 0.0
+        for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
+            size = sum(piece.counts.chars / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
+            if kind != "response":
+                appended += size
+            elif answer:
+                later += size
+            else:
+                answer = size
+        return round(base + max(output + later, answer + later) + appended + CLI_CONSTANT)
+
+    def measured(self, parts: int) -> list[tuple[str, list[Piece]]]:
+        """Return the countable things in the first so many parts, each part with its kind."""
+        self._measure(parts)
+        return [(kind, found) for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False)]
+
+    def chars(self, parts: int) -> int:
+        """Count the characters of the first so many parts."""
+        self._settle()
+        self._measure(parts)
+        return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
+
+    def lengths(self) -> list[int]:
+        """Count the characters of every part without a look at their kinds, and keep the parts."""
+        if not self._measured:
+            return [text_length(content) for _, content in self.parts]
+        known = [sum(piece.counts.chars for piece in found) for found in self._measured]
+        return known + [text_length(content) for _, content in self.parts[len(known) :]]
+
+    def length(self, parts: int) -> int:
+        """Count the characters of the first so many parts like `lengths`."""
+        return sum(self.lengths()[:parts])
+
+    def measure(self) -> None:
+        """Count every part and let its text go, for those who may ask when the interval is long over."""
+        self._sums(len(self.parts))
+
+    def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> int:
+        """Let the text go; with the growth of the request known, learn from its first parts what their text costs.
+
+        Call it once, some time after the next response's counts are there, in the order of the intervals. What was
+        asked of this interval before, or will be for fewer parts, keeps its value. Returns the characters of those
+        parts.
+        """
+        self._sums(len(self.parts))
+        placeholder, fixed = answer_cost(output, cut=cut)
+        chars, counted, thought = 0, 0, False
+        table = self._table()
+        expected: dict[str, float] = {}
+        for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False):
+            answer = kind == "response" and not placeholder
+            for piece in found:
+                length = piece.counts[0]
+                chars += length
+                if answer:
+                    continue
+                thought = thought or piece.unit == "thinking"
+                counted += length
+                fixed += unit_tokens(piece.unit)
+                expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, table)
+        if growth is not None and not thought:  # how much of its thinking the API counts, only an output says
+            self._ratios.learn(expected, growth - fixed, counted)
+        return chars
+
+    def _table(self) -> Family:
+        return FAMILIES[family(self._model)]
+
+    def _measure(self, parts: int) -> None:
+        measured = self._measured
+        for index in range(len(measured), parts):
+            kind, content = self.parts[index]
+            measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
+            self.parts[index] = (kind, None)
+
+    def _sums(self, parts: int) -> tuple[float, float]:
+        """Sum (answer, appended) over the first so many parts; once counted, a part keeps its number."""
+        self._measure(parts)
+        sums = self._tokens
+        table, ratio = self._table(), self._ratios.get
+        for index in range(len(sums), parts):
+            tokens = 0.0
+            for piece in self._measured[index]:
+                tokens += text_tokens(piece, table) * ratio(piece.key) + unit_tokens(piece.unit)
+            sums.append(tokens)
+        response = appended = 0.0
+        for (kind, _), tokens in zip(self.parts, sums[:parts], strict=False):
+            if kind == "response":
+                response += tokens
+            else:
+                appended += tokens
+        return response, appended
+
+
+CLI_UNITS: Final[Mapping[str, float]] = {"image": 2_000, "document": 2_000}
+"""Tokens that the CLI counts for what has no text."""

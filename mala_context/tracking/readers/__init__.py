@@ -1,0 +1,27 @@
+"""From what a source sends to events: one reader a source, none of which raises.
+
+A reader takes one object (an SDK message, a stream-json dict, a transcript row, an answer of an OpenAI-compatible
+server) and returns the events in it, in order; what it does not know is no event. Nothing of the SDK is imported:
+messages are known by the name of their class, so that an older or newer SDK, or a double in a test, reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mala_context.tracking.events import Events
+from mala_context.tracking.readers.openai import read_openai
+from mala_context.tracking.readers.rows import read_row
+from mala_context.tracking.readers.sdk import read_message
+from mala_context.tracking.readers.stream_json import read_stream_json
+
+READERS: Mapping[str, Callable[[Any], Events]] = {
+    "sdk": read_message,
+    "stream-json": read_stream_json,
+    "transcript": read_row,
+    "openai": read_openai,
+}
+"""Reader by source. Feed each event that it returns to `ContextTracker.apply`, in order."""
+
+__all__ = ["READERS", "read_message", "read_openai", "read_row", "read_stream_json"]

@@ -1,0 +1,45 @@
+"""Answers of OpenAI-compatible servers, whole or streamed, as objects or dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mala_context.tracking.events import Events, TotalTokens
+from mala_context.tracking.readers.parts import count, text
+
+
+def read_openai(answer: Any) -> Events:
+    """Return the counts of an answer, or of a stream's chunk; the last one has them, and no choices. Never raises.
+
+    An answer without usage gives an event without a total: the last value stays. Chunks of one stream share an id.
+    """
+    try:
+        usage = _get(answer, "usage")
+        choices = _get(answer, "choices")
+        if usage is None and choices is None:
+            return ()
+        total = count(_get(usage, "total_tokens"))
+        prompt, completion = count(_get(usage, "prompt_tokens")), count(_get(usage, "completion_tokens"))
+        if total is None and prompt is not None and completion is not None:
+            total = prompt + completion
+        model, answer_id = text(_get(answer, "model")), text(_get(answer, "id"))
+        return (TotalTokens(total, model, prompt, completion, _content(choices), answer_id),)
+    except Exception:  # noqa: BLE001  (an answer that we do not understand moves nothing)
+        return ()
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _content(choices: Any) -> str:
+    if not isinstance(choices, list | tuple):
+        return ""
+    parts = []
+    for choice in choices:
+        message = _get(choice, "message") or _get(choice, "delta")
+        content = _get(message, "content")
+        if isinstance(content, str):
+            parts.append(content)
+    return "".join(parts)

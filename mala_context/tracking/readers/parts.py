@@ -1,0 +1,195 @@
+"""What the sources share: fields of unknown objects, usage, system messages, results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any
+
+from mala_context.tracking.events import (
+    Compaction,
+    CompactionStatus,
+    Events,
+    Refusal,
+    SessionStart,
+    SubagentStart,
+    TurnEnd,
+    WindowReport,
+)
+from mala_context.tracking.usage import MOST, Usage
+
+_REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
+_CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
+_SCALE = {"": 1, "k": 1_000, "m": 1_000_000}
+_NOTHING: Mapping[str, Any] = {}
+COUNTS = itemgetter("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+"""The counts of a usage in the order of `Usage`; KeyError or TypeError where it has not all of them."""
+new = tuple.__new__
+"""Makes a named tuple of all its values, at half the price of calling its class: for what comes with every message."""
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else _NOTHING
+
+
+def text(value: Any) -> str | None:
+    """Return the value if it is a string with something in it, else `None`."""
+    return value if isinstance(value, str) and value else None
+
+
+def count(value: Any) -> int | None:
+    """Return the value if it is a number ≥ 0, else `None`: unknown is not 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value < MOST else None
+
+
+def known(raw: Any) -> Usage | None:
+    """Read a response's usage; `None` where it is missing or its prompt is all zero, which is unknown and not 0."""
+    if raw is None:
+        return None
+    if raw.__class__ is dict and ("iterations" not in raw or not raw["iterations"]):  # nearly every live message
+        try:
+            fresh, written, read, output = counts = COUNTS(raw)
+            prompt = fresh | written | read
+            if prompt and 0 <= prompt | output < MOST:  # all are, and of the one kind that has this operator: integers
+                return new(Usage, counts)
+        except (KeyError, TypeError):
+            pass
+    usage = Usage.of_last_call(raw)
+    return usage if usage is not None and usage.context_tokens else None
+
+
+def refusal(message: Any, agent: str | None, session_id: str | None) -> Events:
+    """Find "N tokens > M maximum" in an API error's text."""
+    found = _REFUSED.search(message) if isinstance(message, str) else None
+    if found is None:
+        return ()
+    tokens, maximum = (int(number.replace(",", "")) for number in found.groups())
+    return (Refusal(agent, session_id, tokens, maximum or None),)
+
+
+def parse_context_text(message: Any) -> tuple[int, int] | None:
+    """Read (tokens, window) out of what `/context` prints: `27k/200k tokens (14%)`, `62.5k/1m`, `1,234/200,000`."""
+    found = _CONTEXT.search(message) if isinstance(message, str) else None
+    if found is None:
+        return None
+    used, used_unit, window, window_unit = found.groups()
+    try:
+        return _scaled(used, used_unit), _scaled(window, window_unit)
+    except ValueError:
+        return None
+
+
+def _scaled(number: str, unit: str) -> int:
+    return round(float(number.replace(",", "")) * _SCALE[unit.lower()])
+
+
+def system(subtype: Any, data: Mapping[str, Any], session_id: str | None) -> Events:
+    """Read a system message of the stream by its subtype."""
+    reader = _SYSTEM.get(subtype) if isinstance(subtype, str) else None
+    return reader(data, session_id) if reader else ()
+
+
+def _init(data: Mapping[str, Any], session_id: str | None) -> Events:
+    if session_id is None:
+        return ()
+    betas = data.get("betas")
+    names = tuple(beta for beta in betas if isinstance(beta, str)) if isinstance(betas, list) else ()
+    return (SessionStart(session_id, "init", text(data.get("model")), names, text(data.get("cwd"))),)
+
+
+def _boundary(data: Mapping[str, Any], session_id: str | None) -> Events:
+    meta = mapping(data.get("compact_metadata") or data.get("compactMetadata"))
+    return (boundary(meta, None, session_id, uuid=text(data.get("uuid"))),)
+
+
+def boundary(
+    meta: Mapping[str, Any],
+    agent: str | None,
+    session_id: str | None,
+    *,
+    uuid: str | None = None,
+    parent: str | None = None,
+) -> Compaction:
+    """Read a boundary's metadata, in the stream's spelling or the transcript's."""
+    get = meta.get
+    kept = mapping(get("preserved_messages") or get("preservedMessages")).get("uuids")
+    return Compaction(
+        agent,
+        session_id,
+        text(get("trigger")),
+        _first(get("pre_tokens"), get("preTokens")),
+        _first(get("post_tokens"), get("postTokens")),
+        _first(get("duration_ms"), get("durationMs")),
+        uuid,
+        parent,
+        frozenset(u for u in kept if isinstance(u, str)) if isinstance(kept, list) else frozenset(),
+    )
+
+
+def _first(one: Any, other: Any) -> int | None:
+    value = count(one)
+    return count(other) if value is None else value
+
+
+def _status(data: Mapping[str, Any], session_id: str | None) -> Events:
+    if "compact_result" not in data and data.get("status") not in ("compacting", None):
+        return ()
+    get = data.get
+    result, error = text(get("compact_result")), text(get("compact_error"))
+    return (CompactionStatus(session_id, text(get("status")), result, error),)
+
+
+def _task(data: Mapping[str, Any], session_id: str | None) -> Events:
+    agent_id, call = text(data.get("task_id")), text(data.get("tool_use_id"))
+    return (SubagentStart(session_id, agent_id, call),) if agent_id else ()
+
+
+_SYSTEM = {"init": _init, "compact_boundary": _boundary, "status": _status, "task_started": _task}
+
+
+def turn_end(get: Any) -> TurnEnd:
+    """Read a result through a getter of its fields, in the SDK's spelling or stream-json's."""
+    raw = get("usage")
+    usage = Usage.understood(raw)
+    iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)
+    last = None
+    if isinstance(iterations, list | tuple) and iterations:
+        last = known(raw)
+        if last is not None and not any(mapping(row).get("type") == "message" for row in iterations):
+            last = None
+    windows = {}
+    for model, row in mapping(get("model_usage") or get("modelUsage")).items():
+        window = count(mapping(row).get("contextWindow"))
+        if window and isinstance(model, str):
+            windows[model] = window
+    uuids = get("user_message_uuids")
+    if not uuids or not isinstance(uuids, list | tuple):
+        uuids = (get("user_message_uuid"),)
+    return TurnEnd(
+        text(get("session_id")),
+        usage,
+        last,
+        count(get("num_turns")),
+        windows,
+        get("is_error") is True,
+        text(get("subtype")),
+        text(get("terminal_reason")),
+        text(mapping(get("origin")).get("kind")),
+        tuple(uuid for uuid in uuids if isinstance(uuid, str)),
+    )
+
+
+def window_report(answer: Any, session_id: str | None = None) -> WindowReport:
+    """Read the answer of the SDK's `get_context_usage()`; the window is the model's, not a smaller auto-compact one."""
+    get = mapping(answer).get
+    return WindowReport(
+        session_id,
+        _first(get("maxTokens"), get("rawMaxTokens")) or None,
+        count(get("totalTokens")),
+        text(get("model")),
+        count(get("autoCompactThreshold")),
+    )

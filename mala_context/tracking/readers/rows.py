@@ -1,0 +1,147 @@
+"""Rows of the transcripts that the CLI writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mala_context.tracking.events import (
+    SIDECHAIN,
+    Appended,
+    Events,
+    Link,
+    Reset,
+    Response,
+    SubagentStart,
+    Summary,
+    WindowReport,
+)
+from mala_context.tracking.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
+from mala_context.tracking.readers.stream_json import error_text, read_stream_json
+
+
+def read_row(row: Any) -> Events:
+    """Return the events in one decoded row; empty for what does not concern the context. Never raises.
+
+    A row in the spelling of stream-json (`session_id` and no `sessionId`) is read as such, since both are found in
+    files of the same name.
+    """
+    if not isinstance(row, Mapping):
+        return ()
+    try:
+        if "session_id" in row and "sessionId" not in row:
+            return read_stream_json(row)
+        reader = _ROWS.get(row.get("type"))
+        if reader is not None:
+            return reader(row)
+        return _link(row) if "parentUuid" in row else ()
+    except Exception:  # noqa: BLE001  (a row that we do not understand is data, not an error)
+        return ()
+
+
+def _agent(row: Mapping[str, Any]) -> str | None:
+    agent = text(row.get("agentId"))
+    if agent is not None:
+        return agent
+    return SIDECHAIN if row.get("isSidechain") is True else None
+
+
+def _parent(row: Mapping[str, Any]) -> str | None:
+    """Return the id of the row before; empty for a root, `None` where the row does not say."""
+    parent = row.get("parentUuid", False)
+    return "" if parent is None else text(parent)
+
+
+def _assistant(row: Mapping[str, Any]) -> Events:
+    get = row.get
+    message = mapping(get("message"))
+    agent, session_id = _agent(row), text(get("sessionId"))
+    if message.get("model") == "<synthetic>" or get("isApiErrorMessage") is True:
+        found = refusal(get("errorDetails"), agent, session_id)
+        return found or error_text(message.get("content"), agent, session_id) or _link(row)
+    return (
+        Response(
+            agent,
+            session_id,
+            text(message.get("id")),
+            text(message.get("model")),
+            known(message.get("usage")),
+            message.get("content") or (),
+            text(message.get("stop_reason")),
+            text(get("uuid")),
+            _parent(row),
+            "row",
+            text(get("requestId")),
+        ),
+    )
+
+
+def _user(row: Mapping[str, Any]) -> Events:
+    get = row.get
+    agent, session_id = _agent(row), text(get("sessionId"))
+    content = mapping(get("message")).get("content")
+    uuid, parent = text(get("uuid")), _parent(row)
+    if get("isCompactSummary") is True:
+        return (Summary(agent, session_id, content, uuid, parent),)
+    appended = Appended(agent, session_id, "user", content, uuid, parent)
+    started = text(mapping(get("toolUseResult")).get("agentId"))
+    if started and isinstance(content, list):
+        for block in content:
+            call = text(mapping(block).get("tool_use_id"))
+            if call:
+                return (SubagentStart(session_id, started, call), appended)
+    return (appended,)
+
+
+def _system(row: Mapping[str, Any]) -> Events:
+    get = row.get
+    session_id = text(get("sessionId"))
+    subtype = get("subtype")
+    if subtype == "compact_boundary":
+        parent = text(get("logicalParentUuid"))
+        meta = mapping(get("compactMetadata"))
+        return (boundary(meta, _agent(row), session_id, uuid=text(get("uuid")), parent=parent),)
+    if subtype == "local_command":
+        content = get("content")
+        if isinstance(content, str) and "Context Usage" in content:
+            found = parse_context_text(content)
+            if found:
+                return (WindowReport(session_id, found[1], found[0]), *_link(row))
+    return _link(row)
+
+
+def _progress(row: Mapping[str, Any]) -> Events:
+    data = mapping(row.get("data"))
+    session_id = text(row.get("sessionId"))
+    if data.get("hookName") == "SessionStart:clear" and row.get("parentUuid") is None:
+        return (Reset(session_id, "clear", text(row.get("uuid"))),)
+    agent, call = text(data.get("agentId")), text(row.get("parentToolUseID"))
+    if agent and call:
+        return (SubagentStart(session_id, agent, call), *_link(row))
+    return _link(row)
+
+
+def _link(row: Mapping[str, Any]) -> Events:
+    get = row.get
+    uuid = text(get("uuid"))
+    return (Link(_agent(row), text(get("sessionId")), uuid, _parent(row)),) if uuid else ()
+
+
+def _attachment(row: Mapping[str, Any]) -> Events:
+    get = row.get
+    uuid, parent = text(get("uuid")), _parent(row)
+    attachment = get("attachment")
+    rendered = get("rendered")
+    if isinstance(rendered, list) and isinstance(attachment, Mapping):  # what the model gets stands beside it
+        said = [mapping(part).get("content") for part in rendered]
+        attachment = {**attachment, "rendered": "\n".join(part for part in said if isinstance(part, str))}
+    return (Appended(_agent(row), text(get("sessionId")), "attachment", attachment, uuid, parent),)
+
+
+_ROWS: dict[Any, Callable[[Mapping[str, Any]], Events]] = {
+    "assistant": _assistant,
+    "user": _user,
+    "system": _system,
+    "progress": _progress,
+    "attachment": _attachment,
+}

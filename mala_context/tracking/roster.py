@@ -1,0 +1,194 @@
+"""Who is who: the main agent, its subagents, and the rows that each of them wrote.
+
+Tables of bounded size, so that memory stays flat however long a client runs; the oldest entries leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.contexts import Context, Owner
+from mala_context.tracking.events import SIDECHAIN
+from mala_context.tracking.recent import SHIFT, Places, Recent
+
+LIVE: Final = 80
+"""At most so many rows and responses are remembered, at least half of them, where messages come as they are made."""
+RECORDED: Final = 4_096
+"""Likewise where a transcript is read that may go back far, or of which nothing is known."""
+AGENTS: Final = 256
+"""Subagents that are remembered."""
+
+
+def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Put a value into a table that holds no more than so many; the oldest leaves."""
+    if len(table) >= most and key not in table:
+        del table[next(iter(table))]
+    table[key] = value
+
+
+class AgentRegistry:
+    """The agents of one session, and the places of their rows.
+
+    An agent's key is the id of the Task call that started it where that is known, else its own id.
+    """
+
+    __slots__ = (
+        "_agents_by_call",
+        "_calls",
+        "_counts_text",
+        "main",
+        "placed",
+        "responses",
+        "rows",
+        "seen",
+        "subagents",
+    )
+
+    def __init__(self, model: str | None = None, *, counts_text: bool = False, remembers: int = RECORDED) -> None:
+        self.main = AgentState(model=model)
+        self.main.counts_text = self._counts_text = counts_text
+        self.subagents: dict[str, AgentState] = {}
+        self.rows: Places[Context] = Places(remembers)
+        self.placed = False
+        """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
+        self.seen: Recent[str, None] = Recent(remembers // 2)
+        """Live messages, which no other names as its parent."""
+        self.responses: Recent[int, int | None] = Recent(remembers)
+        self._calls: dict[str, str] = {}
+        self._agents_by_call: dict[str, str] = {}
+
+    def find(self, key: str | None) -> AgentState | None:
+        """Return an agent by either of its ids, or `None`."""
+        return self.main if key is None else self.subagents.get(self._calls.get(key, key))
+
+    def agent(self, key: str | None) -> AgentState:
+        """Return an agent by either of its ids; a new one if there is none."""
+        if key is None:
+            return self.main
+        key = self._calls.get(key, key)
+        agent = self.subagents.get(key)
+        if agent is None:
+            agent_id = self._agents_by_call.get(key)
+            is_call = agent_id is not None or key.startswith(("toolu_", "call_"))
+            agent = AgentState(agent_id, key) if is_call else AgentState(key)
+            agent.counts_text = self._counts_text
+            _put(self.subagents, key, agent, AGENTS)
+        return agent
+
+    def was_counted(self, message_id: str, request_id: str | None) -> bool:
+        """Tell whether a response was counted before, as an old row or a copy is; it is from now on."""
+        known = self.responses
+        key = hash(message_id) >> SHIFT
+        request = hash(request_id) >> SHIFT if request_id else None
+        if key in known:
+            before = known[key]
+            return before is None or request is None or before == request
+        known[key] = request
+        if len(known) > known.most:
+            known.trim()
+        return False
+
+    def count_text(self) -> None:
+        """Have every agent's text counted from now on, also where nobody asks for projections."""
+        self._counts_text = True
+        for agent in (self.main, *self.subagents.values()):
+            agent.counts_text = True
+
+    def owner(self, event: Any) -> AgentState:
+        """Return the agent of an event that has a row's place; old sidechains are told apart by their roots."""
+        key = event.agent
+        if key == SIDECHAIN:
+            place = self.rows.place(event.parent) if event.parent else None
+            key = self.key(place[0].owner) if place is not None else None
+            key = key or f"{SIDECHAIN}:{event.uuid}"
+        return self.agent(key)
+
+    def key(self, agent: Owner) -> str | None:
+        """Return an agent's key; `None` for the main agent."""
+        return None if agent is self.main else agent.tool_use_id or agent.agent_id
+
+    def join(self, agent_id: str, call: str) -> AgentState | None:
+        """Note which Task call started a subagent; return the subagent if that is news about one that is known."""
+        if call in self._agents_by_call:
+            return None
+        _put(self._agents_by_call, call, agent_id, AGENTS)
+        _put(self._calls, agent_id, call, AGENTS)
+        by_id = self.subagents.pop(agent_id, None)
+        agent = self.subagents.get(call)
+        if by_id is not None and (agent is None or by_id.responses >= agent.responses):
+            agent = self.subagents[call] = by_id
+        if agent is not None:
+            agent.agent_id, agent.tool_use_id = agent_id, call
+        return agent
+
+    def knows(self, uuid: str | None) -> bool:
+        """Tell whether a row was seen, among the newest."""
+        if hash(uuid) >> SHIFT in self.rows:
+            return True
+        seen = self.seen
+        return bool(seen) and uuid is not None and uuid in seen
+
+    def see(self, uuid: str) -> None:
+        """Remember that a live message was seen."""
+        self.seen[uuid] = None
+        if len(self.seen) > self.seen.most:
+            self.seen.trim()
+
+    def place(self, uuid: str | None, agent: AgentState) -> None:
+        """Remember that a row ends where its agent's context ends now."""
+        if uuid is not None:
+            context = agent.context
+            context.pinned = self.placed = True
+            self.rows.put(uuid, context, len(context.parts))
+
+    def note(self, uuid: str | None, parent: str | None, agent: AgentState) -> None:
+        """Remember a row's place; of a live message, which has no parent, only that it was seen."""
+        if parent is not None:
+            self.place(uuid, agent)
+        elif uuid is not None:
+            self.see(uuid)
+
+    def follow(self, agent: AgentState, parent: str, *, begins: bool) -> bool:
+        """Go to the place that a row goes on from; return whether that changed the agent's context.
+
+        `parent` is empty for a root. `begins` tells that the row may begin something: a prompt or a response may go
+        back or start anew, while a tool's late result and an attachment may not.
+        """
+        if not parent:
+            if agent.rooted is None:
+                agent.rooted = True
+            if not begins or agent is not self.main or not agent.responses:
+                return False
+            agent.begin_again()
+            return True
+        place = self.rows.place(parent)
+        if place is None:
+            if agent.rooted is None:
+                agent.rooted = False
+            return False
+        context, parts = place
+        if context is agent.context or not begins or context.owner is not agent:
+            return False
+        if context.root:
+            agent.begin_again()
+            self.place(parent, agent)
+        else:
+            agent.go_to(context, parts)
+        return True
+
+    def link(self, agent: AgentState, uuid: str, parent: str | None) -> None:
+        """Remember the place of a row that no request holds; a root is where a new conversation may begin."""
+        place = self.rows.place(parent) if parent else None
+        if place is not None:
+            self.rows.put(uuid, *place)
+            return
+        if parent is not None:
+            self.follow(agent, parent, begins=False)
+        if parent == "" and agent is self.main and agent.responses:
+            context = agent.fresh()
+            context.root = True
+            self.placed = True
+            self.rows.put(uuid, context, 0)
+        else:
+            self.place(uuid, agent)

@@ -1,0 +1,207 @@
+"""Events in, snapshots out: how full each agent's context is.
+
+What an event changes is `following`'s business; here it is asked what that comes to, at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from mala_context.tracking.agents import AgentState
+from mala_context.tracking.auto_compact import auto_compact_threshold
+from mala_context.tracking.contexts import Opening
+from mala_context.tracking.estimators import ESTIMATORS, Estimate
+from mala_context.tracking.events import Appended, Compaction, Event, Response
+from mala_context.tracking.following import HANDLERS, EventReducer
+from mala_context.tracking.roster import RECORDED
+from mala_context.tracking.snapshot import ContextSnapshot
+from mala_context.tracking.windows import Window, Windows
+
+__all__ = ["ContextSnapshot", "ContextTracker"]
+
+
+class ContextTracker:
+    """Follows one client's sessions: feed it every event, in order, and ask at any time.
+
+    Args:
+        estimator: the formula behind `ratio`; one of `estimators.ESTIMATORS`.
+        window: the window from the configuration, in tokens; it wins over every other source.
+        model: the model before the first message names it, with its `[1m]` suffix.
+        betas: beta features that the options ask for.
+        auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
+        remembers: how many rows and responses are remembered at most, to know those that come again, and where a
+            conversation goes back to. `roster.LIVE` is enough for one client's messages, and keeps a tracker small.
+
+    Raises `ValueError` for an unknown estimator, and nothing on any event. Memory stays flat however long it runs. Not
+    safe to share between threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        estimator: str = "occupancy",
+        window: int | None = None,
+        model: str | None = None,
+        betas: Sequence[str] = (),
+        auto_compact_window: int | None = None,
+        remembers: int = RECORDED,
+    ) -> None:
+        if estimator not in ESTIMATORS:
+            raise ValueError(f"unknown estimator {estimator!r}: one of {', '.join(ESTIMATORS)} would be right")
+        self.estimator = estimator
+        self.windows = Windows(window, betas)
+        if model:
+            self.windows.named(model)
+        self.following = EventReducer(
+            self.windows,
+            self.snapshot_of,
+            model=model,
+            counts_text=estimator == "characters",
+            remembers=remembers,
+            auto_compact_window=auto_compact_window,
+        )
+        """What events have told; for those who take a short way to it, see `shortcut`."""
+
+    def apply(self, event: Event) -> ContextSnapshot | None:
+        """Take one event; return the snapshot of the agent that it changed, or `None` where no number moved.
+
+        What was appended moves only `projected` and `cli_estimate`: ask `snapshot()` for them.
+        """
+        agent = self.advance(event)
+        return None if agent is None else self.snapshot_of(agent, event.__class__.__name__)
+
+    def advance(self, event: Event) -> AgentState | None:
+        """Take one event like `apply`, but return the changed agent's state itself, for those who read many rows.
+
+        The state is the tracker's own: read it before the next event, and change nothing in it.
+        """
+        handler = HANDLERS.get(event.__class__)
+        return handler(self.following, event) if handler is not None else None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that goes on; `None` before the first event that names it."""
+        return self.following.session_id
+
+    @property
+    def sessions_seen(self) -> int:
+        """How many sessions there were."""
+        return self.following.sessions_seen
+
+    @property
+    def auto_compact_window(self) -> int | None:
+        """`CLAUDE_CODE_AUTO_COMPACT_WINDOW`; it may be set at any time."""
+        return self.following.auto_compact_window
+
+    @auto_compact_window.setter
+    def auto_compact_window(self, tokens: int | None) -> None:
+        self.following.auto_compact_window = tokens
+
+    @property
+    def main(self) -> AgentState:
+        """The main agent's own state, as `advance` returns it; another object after the session changed."""
+        return self.following.roster.main
+
+    @property
+    def subagents(self) -> Mapping[str, AgentState]:
+        """States of the subagents, by the same keys as `agents`."""
+        return self.following.roster.subagents
+
+    def state_of(self, event: Response | Appended | Compaction) -> AgentState:
+        """Return the state of the agent that an event is about; right after the event was taken."""
+        return self.following.roster.owner(event)
+
+    def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
+        """Return what every formula says of an agent, by its state."""
+        return {name: agent.estimate(name) for name in ESTIMATORS}
+
+    def window_of(self, model: str | None) -> Window:
+        """Return the window of a model, by all that is known now."""
+        return self.windows.of(model)
+
+    def holds_row(self, uuid: str) -> bool:
+        """Tell whether a row of this id was seen among the newest that are remembered."""
+        return self.following.roster.knows(uuid)
+
+    def snapshot(self, agent_id: str | None = None) -> ContextSnapshot:
+        """Return what is known now, of the main agent or of a subagent (by either of its ids).
+
+        An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
+        subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
+        """
+        return self.snapshot_of(self.following.roster.find(agent_id) or AgentState(agent_id))
+
+    def agents(self) -> Mapping[str, ContextSnapshot]:
+        """Return a snapshot of every subagent, by the id of its Task call where known, else by its own id."""
+        return MappingProxyType(
+            {key: self.snapshot_of(agent) for key, agent in self.following.roster.subagents.items()}
+        )
+
+    def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
+        """Return what every formula says of an agent, by name.
+
+        `characters` needs all text to be counted, which costs; it is from the first call on, or from the start where
+        it is the chosen estimator. Where text went by uncounted before, its value is `None`.
+        """
+        self.following.count_text()
+        return self.estimates_of(self.following.roster.find(agent_id) or AgentState(agent_id))
+
+    def reset(self) -> None:
+        """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""
+        self.following.leave()
+
+    def note_opening(self, events: Sequence[Event]) -> None:
+        """Take note of what the session's first request held, e.g. from the head of its transcript.
+
+        Live messages do not show it. Only the events before the first response count, and no size changes: the
+        estimate after a compaction gets better.
+        """
+        opening, main = Opening(), self.following.roster.main
+        for event in events:
+            if isinstance(event, Response):
+                break
+            if isinstance(event, Appended) and event.agent is None:
+                opening.add(event.kind, event.content, main.names)
+        if opening.known:
+            main.opening = opening
+
+    def snapshot_of(self, agent: AgentState, event: str = "snapshot") -> ContextSnapshot:
+        """Return what is known now of an agent whose state `advance` returned; `event` names what changed it."""
+        context, model = agent.context, agent.model
+        window, source, doubtful = self.windows.of(model)
+        name = self.estimator
+        estimate = context.tokens
+        if name != "occupancy":
+            answer = agent.estimate(name)
+            estimate = answer.tokens
+            if answer.window is not None and source in ("table", "guess"):
+                window, source = answer.window, "guess"
+        following = self.following
+        return ContextSnapshot(
+            following.session_id,
+            agent.agent_id,
+            agent.tool_use_id,
+            model,
+            context.tokens,
+            context.output,
+            window,
+            source,
+            doubtful,
+            auto_compact_threshold(window, following.auto_compact_window),
+            context.accuracy == "exact",
+            context.accuracy,
+            context.source,
+            agent.responses,
+            agent.compactions,
+            agent.overflows,
+            agent.resets,
+            agent.helped,
+            name,
+            estimate,
+            event,
+            agent.before,
+            context.interval,
+            len(context.parts),
+            context.cut,
+        )

@@ -1,0 +1,1 @@
+"""Where transcripts lie, and how their bytes become rows. The standard library is enough for it."""

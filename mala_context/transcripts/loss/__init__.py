@@ -1,0 +1,49 @@
+"""What a compaction's summary does not mention, found without a model.
+
+`measure(rows, summary)` collects from the rows that were dropped which files were read and written, which commands
+failed and were not mended, what the user asked for, and which todo items were open; then it looks for each of them in
+the summary. It tells what is named, not what is understood: a file counts as named where its name stands in the
+summary, a sentence where half of its words do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from mala_context.transcripts.loss.collect import collect
+from mala_context.transcripts.loss.mentions import SummaryText, distinct_suffixes
+from mala_context.transcripts.loss.report import KINDS, Item, Loss, lost_words
+
+__all__ = ["KINDS", "Item", "Loss", "lost_words", "measure"]
+
+
+def measure(
+    rows: Iterable[Any],
+    summary: str,
+    *,
+    preserved: Collection[str] = (),
+    sidechain: bool = False,
+) -> Loss:
+    """Compare the rows that a compaction dropped with its summary. Never raises on odd rows.
+
+    `rows` are a transcript's rows as dicts, in order; of several stretches between compactions the last that holds
+    anything counts. `preserved` are ids of rows that stayed in the context word for word: what stands in them is not
+    lost. `sidechain` compares a subagent's rows instead of the main agent's.
+    """
+    found = collect(rows, sidechain=sidechain)
+    text = SummaryText(summary)
+    suffixes = distinct_suffixes([item.text for item in found if item.kind in {"written", "read"}])
+    kept = frozenset(preserved)
+    items = []
+    for kind, content, uuid in found:
+        if uuid is not None and uuid in kept:
+            named = True
+        elif kind in {"written", "read"}:
+            named = text.names_file(suffixes[content])
+        elif kind == "command":
+            named = text.names_command(content)
+        else:
+            named = text.names_sentence(content)
+        items.append(Item(kind, content, named))
+    return Loss(tuple(items))

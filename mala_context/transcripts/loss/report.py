@@ -1,0 +1,127 @@
+"""What was lost, as a record, as words, and as a note to the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from mala_context._util.printable import blanked
+
+Kind = Literal["instruction", "todo", "command", "written", "read"]
+
+KINDS: Final[dict[Kind, str]] = {
+    "instruction": "Instructions of the user",
+    "todo": "Open todo items",
+    "command": "Commands that failed and were not mended",
+    "written": "Files written",
+    "read": "Files read",
+}
+"""Kinds of things in order of weight, with their headings."""
+
+PIN_TOKENS: Final = 2_000
+"""Tokens that the note to the agent may have."""
+_SHOWN: Final = 300
+
+
+class Item(NamedTuple):
+    """One thing that the dropped rows were about."""
+
+    kind: Kind
+    """What it is."""
+    text: str
+    """The instruction, item, command or path."""
+    named: bool
+    """Whether the summary names it."""
+
+    def shown(self) -> str:
+        """Return the text on one line, at most 300 characters."""
+        line = " ".join(blanked(self.text[: 4 * _SHOWN]).split())
+        return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a summary names and what it does not."""
+
+    items: tuple[Item, ...] = ()
+    """Everything that was found, in order of weight."""
+
+    @property
+    def missing(self) -> tuple[Item, ...]:
+        """Items that the summary does not name."""
+        return tuple(item for item in self.items if not item.named)
+
+    def count(self, *kinds: Kind) -> tuple[int, int]:
+        """Return how many items of these kinds are named, and how many there are."""
+        chosen = [item.named for item in self.items if item.kind in kinds]
+        return sum(chosen), len(chosen)
+
+    def words(self) -> str:
+        """Return the words for the log line: `summary names 7 of 12 files, 2 of 3 instructions`."""
+        return _sentence(self.count("written", "read"), self.count("instruction"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return counts and what is missing, kind by kind, for a manifest's row; texts are at most 300 characters."""
+        result: dict[str, Any] = {}
+        for kind in KINDS:
+            named, total = self.count(kind)
+            lost = [item.shown() for item in self.missing if item.kind == kind]
+            result[kind] = {"total": total, "named": named, "missing": lost}
+        return result
+
+    def pin(
+        self,
+        archive: str | None = None,
+        *,
+        max_tokens: int = PIN_TOKENS,
+        count: Callable[[str], int] | None = None,
+    ) -> str:
+        """Return what the agent should hear after the compaction, within `max_tokens`; empty if nothing is missing.
+
+        The weightiest items come first, and where not all fit the rest is counted. `archive` is the path of the full
+        history. Without `count` tokens are estimated on the safe side.
+        """
+        missing = self.missing
+        if not missing:
+            return ""
+        size = count or safe_tokens
+        where = f"The full history is in {archive}" if archive else ""
+        lines = ["The summary above does not mention the following, from before the compaction."]
+        left_out = 0
+        heading: Kind | None = None
+        for item in missing:
+            added = [f"- {item.shown()}"] if item.kind == heading else [f"{KINDS[item.kind]}:", f"- {item.shown()}"]
+            if left_out or size("\n".join([*lines, *added, _more(len(missing)), where])) > max_tokens:
+                left_out += 1
+                continue
+            lines += added
+            heading = item.kind
+        lines += [_more(left_out)] if left_out else []
+        text = "\n".join([*lines, where] if where else lines)
+        return text if size(text) <= max_tokens else ""
+
+
+def lost_words(lost: Mapping[str, Any]) -> str:
+    """Return what `Loss.words` says, from the dict of `as_dict`, e.g. out of a manifest; what is not there counts 0."""
+
+    def count(*kinds: Kind) -> tuple[int, int]:
+        entries = [entry for kind in kinds if isinstance(entry := lost.get(kind), Mapping)]
+        named, total = (sum(int(entry.get(key) or 0) for entry in entries) for key in ("named", "total"))
+        return named, total
+
+    return _sentence(count("written", "read"), count("instruction"))
+
+
+def _sentence(files: tuple[int, int], instructions: tuple[int, int]) -> str:
+    return f"summary names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
+
+
+def safe_tokens(text: str) -> int:
+    """Return at least what a text takes, for most texts: a token for three ASCII characters, or for one other."""
+    ascii_count = len(text.encode("ascii", "ignore"))
+    return -(-ascii_count // 3) + len(text) - ascii_count
+
+
+def _more(number: int) -> str:
+    return f"… and {number} more."

@@ -1,0 +1,81 @@
+"""Read a transcript that the CLI is still writing: whole rows only, each once.
+
+Rows end at newline bytes. U+2028 and the like stand inside rows, so text functions that split lines are no use here;
+nor is a line always one JSON object: the CLI has written two on one line (`archive.objects` reads them). All rows that
+are new are held at once, so none takes more than about its bytes, and one of several megabytes is shortened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from mala_context._util.safe_open import open_regular
+from mala_context.archive.reading import rows as rows_of
+from mala_context.transcripts.json_rows import few_objects
+
+_BLOCK, _FIRST_BLOCK = 1 << 20, 1 << 16
+_MOST_OPENING = 8 << 20
+
+
+def read_opening(path: str) -> list[dict[str, Any]]:
+    """Return a transcript's rows up to its first assistant row, that one included: what the first request held.
+
+    Of a transcript that goes on for `_MOST_OPENING` bytes without one, only so much is read. Raises `OSError` like
+    `TranscriptTail.read`.
+    """
+    rows: list[dict[str, Any]] = []
+    descriptor = open_regular(path)
+    try:
+        for row in rows_of(_blocks(descriptor, _FIRST_BLOCK)):
+            if row.offset >= _MOST_OPENING or not row.ended:
+                break
+            rows.extend(few_objects(row.data))
+            if rows and rows[-1].get("type") == "assistant":
+                break
+    finally:
+        os.close(descriptor)
+    return rows
+
+
+def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
+    while block := os.read(descriptor, size):
+        yield block
+
+
+class TranscriptTail:
+    """What one transcript gained since the last look. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+        self._identity: tuple[int, int] | None = None
+        self._offset = 0
+
+    def read(self, path: str) -> tuple[list[dict[str, Any]], bool]:
+        """Return the rows that are new since the last call, and whether they start from the top.
+
+        They do for a first look, another path, and a file that shrank or was replaced; the caller then starts afresh.
+        A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
+        read, and where it is no regular file.
+        """
+        descriptor = open_regular(path)
+        try:
+            status = os.fstat(descriptor)
+            identity = (status.st_dev, status.st_ino)
+            afresh = path != self._path or identity != self._identity or status.st_size < self._offset
+            if afresh:
+                self._path, self._identity, self._offset = path, identity, 0
+            return self._rows(descriptor), afresh
+        finally:
+            os.close(descriptor)
+
+    def _rows(self, descriptor: int) -> list[dict[str, Any]]:
+        os.lseek(descriptor, self._offset, os.SEEK_SET)
+        start = self._offset
+        rows: list[dict[str, Any]] = []
+        for row in rows_of(_blocks(descriptor, _BLOCK)):
+            if row.ended:
+                rows.extend(few_objects(row.data))
+                self._offset = start + row.offset + row.size + 1
+        return rows

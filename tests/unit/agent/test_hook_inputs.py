@@ -1,0 +1,98 @@
+"""What a hook is told."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.agent import hook_inputs
+from mala_context.agent.hook_inputs import MOST_INPUT, object_from, text_in, texts_in
+from tests.helpers.slow_input import Trickle
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(JSON)
+def test_a_text_is_one_or_nothing(value):
+    assert text_in({"cwd": value}, "cwd") == (value if isinstance(value, str) and value != "" else None)
+
+
+@pytest.mark.parametrize("given", [{}, {"cwd": None}, {"cwd": ""}, {"cwd": ["/x"]}])
+def test_what_is_missing_empty_or_no_text_is_nothing(given):
+    assert text_in(given, "cwd") is None
+
+
+def test_several_come_in_their_order():
+    assert texts_in({"cwd": "/x", "session_id": 3, "agent_id": "a"}, "agent_id", "session_id", "cwd") == [
+        "a",
+        None,
+        "/x",
+    ]
+
+
+class InPieces:
+    """Returns these bytes, at most so many at a time, in the given sizes over and over."""
+
+    def __init__(self, data, sizes):
+        self.data, self.sizes, self.calls = io.BytesIO(data), sizes, 0
+
+    def __call__(self, size):
+        self.calls += 1
+        return self.data.read(min(size, self.sizes[self.calls % len(self.sizes)]))
+
+
+@given(
+    st.dictionaries(st.text(), JSON, max_size=3),
+    st.lists(st.integers(1, 30), min_size=1),
+    st.sampled_from(["utf-8", "utf-16"]),
+)
+def test_an_object_is_the_same_in_whatever_pieces_it_comes(value, sizes, encoding):
+    data = json.dumps(value, ensure_ascii=False).encode(encoding, "surrogatepass")
+    assert object_from(InPieces(data, sizes)) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "no JSON"),
+        (b'{"a": 1', "no JSON"),
+        (b"\xff{}", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "no JSON object"),
+        (b"null", "no JSON object"),
+    ],
+)
+def test_what_is_no_object_is_said(data, words):
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        object_from(io.BytesIO(data).read)
+
+
+def test_what_cannot_be_read_is_for_the_caller():
+    def fail(_size):
+        raise IsADirectoryError(21, "Is a directory")
+
+    with pytest.raises(IsADirectoryError):
+        object_from(fail)
+
+
+def test_no_more_is_read_than_is_wanted(monkeypatch):
+    monkeypatch.setattr(hook_inputs, "MOST_INPUT", 10)
+    exact, longer = io.BytesIO(b'{"a": 123}'), io.BytesIO(b'{"a": 1234}')
+    assert object_from(exact.read) == {"a": 123}
+    with pytest.raises(ValueError, match="no JSON"):
+        object_from(longer.read)
+    assert longer.tell() == 10
+
+
+@pytest.mark.parametrize("size", [64 << 10, 4 << 10])
+def test_an_endless_input_in_small_pieces_is_copied_a_few_times_at_most(size):
+    with Trickle(size) as endless, pytest.raises(ValueError, match="no JSON"):
+        object_from(endless)
+    assert endless.given == MOST_INPUT
+    assert endless.taken < 4 * MOST_INPUT

@@ -1,0 +1,164 @@
+"""Who observes a runtime, and what of a running agent reaches observers; on a scripted agent."""
+
+import builtins
+import contextvars
+import logging
+import sys
+
+import anyio
+import pytest
+from claude_agent_sdk import ClaudeAgentOptions
+
+from mala_context import AgentRuntimeBuilder, instrument
+from mala_context.agent import telemetry
+from mala_context.agent.session import open_session
+from mala_context.agent.telemetry import SWITCH, log_happening, own_observers, process_observer
+from mala_context.agent.telemetry.records import Archived, CompactionSeen, ContextUpdated, SessionEnded, TelemetryRecord
+from tests.helpers.sdk_stream import assistant, boundary, init, result, usage
+from tests.helpers.telemetry_tools import Collector
+
+PLANTED = "PLANTED-c0ffee-SECRET"
+
+
+def test_the_log_always_and_opentelemetry_where_it_is_installed():
+    assert own_observers(environ={}) == [log_happening, process_observer()]
+    assert process_observer() is process_observer()
+    for value in ("mala_context", "requests, mala_context ,x", "*"):
+        assert own_observers(environ={SWITCH: value}) == [log_happening]
+
+
+def test_without_the_api_there_is_the_log(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("opentelemetry"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(telemetry, "_process_observer", None)
+    monkeypatch.delitem(sys.modules, "mala_context.agent.telemetry.otel", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert own_observers(environ={}) == [log_happening]
+
+
+def test_an_opentelemetry_observer_of_ones_own_takes_the_usual_ones_place(tmp_path):
+    mine = Collector().observer
+    assert instrument(ClaudeAgentOptions(), tmp_path, observers=[mine]).observers == [log_happening, mine]
+    both = AgentRuntimeBuilder(tmp_path).with_observers(print, mine).build().observers
+    assert both == [log_happening, print, mine]
+
+
+def test_observers_of_ones_own_come_last(tmp_path):
+    mine, other = [].append, [].append
+    assert instrument(ClaudeAgentOptions(), tmp_path, observers=[mine]).observers[-1:] == [mine]
+    builder = AgentRuntimeBuilder(tmp_path).with_observers(mine).with_observers(other)
+    runtime = builder.build()
+    assert runtime.observers[-2:] == [mine, other]
+    assert runtime.observers[0] is log_happening
+    assert runtime.actions.observers is runtime.observers
+
+
+def test_there_is_a_word_for_every_happening():
+    from typing import get_args
+
+    from mala_context.agent.telemetry.otel import _HANDLERS
+
+    assert set(get_args(TelemetryRecord)) == set(_HANDLERS)
+
+
+@pytest.mark.usefixtures("mala_runs")
+async def test_an_agents_life_in_records(tmp_path):
+    told = []
+    runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=[told.append])
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text('{"type":"user","message":{"role":"user","content":"hello"}}\n')
+    (hook,) = (matcher.hooks[0] for matcher in runtime.options.hooks["PreCompact"])
+    (after,) = (matcher.hooks[0] for matcher in runtime.options.hooks["PostCompact"])
+    hook_input = {"session_id": "s1", "transcript_path": str(transcript), "trigger": "manual"}
+    async with runtime:
+        for message in (init(), assistant("m1", 50_000), assistant("m2", 60_000)):
+            runtime.processor.process(message)
+        await hook(hook_input)
+        runtime.processor.process(boundary(60_000, 5_000, "manual"))
+        await after({**hook_input, "agent_id": "a1", "compact_summary": PLANTED})
+        transcript.write_text(transcript.read_text() * 2)
+    kinds = [type(record) for record in told]
+    assert kinds[:2] == [ContextUpdated, ContextUpdated]
+    first, last = (record for record in told if isinstance(record, Archived))
+    assert (first.trigger, first.pieces, first.bytes, last.trigger) == ("manual", 1, 60, "session_end")
+    assert first.path.startswith(str(runtime.archive.location))
+    main, subagent = (record for record in told if isinstance(record, CompactionSeen))
+    assert (main.agent, main.trigger, main.tokens_before) == (None, "manual", 60_000)
+    assert subagent == CompactionSeen("s1", "a1", "manual")
+    assert told[-1] == SessionEnded("s1")
+    assert PLANTED not in repr(told)
+
+
+def test_an_observer_that_raises_harms_no_agent(tmp_path, caplog):
+    def broken(record):
+        raise RuntimeError
+
+    runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=[broken])
+    for number in range(5):
+        runtime.processor.process(assistant(f"m{number}", 50_000 + number))
+    assert runtime.tracker.snapshot().tokens == 50_004
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "Context: an observer failed"
+    ]
+
+
+class Client:
+    """Stands in for the SDK's client: answers each prompt by one compaction."""
+
+    def __init__(self):
+        self.asked = 0
+        self._sending, self._receiving = anyio.create_memory_object_stream(100)
+
+    async def connect(self):
+        await anyio.lowlevel.checkpoint()
+
+    async def disconnect(self):
+        await anyio.lowlevel.checkpoint()
+        self._sending.close()
+
+    async def query(self, prompt):
+        async for message in prompt:
+            self.asked += 1
+            for each in (init(), assistant(message["uuid"], 90_000), boundary(90_000 + self.asked, 5_000)):
+                self._sending.send_nowait(each)
+            self._sending.send_nowait(result(usage(90_000), user_message_uuid=message["uuid"]))
+
+    async def receive_messages(self):
+        with self._receiving:
+            async for message in self._receiving:
+                yield message
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_sessions_records_are_told_under_the_span_of_the_prompt(tmp_path, backend):
+    """The tasks that read and that run hooks were started when the session was opened, in another trace."""
+    collector = Collector()
+    runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=[collector.observer])
+
+    async def nothing():
+        await anyio.lowlevel.checkpoint()
+
+    async def main():
+        with collector.tracer.start_as_current_span("opened"):
+            opened = open_session(Client(), runtime.processor, nothing, asked=runtime._parts.hub.asked)
+            session = await opened.__aenter__()
+            elsewhere = contextvars.copy_context()
+        try:
+            for name in ("one", "two"):
+                with collector.tracer.start_as_current_span(name):
+                    assert [message async for message in session.send(name)]
+                    elsewhere.run(runtime.actions.acted, "denied", "Bash")  # a hook, in a task of the SDK's
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    anyio.run(main, backend=backend)
+    events = [(span.name, event.name) for span in collector.spans for event in span.events]
+    assert events == [(name, "mala_context.guard") for name in ("one", "two")]
+    names = {span.context.span_id: span.name for span in collector.spans}
+    compactions = [span for span in collector.spans if span.name.startswith("compact")]
+    assert [names[span.parent.span_id] for span in compactions] == ["one", "two"]

@@ -1,0 +1,70 @@
+"""The doctor on a machine: a healthy one, and one with ten faults."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mala_context.analysis.doctor import examine, gather
+from tests.helpers.doctor_machine import FAULTS, Machine, never_archived
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_a_healthy_machine_has_no_findings(machine):
+    assert machine.findings() == []
+
+
+def test_a_machine_on_which_nothing_is_there_yet(tmp_path):
+    (tmp_path / "home").mkdir()
+    env = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+    checked = examine(gather(str(tmp_path), env=env))
+    assert [each.check.name for each in checked if each.findings] == []
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_alone_is_one_finding(machine, name):
+    FAULTS[name](machine)
+    (finding,) = machine.findings()
+    assert finding.check == name
+    assert finding.mend
+    assert finding.where
+
+
+def test_ten_faults_are_found_and_nothing_else(machine):
+    for fault in FAULTS.values():
+        fault(machine)
+    done = machine.run("--json", "--no-session")
+    assert (done.returncode, done.stderr) == (1, "")
+    result = json.loads(done.stdout)
+    assert result["ok"] is False
+    assert sorted(each["check"] for each in result["findings"]) == sorted(FAULTS)
+    assert len(result["findings"]) > 10
+    states = {each["name"]: each["state"] for each in result["checks"]}
+    assert states.pop("hooks") == "skipped"
+    assert {name for name, state in states.items() if state == "failed"} == set(FAULTS)
+
+
+def test_on_a_healthy_machine_hooks_fire_and_the_exit_status_is_0(machine):
+    done = machine.run("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert result["findings"] == []
+    assert {each["state"] for each in result["checks"]} == {"ok"}
+    assert result["repo"] == str(machine.repo)
+
+
+def test_what_it_says_mends_is_what_mends(machine):
+    """The command that a finding about an unarchived transcript names, run as it is."""
+    never_archived(machine)
+    (finding,) = machine.findings()
+    assert finding.mend == f"mala-context archives import {machine.folder}"
+    command = finding.mend.replace("mala-context", f"{sys.executable} -m mala_context.cli")
+    subprocess.run(command, shell=True, env=machine.env, cwd=machine.repo, check=True, capture_output=True, timeout=60)
+    assert machine.findings() == []

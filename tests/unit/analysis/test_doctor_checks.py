@@ -1,0 +1,225 @@
+"""The doctor's checks: facts in, findings out."""
+
+from dataclasses import replace
+
+import pytest
+
+from mala_context.analysis.doctor import CHECKS, Facts, examine
+from mala_context.analysis.doctor.checks.machine import numbers
+from mala_context.analysis.doctor.facts import (
+    ClaudeDirectory,
+    ConfigFile,
+    Damage,
+    Entry,
+    HookProof,
+    ObjectStore,
+    Program,
+    Readable,
+    Runs,
+    Settings,
+    Space,
+    Transcripts,
+    Unarchived,
+    Verified,
+)
+from mala_context.config import ArchiveConfig, ContextConfig, Retention
+
+GB = 1 << 30
+HEALTHY = Facts(
+    repo="/repo",
+    sdk="0.2.189",
+    programs=(Program("/bin/claude", "on PATH", "2.1.332"),),
+    hooks=HookProof(archived=True, seconds=2.0),
+    claude=ClaudeDirectory("/home/dev/.claude"),
+    stores=(ObjectStore("s3://bucket/host/repo", 0.2),),
+    runs=Runs("/runs", us=1000, directories=(Entry("/runs", 0o700, 1000, directory=True),), archives=1),
+    space=Space("/runs", free=100 * GB, stored=GB, per_day=10e6),
+    settings=(Settings("user", "/home/dev/.claude/settings.json", {"cleanupPeriodDays": 60}),),
+    configs=(ConfigFile("/repo/mala.yaml"),),
+    transcripts=Transcripts(files=3, searched=3),
+    verified=Verified(sessions=2, verified=2),
+    readable=(Readable("/runs", ()),),
+    models={"claude-sonnet-4-5": "/t.jsonl", "opus[1m]": "/home/dev/.claude/settings.json"},
+)
+
+
+def found(**changes):
+    """Return the findings on a machine that is healthy but for these facts."""
+    return [finding for each in examine(replace(HEALTHY, **changes)) for finding in each.findings]
+
+
+def user(**values):
+    return {"settings": (Settings("user", "/user", values),)}
+
+
+def config(window="auto", days=None):
+    keep = None if days is None else Retention(days=days)
+    return {"config": ContextConfig(window=window, archive=ArchiveConfig(keep=keep))}
+
+
+def test_a_healthy_machine():
+    checked = examine(HEALTHY)
+    assert [each.state for each in checked] == ["ok"] * len(CHECKS)
+    assert all(each.words for each in checked)
+
+
+def test_what_nobody_looked_at_is_passed_over():
+    assert {each.state for each in examine(Facts())} == {"skipped"}
+
+
+def test_names_are_unique():
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "severity", "words"),
+    [
+        ({"sdk": "0.1.65"}, "sdk", "error", "0.1.65 is older than 0.1.66"),
+        ({"sdk": "unknown"}, "sdk", "error", "unknown is older than 0.1.66"),
+        ({"programs": ()}, "cli", "error", "neither the SDK's own nor one on PATH"),
+        ({"programs": (Program("/c", "on PATH", error="boom"),)}, "cli", "error", "does not run: boom"),
+        ({"programs": (Program("/c", "on PATH", "1.9.99"),)}, "cli", "error", "1.9.99 (on PATH) is older than 2.0.0"),
+        ({"hooks": HookProof()}, "hooks", "error", "PreCompact did not fire"),
+        ({"hooks": HookProof(error="no loopback")}, "hooks", "error", "failed: no loopback"),
+        ({"configs": (ConfigFile("/repo/mala.yaml", ("a", "b")),)}, "config", "error", "2 problems"),
+        ({"settings": (Settings("user", "/u", error="not JSON"),)}, "settings", "error", "not JSON"),
+        (user(disableAllHooks=True), "hooks-off", "error", "disableAllHooks is true in the user settings"),
+        (
+            {"settings": (Settings("managed", "/m", {"allowManagedHooksOnly": True}),)},
+            "hooks-off",
+            "warning",
+            "allowManagedHooksOnly",
+        ),
+        (user(autoCompactEnabled=False), "compaction", "warning", "autoCompactEnabled is false"),
+        (user(env={"DISABLE_AUTO_COMPACT": "1"}), "compaction", "warning", "DISABLE_AUTO_COMPACT is 1"),
+        ({"environment": {"DISABLE_COMPACT": "true"}}, "compaction", "warning", "and /compact is off"),
+        (user(cleanupPeriodDays=0), "cleanup", "error", "is 0"),
+        (user(cleanupPeriodDays=-1), "cleanup", "warning", "is -1"),
+        (user(cleanupPeriodDays="30"), "cleanup", "warning", "is '30'"),
+        (user(cleanupPeriodDays=True), "cleanup", "warning", "is True"),
+        (user(cleanupPeriodDays=6), "cleanup", "warning", "after 6 days: what no hook archived"),
+        ({**user(cleanupPeriodDays=20), **config(days=21)}, "cleanup", "warning", "archives are kept for 21"),
+        ({**user(), **config(days=31)}, "cleanup", "warning", "after 30 days"),
+        ({"models": {"glm-5": "/t"}}, "models", "warning", "window of glm-5 is a guess: 200,000"),
+        ({"claude": ClaudeDirectory(None, "it is not set")}, "claude", "error", "keeps no transcripts, or not where"),
+        ({"claude": ClaudeDirectory("rel", "relative", "CLAUDE_CONFIG_DIR")}, "claude", "error", "again: relative"),
+        (
+            {"stores": (ObjectStore("s3://b", 1.0, "it cannot be reached"),)},
+            "object-store",
+            "error",
+            "on this disk: it",
+        ),
+        ({"stores": (ObjectStore("s3://b", 0.0, "none", installed=False),)}, "object-store", "error", "is uploaded"),
+        ({"runs": Runs(None, "no home")}, "runs", "error", "nothing can be archived: no home"),
+        ({"runs": Runs("/r", "/r cannot be written to")}, "runs", "error", "cannot be written to"),
+        ({"runs": Runs("/r", us=1, directories=(Entry("/r", 0o700, 2),))}, "runs", "error", "user 2, not to us (1)"),
+        (
+            {"runs": Runs("/r", directories=(Entry("/r", 0o755),))},
+            "permissions",
+            "warning",
+            "0755: others can list it and enter it",
+        ),
+        ({"runs": Runs("/r", directories=(Entry("/r", 0o722),))}, "permissions", "error", "others can write to it"),
+        ({"readable": (Readable("/r", (Entry("/r/a", 0o644),)),)}, "readable", "error", "1 file with what agents read"),
+        ({"space": Space("/r", free=50_000_000)}, "space", "error", "only 47.7 MB are free"),
+        ({"space": Space("/r", free=GB, per_day=GB / 10)}, "space", "warning", "102.4 MB a day: 10 days"),
+        (
+            {"transcripts": Transcripts(1, 1, (Unarchived("/p", None, ("/p/a",), 2),))},
+            "unarchived",
+            "warning",
+            "2 comp",
+        ),
+        ({"verified": Verified(1, 1, (Damage("/a", ("/a/x: bad",)),))}, "verify", "error", "1 problem in this archive"),
+    ],
+)
+def test_each_fault_is_one_finding(changes, check, severity, words):
+    (finding,) = found(**changes)
+    assert (finding.check, finding.severity) == (check, severity)
+    assert words in finding.found
+    assert finding.where
+    assert finding.mend
+    assert finding.as_dict()["items"] == list(finding.items)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        user(),
+        user(disableAllHooks=False, autoCompactEnabled=True, cleanupPeriodDays=7),
+        user(env={"DISABLE_AUTO_COMPACT": "0", "DISABLE_COMPACT": ""}),
+        user(env="odd", model=["odd"]),
+        {"environment": {"DISABLE_COMPACT": "no"}},
+        {
+            "settings": (
+                Settings("local", "/l", {"disableAllHooks": False}),
+                Settings("user", "/u", {"disableAllHooks": True}),
+            )
+        },
+        {
+            "settings": (Settings("local", "/l", {"env": {"DISABLE_COMPACT": "0"}}),),
+            "environment": {"DISABLE_COMPACT": "1"},
+        },
+        {**user(cleanupPeriodDays=30), **config(days=30)},
+        {**config(window=50_000), "models": {"glm-5": "/t"}},
+        {"models": {"Sonnet": "", "opusplan": "", "<synthetic>": "", "us.anthropic.claude-opus-4-1-20250805-v1:0": ""}},
+        {"models": {"gpt-9[1m]": "/t"}},
+        {"space": Space("/r", free=GB, per_day=0.0)},
+        {"stores": ()},
+        {"claude": ClaudeDirectory("/c", there=False)},
+    ],
+)
+def test_what_is_no_fault(changes):
+    assert found(**changes) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "mend"),
+    [
+        (Unarchived("/p", "/home/my repo", ("/p/a",), 1), "mala-context archives import --repo '/home/my repo' /p"),
+        (Unarchived("/p q", None, ("/p/a",), 1), "mala-context archives import '/p q'"),
+        (Unarchived("/p", "/home/r", ("/p/a",), 1, known=True), "mala-context archives catch-up --repo /home/r"),
+    ],
+)
+def test_commands_can_be_pasted(change, mend):
+    (finding,) = found(transcripts=Transcripts(1, 1, (change,)))
+    assert finding.mend == mend
+
+
+def test_numbers():
+    assert numbers("2.1.332") > numbers("2.1.99") > numbers("2.0")
+    assert numbers("2.x.1") == (2, 0, 1)
+    assert numbers("1.0rc2") == (1, 0)
+
+
+def test_versions_newer_than_any_that_was_tested():
+    newer = replace(HEALTHY, sdk="0.3.0rc1", programs=(Program("/c", "on PATH", "2.2.0"), *HEALTHY.programs))
+    words = {each.check.name: each.words for each in examine(newer)}
+    assert words["sdk"] == "0.3.0rc1, newer than 0.2.189, the newest that was tested"
+    newest = "2.2.0 (on PATH), newer than 2.1.332, the newest that was tested"
+    assert words["cli"] == f"{newest}, 2.1.332 (on PATH)"
+    assert {each.check.name: each.words for each in examine(HEALTHY)}["sdk"] == "0.2.189"
+
+
+def test_words_of_a_part():
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=Transcripts(9, 4)))}
+    assert checked["unarchived"] == "9 transcripts, the newest 4 of them searched"
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=Transcripts(9, 4, (), 3)))}
+    assert checked["unarchived"] == "9 transcripts, the newest 4 of 6 of them searched"
+    some = (Readable("/a", (), looked=4_000), Readable("/b", (), looked=5, left=1_200))
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, readable=some))}
+    assert checked["readable"].endswith(" ours alone to read, by 4,005 files; 1,200 more not looked at")
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, verified=Verified(9, 4)))}
+    assert checked["verify"].startswith("the newest 4 of 9 sessions verified")
+
+
+def test_where_a_variable_is_wrong_it_is_named():
+    (finding,) = found(claude=ClaudeDirectory("rel", "it is relative", "CLAUDE_CONFIG_DIR"))
+    assert (finding.where, finding.mend[:22]) == ("rel", "set CLAUDE_CONFIG_DIR ")
+    (finding,) = found(claude=ClaudeDirectory(None, "it is not set"))
+    assert finding.where == "HOME"
+
+
+def test_what_mends_an_object_store():
+    (finding,) = found(stores=(ObjectStore("s3://b", error="not installed", installed=False),))
+    assert finding.mend.startswith("pip install 'mala-context[objects]'; then `mala-context archives push`")

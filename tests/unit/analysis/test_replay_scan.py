@@ -1,0 +1,317 @@
+"""The fast way gives what the careful way gives, or gives up; its compiled part changes nothing."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mala_context.analysis.replay import scan as scanning
+from mala_context.analysis.replay.fast_rows import NeedsFullReader
+from mala_context.analysis.replay.files import Recording
+from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.scan import Scanner
+from tests.helpers.recordings import Rows, dump, generated, plain
+
+
+def recording(path):
+    return Recording(str(path), (str(path),), 0)
+
+
+def scan(path):
+    """What the fast way gives, or `None` where it gives up: the same with its compiled part and without."""
+    found = []
+    for skim in {scanning.skim, None}:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scanning, "skim", skim)
+            try:
+                found.append(Scanner(recording(path)).run())
+            except NeedsFullReader:
+                found.append(None)
+    assert found[0] == found[-1]
+    return found[0]
+
+
+def follow(path):
+    return RecordingReader(recording(path)).run()
+
+
+def both(path, data):
+    path.write_bytes(data)
+    return scan(path), follow(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_sessions_are_scanned_and_the_same(tmp_path, seed):
+    lines = generated(seed, 150_000, agent=None if seed else "a1")
+    fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert fast[0].compactions or fast[0].agents[0].compactions
+
+
+def one(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {}
+
+
+INSIDE = '},"isCompactSummary":true,"uuid":"u"}{"parentUuid":null,"message":{"usage":{"input_tokens":9}}}'
+SPELLINGS = {
+    "escaped key": lambda line: line.replace('"usage":', '"\\u0075sage":').replace('"uuid":', '"\\u0075uid":'),
+    "escaped value": lambda line: line.replace('"type":"assistant"', '"type":"\\u0061ssistant"'),
+    "blanks": lambda line: line.replace('":', '" : ').replace(',"', ' , "'),
+    "return": lambda line: line + "\r",
+    "blank before": lambda line: " \t" + line,
+    "key twice": lambda line: line[:-1] + ',"uuid":"another","isSidechain":false}',
+    "key twice, other kind": lambda line: line[:-1] + ',"type":"system"}',
+    "late key": lambda line: line[:-1] + ',"isCompactSummary":true}',
+    "needles in text": lambda line: line.replace('"content":"', f'"content":"{json.dumps(INSIDE)[1:-1]}', 1),
+    "needles in keys": lambda line: line[:-1] + f',"toolUseResult":{{"x":{{{json.dumps(INSIDE)}:0}},"uuid":"u"}}}}',
+    "two objects": lambda line: line + '{"type":"progress","uuid":"p","parentUuid":null}',
+    "order": lambda line: json.dumps(dict(reversed(one(line).items())), separators=(",", ":")),
+    "stream without a name": lambda line: line.replace('"sessionId":', '"session_id":null,"x":'),
+}
+"""Other ways to write a row, on its text; some mean the same, some do not."""
+
+
+def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one after the other)
+    """Make one oddity that real files have."""
+    row, place_other = one(lines[place]), one(lines[other])
+    message = row.get("message") if isinstance(row.get("message"), dict) else {}
+    if kind == "drop":
+        lines.pop(place)
+    elif kind == "twice":
+        lines.insert(other, lines[place])
+    elif kind == "move":
+        lines.insert(other, lines.pop(place))
+    elif kind == "join":
+        lines[place : place + 2] = ["".join(lines[place : place + 2])]
+    elif kind == "cut":
+        lines[place] = lines[place][: len(lines[place]) // 2]
+    elif kind == "garbage":
+        lines.insert(place, "no JSON")
+    elif kind == "empty":
+        lines.insert(place, "")
+    elif kind in SPELLINGS:
+        lines[place] = SPELLINGS[kind](lines[place])
+    else:
+        if kind == "rewind":
+            row["parentUuid"] = place_other.get("uuid")
+        elif kind == "root":
+            row["parentUuid"] = None
+        elif kind == "unknown parent":
+            row["parentUuid"] = "not in this file"
+        elif kind == "no id":
+            row.pop("uuid", None)
+        elif kind == "zero" and "usage" in message:
+            message["usage"] = {"input_tokens": 0, "output_tokens": 1, "iterations": [{"type": "message"}]}
+        elif kind == "no usage":
+            message.pop("usage", None)
+        elif kind == "iterations" and message.get("usage"):
+            none = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+            calls = [{"type": "message", "input_tokens": 7_000, "output_tokens": 9} | none, {"type": "advisor"}]
+            message["usage"]["iterations"] = calls
+        elif kind == "renamed" and message.get("usage"):
+            message["usage"]["cached_input_tokens"] = message["usage"].pop("cache_read_input_tokens", 5)
+        elif kind == "renamed in a call" and message.get("usage"):
+            message["usage"]["iterations"] = [{"type": "message", "input_tokens": 3, "cached_input_tokens": 90_000}]
+        elif kind == "odd usage" and message.get("usage"):
+            message["usage"]["cache_read_input_tokens"] = None
+        elif kind == "less" and message.get("usage"):
+            message["usage"]["cache_read_input_tokens"] = 100
+        elif kind == "error":
+            row |= {"isApiErrorMessage": True, "errorDetails": "15093 tokens > 14000 maximum"}
+        elif kind == "session":
+            row["sessionId"] = "another"
+        elif kind == "stream":
+            row["session_id"] = row.pop("sessionId", None)
+        elif kind == "both names":
+            row["session_id"] = row.get("sessionId")
+        elif kind == "link":
+            row |= {"type": "system", "subtype": "turn_duration", "content": "5 s"}
+        elif kind == "attachment":
+            row |= {"type": "attachment", "content": ["x"]}
+        elif kind == "other":
+            row |= {"type": "custom", "data": {"a": 1}}
+        elif kind == "sidechain":
+            row["isSidechain"] = True
+        elif kind == "agent":
+            row["agentId"] = "a9"
+        elif kind == "summary":
+            row |= {"type": "user", "isCompactSummary": True}
+        elif kind == "clear":
+            data = {"hookName": "SessionStart:clear"}
+            row |= {"type": "progress", "parentUuid": None, "data": data}
+        elif kind == "context":
+            content = "<local-command-stdout>## Context Usage\n**Tokens:** 27k/300k tokens (14%)"
+            row |= {"type": "system", "subtype": "local_command", "content": content}
+        elif kind == "boundary":
+            meta = {"trigger": "manual", "preTokens": 1_234, "postTokens": 12}
+            row |= {"type": "system", "subtype": "compact_boundary", "compactMetadata": meta, "parentUuid": None}
+        elif kind == "model":
+            message["model"] = "claude-opus-4-8"
+        elif kind == "time":
+            row["timestamp"] = "2020-01-01T00:00:00Z"
+        elif kind == "fork":
+            row["forkedFrom"] = {"sessionId": "x"}
+        lines[place] = json.dumps(row)
+
+
+KINDS = (
+    *("drop", "twice", "move", "join", "cut", "garbage", "empty", "rewind", "root", "unknown parent", "no id", "zero"),
+    *(
+        "renamed",
+        "renamed in a call",
+        "no usage",
+        "iterations",
+        "odd usage",
+        "less",
+        "error",
+        "session",
+        "stream",
+        "sidechain",
+        "agent",
+        "summary",
+    ),
+    *("clear", "context", "boundary", "model", "time", "fork", "both names", "link", "attachment", "other"),
+    *SPELLINGS,
+)
+LINES = {seed: generated(seed, 25_000) for seed in range(3)}
+
+
+def hold(path, seed, data):
+    """Draw up to three oddities and hold the scan against the tracker."""
+    lines = list(LINES[seed])
+    for kind in data.draw(st.lists(st.sampled_from(KINDS), max_size=3)):
+        place = data.draw(st.integers(0, len(lines) - 1))
+        other = data.draw(st.integers(0, len(lines) - 1))
+        change(kind, lines, place, other)
+    ended = data.draw(st.booleans())
+    fast, slow = both(path / "odd.jsonl", "\n".join(lines).encode() + b"\n" * ended)
+    if fast is not None:
+        assert fast == slow
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(sorted(LINES)), st.data())
+def test_whatever_is_odd_the_scan_is_right_or_gives_up(tmp_path_factory, seed, data):
+    hold(tmp_path_factory.getbasetemp(), seed, data)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@settings(max_examples=2_000, deadline=None)
+@given(st.sampled_from(sorted(LINES)), st.data())
+def test_whatever_is_odd_the_scan_is_right_or_gives_up_at_length(tmp_path_factory, seed, data):
+    hold(tmp_path_factory.getbasetemp(), seed, data)
+
+
+@pytest.mark.parametrize("kind", ["cut", "garbage", "empty", "time", "model", "iterations", "context", "no usage"])
+def test_these_oddities_do_not_make_it_give_up(tmp_path, kind):
+    lines = list(LINES[1])
+    place = next(place for place, line in enumerate(lines) if '"type":"assistant"' in line)
+    if kind == "cut":
+        lines.append(lines[-1][:50])
+    else:
+        change(kind, lines, place - 1 if kind == "context" else place, 0)
+    fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert [each.problem for each in fast[0].problems] == (
+        ["no whole JSON object"] if kind in ("cut", "garbage") else []
+    )
+
+
+@pytest.mark.parametrize("kind", ["escaped key", "escaped value", "blanks", "return", "needles in text", "order"])
+def test_another_spelling_of_every_row_gives_the_same(tmp_path, kind):
+    before, _ = both(tmp_path / "a.jsonl", "\n".join(LINES[1]).encode())
+    lines = [SPELLINGS[kind](line) for line in LINES[1]]
+    assert kind == "needles in text" or lines != LINES[1]
+    fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert fast[0].main.counts == before[0].main.counts
+
+
+def test_bad_lines_are_counted_with_their_rows(tmp_path):
+    rows = plain().rows
+    data = dump([*rows[:3], b"bad", b"worse", *rows[3:], b'{"type":'])
+    fast, slow = both(tmp_path / "a.jsonl", data)
+    assert fast == slow
+    assert [(each.row, each.rows) for each in fast[0].problems] == [(4, 2), (11, 1)]
+    assert fast[0].compactions[0].row == 8
+
+
+def test_the_text_before_a_boundary_is_counted_over_blocks(tmp_path, monkeypatch):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 20_000)
+    for _ in range(40):
+        rows.prompt("z" * 2_000)
+    rows.boundary(60_000)
+    rows.summary()
+    rows.response("b", 22_000)
+    (tmp_path / "a.jsonl").write_bytes(dump(rows.rows))
+    slow = follow(tmp_path / "a.jsonl")
+    monkeypatch.setattr("mala_context.analysis.replay.files.BLOCK", 10_000)
+    fast = Scanner(recording(tmp_path / "a.jsonl")).run(bytearray(10_000))
+    assert fast == slow
+    assert fast[0].compactions[0].cli_estimate > 39_000
+
+
+@pytest.mark.parametrize("count", [3_000, 9_000])
+def test_more_rows_than_are_remembered_change_nothing(tmp_path, count):
+    rows = plain()
+    for number in range(count):
+        rows.row("progress", data={"n": number})
+    rows.prompt("go on")
+    rows.response("d", 21_000)
+    fast, slow = both(tmp_path / "a.jsonl", dump(rows.rows))
+    assert fast == slow
+
+
+def test_an_empty_file_gives_nothing_that_is_known(tmp_path):
+    fast, slow = both(tmp_path / "a.jsonl", b"")
+    assert fast is None
+    assert slow[0].session_id is None
+
+
+@pytest.mark.parametrize("named", [None, "s", 5])
+def test_a_row_under_a_stream_s_name_is_none_of_the_transcript(tmp_path, named):
+    """The boundary goes on from it, and it is not there."""
+    rows = plain().rows[:5]
+    row = {key: value for key, value in rows[-1].items() if key not in ("sessionId", "message")}
+    rows.append(row | {"type": "custom", "uuid": "c", "parentUuid": row["uuid"], "session_id": named})
+    meta = {"trigger": "auto", "preTokens": 20_000}
+    fields = {"type": "system", "subtype": "compact_boundary", "compactMetadata": meta}
+    rows.append(rows[0] | fields | {"uuid": "b", "logicalParentUuid": "c", "parentUuid": None})
+    after = Rows()
+    after.parent = "b"
+    after.response("d", 9_000)
+    fast, slow = both(tmp_path / "a.jsonl", dump(rows + after.rows))
+    assert fast in (None, slow)
+    assert slow[0].compactions[0].parent_missing is True
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": 0, "output_tokens": 3}, {"output_tokens": 5}])
+def test_a_subagent_is_one_though_none_of_its_responses_has_counts(tmp_path, usage):
+    rows = Rows(agent="a1")
+    rows.prompt()
+    message = rows.response("a", 0)["message"]
+    message["usage"] = usage
+    fast, slow = both(tmp_path / "a.jsonl", dump(rows.rows))
+    assert fast in (None, slow)
+    assert [(each.agent_id, each.responses, each.tokens) for each in slow[0].agents] == [("a1", 1, None)]
+
+
+def test_rows_are_forgotten_however_plain_all_of_them_are(tmp_path, monkeypatch):
+    """Else memory would grow with a transcript."""
+    rows = plain().rows
+    links = [{"type": "x", "uuid": "0", "parentUuid": rows[-1]["uuid"]}]
+    links += [{"type": "x", "uuid": f"{number}", "parentUuid": f"{number - 1}"} for number in range(1, 40_000)]
+    (tmp_path / "a.jsonl").write_bytes(dump(rows + links))
+    monkeypatch.setattr("mala_context.analysis.replay.files.BLOCK", 100_000)
+    for skim in {scanning.skim, None}:
+        monkeypatch.setattr(scanning, "skim", skim)
+        scanner = Scanner(recording(tmp_path / "a.jsonl"))
+        scanner.run()
+        assert len(scanner.places) + len(scanner.older) < 25_000

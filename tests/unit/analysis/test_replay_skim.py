@@ -1,0 +1,270 @@
+"""The compiled reader of rows: what it says of a row is what any reader says, and what it is unsure of it leaves."""
+
+import json
+import mmap
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mala_context.analysis.replay.fast_rows import decode_lines
+from tests.helpers.recordings import Rows, dump, plain
+
+_skim = pytest.importorskip(
+    "mala_context.analysis.replay._skim", reason="there was no compiler where this was installed"
+)
+
+CALL = {"input_tokens": 11, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 2}
+ROW = {
+    "parentUuid": "p1", "isSidechain": False, "userType": "external", "cwd": "/home/x", "sessionId": "s1",
+    "version": "2.1.332", "type": "assistant", "subtype": None, "requestId": "r1", "uuid": "u1",
+    "timestamp": "2026-05-01T10:00:00.000Z",
+    "toolUseResult": {"stdout": 'a\n"b"\\ \u00e9 \u2028', "n": [1, -2.5e3, None, True]},
+    "message": {
+        "model": "claude-opus-5", "id": "m1", "role": "assistant", "content": [{"type": "text", "text": "x" * 200}],
+        "usage": {
+            "input_tokens": 3, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20_000, "output_tokens": 7,
+            "iterations": [{"type": "message", **CALL}, {"type": "advisor"}],
+        },
+    },
+}  # fmt: skip
+KEPT = ("parentUuid", "sessionId", "agentId", "type", "subtype", "requestId", "uuid", "timestamp")
+
+
+def line_of(row, **kinds):
+    return json.dumps(row, **kinds).encode()
+
+
+def told(found):
+    """What the compiled reader said, as `Row`s have it."""
+    return {name: found[name] for name in KEPT} | {
+        "isSidechain": found["isSidechain"],
+        "model": found["model"],
+        "id": found["id"],
+        "counts": found["counts"][:4] if found["has_usage"] else None,
+    }
+
+
+def expected(line):
+    """The same by `msgspec`, or by `json` where it refuses."""
+    try:
+        (row,) = decode_lines(memoryview(bytearray(line)))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        (row,) = decode_lines(memoryview(bytearray(msgspec.json.encode(json.loads(line.decode("utf-8", "replace"))))))
+    message = row.message
+    usage = message.usage if message is not None else None
+    names = {name: getattr(row, name) for name in KEPT}
+    return {name: None if value is msgspec.UNSET else value for name, value in names.items()} | {
+        "isSidechain": row.isSidechain is True,
+        "model": message.model if message is not None else None,
+        "id": message.id if message is not None else None,
+        "counts": usage
+        and (
+            usage.input_tokens,
+            usage.cache_creation_input_tokens,
+            usage.cache_read_input_tokens,
+            usage.output_tokens,
+        ),
+    }
+
+
+def test_a_row_is_read():
+    found = _skim.read_line(line_of(ROW))
+    assert told(found) == expected(line_of(ROW))
+    assert found["counts"] == (3, 5, 20_000, 7, 11)  # the last: of the last model call
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "us\u00e9r"},
+        {"uuid": 'a"b'},
+        {"uuid": 7},
+        {"uuid": ["u"]},
+        {"timestamp": {}},
+        {"isSidechain": "yes"},
+        {"isCompactSummary": True},
+        {"isApiErrorMessage": True},
+        {"errorDetails": "x"},
+        {"logicalParentUuid": "p"},
+        {"compactMetadata": {}},
+        {"message": "text"},
+        {"message": {"model": 5}},
+        {"message": {"usage": 5}},
+        {"message": {"usage": {"input_tokens": None}}},
+        {"message": {"usage": {"input_tokens": -1}}},
+        {"message": {"usage": {"output_tokens": 1.5}}},
+        {"message": {"usage": {"output_tokens": 10**10}}},
+        {"message": {"usage": {"iterations": [5]}}},
+        {"message": {"usage": {"iterations": {}}}},
+        {"message": {"usage": {"input_tokens": 3, "cached_input_tokens": 90_000}}},
+        {"message": {"usage": CALL | {"iterations": [{"type": "message", "input_tokens": 3}]}}},
+        {"session_id": 5},
+    ],
+    ids=str,
+)
+def test_what_is_not_plain_is_left(change):
+    assert _skim.read_line(line_of(ROW | change)) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"uuid": "u1"', '"uuid": "u1", "uuid": "u2"'),
+        ('"uuid": "u1"', '"u\\u0075id": "u1"'),
+        ('"type": "assistant"', '"type": "assistant", "type": null'),
+        ('"input_tokens": 3', '"input_tokens": 3, "input_tokens": 4'),
+        ('"input_tokens": 3', '"input_tokens": 03'),
+        ('"id": "m1"', '"id": "m1", "id": "m2"'),
+        ('"n": [1', '"n": [01'),
+        ('"n": [1', '"n": [1.'),
+        ('"n": [1', '"n": [.1'),
+        ('"n": [1', '"n": [+1'),
+        ('"n": [1', '"n": [1e'),
+        ('"n": [1', '"n": [NaN'),
+        ('"n": [1', '"n": [1 1'),
+        ('"n": [1', '"n": [,1'),
+        ("true]", "true,]"),
+        ("true]", "truth]"),
+        ("true]", "true}"),
+        ('"a\\n', '"a\\x'),
+        ('"a\\n', '"a\\u12g4'),
+        ('"a\\n', '"a\n'),
+        ('"a\\n', '"a\\'),
+        ("x" * 200, "x" * 70 + "\\q" + "x" * 100),
+        ("x" * 200, "x" * 63 + "\\" + "x" * 100),
+        ("x" * 200, "x" * 150 + "\x1f"),
+        ("x" * 200, '"'),
+    ],
+)
+def test_what_is_no_json_or_says_two_things_is_left(old, new):
+    line = json.dumps(ROW)
+    assert old in line
+    assert _skim.read_line(line.replace(old, new, 1).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "inside", ['\\"', "\\\\", "\\\\\\\\", '\\\\\\"', "\\n", "\\u00e9", "\\ud83d\\ude00", "\\/", "\u00e9"]
+)
+@pytest.mark.parametrize("before", range(56, 72))
+def test_an_escape_may_stand_anywhere_in_a_text(inside, before):
+    line = json.dumps(ROW).replace("x" * 200, "x" * before + inside + "y" * 80, 1).encode()
+    assert told(_skim.read_line(line)) == expected(line)
+
+
+@pytest.mark.parametrize("size", [*range(120), 1_000])
+def test_a_kept_text_may_be_long(size):
+    found = _skim.read_line(line_of(ROW | {"uuid": "u" * size}))
+    assert found["uuid"] == "u" * size
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000]
+)
+def test_deep_nesting_is_left(deep):
+    for row in (
+        {"data": 0},
+        {"message": {"usage": {"iterations": 0}}},
+        {"message": {"usage": {"iterations": [{"iterations": 0}]}}},
+    ):
+        line = json.dumps({"uuid": "u", **row}).replace("0", deep)
+        assert _skim.read_line(line.encode()) is None
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | st.text(max_size=90),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=20), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = (*ROW, "agentId", "isCompactSummary", "isApiErrorMessage", "session_id", "forkedFrom", "content", "data", "x")
+USAGE = st.fixed_dictionaries({}, optional=dict.fromkeys(ROW["message"]["usage"], st.integers(0, 10**9) | VALUES))
+MESSAGE = st.fixed_dictionaries(
+    {}, optional={"model": VALUES, "id": VALUES, "content": VALUES, "usage": USAGE | VALUES}
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6), MESSAGE, st.booleans())
+def test_of_any_row_it_says_what_others_say_or_nothing(changes, message, escaped):
+    line = line_of(ROW | {"message": ROW["message"] | message} | changes, ensure_ascii=escaped)
+    found = _skim.read_line(line)
+    if found is not None:
+        assert told(found) == expected(line)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=3), st.integers(0, 3)), max_size=4))
+@example([(0, b"", 1)])
+def test_of_any_bytes_it_says_what_others_say_or_nothing(edits):
+    line = line_of(ROW, ensure_ascii=False)
+    for at, new, removed in edits:
+        line = line[: at % len(line)] + new + line[at % len(line) + removed :]
+    line = line.replace(b"\n", b" ")
+    found = _skim.read_line(line)
+    if found is not None:
+        assert told(found) == expected(line)
+
+
+@given(st.integers(0, 1_200), st.integers(0, 80))
+def test_nothing_behind_a_line_is_read(cut, left):
+    """The line ends at the last byte that may be read: one more would end the process."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        line = line_of(ROW)[left : left + cut]
+        page[-len(line) or mmap.PAGESIZE :] = line
+        with memoryview(page) as view:
+            assert _skim.read_line(view[mmap.PAGESIZE - len(line) :]) in (None, _skim.read_line(line_of(ROW)))
+
+
+def test_a_scanner_without_its_attributes_is_an_error():
+    with pytest.raises(AttributeError):
+        _skim.skim(object(), memoryview(b"{}\n"), 0, 0)
+
+
+@pytest.mark.parametrize("start", [-1, 4])
+def test_a_start_outside_of_the_block_is_an_error(start):
+    with pytest.raises(ValueError, match="outside"):
+        _skim.skim(object(), memoryview(b"{}\n"), start, 0)
+
+
+def test_most_rows_need_no_python(tmp_path, monkeypatch):
+    """Else it would be right and no faster."""
+    from mala_context.analysis.replay import scan
+    from mala_context.analysis.replay.files import Recording
+
+    rows = plain()
+    for number in range(200):
+        rows.prompt("z" * 300)
+        rows.response(f"more{number}", 20_200 + number)
+        rows.row("progress", data={"n": number})
+    (tmp_path / "a.jsonl").write_bytes(dump(rows.rows))
+    taken = []
+    line = scan.Scanner._line
+    monkeypatch.setattr(scan.Scanner, "_line", lambda self, *args: (taken.append(args[1]), line(self, *args)))
+    scan.Scanner(Recording(str(tmp_path / "a.jsonl"), (str(tmp_path / "a.jsonl"),), 0)).run()
+    assert len(taken) < 12
+
+
+def test_memory_does_not_grow_with_what_was_read(tmp_path):
+    """Every object that is taken in C is let go."""
+    rows = Rows()
+    for number in range(300):
+        rows.prompt()
+        rows.response(f"m{number}", 20_000 + number)
+    (tmp_path / "a.jsonl").write_bytes(dump(rows.rows))
+    code = """
+import sys
+from mala_context.analysis.replay.files import Recording
+from mala_context.analysis.replay.scan import Scanner
+def blocks():
+    for _ in range(20):
+        Scanner(Recording(sys.argv[1], (sys.argv[1],), 0)).run()
+    return sys.getallocatedblocks()
+blocks()
+first = blocks()
+print(blocks() - first)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.jsonl"], capture_output=True, text=True, check=True
+    )
+    assert abs(int(done.stdout)) < 300

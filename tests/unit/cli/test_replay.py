@@ -1,0 +1,139 @@
+"""`mala-context replay`: formats, filters and exit status."""
+
+import csv
+import io
+import json
+import sys
+import types
+
+import pytest
+from click.testing import CliRunner
+
+from mala_context.cli.app import app
+from mala_context.cli.replay import replay
+from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
+
+
+@pytest.fixture
+def folder(tmp_path):
+    plain().write(tmp_path / f"{SID}.jsonl")
+    sub = Rows(agent="a1")
+    sub.prompt()
+    sub.response("s", 7_000)
+    sub.write(tmp_path / SID / "subagents" / "agent-a1.jsonl")
+    rows = Rows(OTHER)
+    rows.prompt()
+    rows.response("o", 12_000, timestamp="2026-06-02T10:00:00.000Z")
+    rows.write(tmp_path / f"{OTHER}.jsonl")
+    return str(tmp_path)
+
+
+def run(*arguments, status=0, **options):
+    result = CliRunner().invoke(replay, [str(each) for each in arguments], **options)
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.stdout if status == 0 else result.stderr
+
+
+def test_json_is_one_array_with_a_session_on_each_line(folder):
+    text = run(folder, "--format", "json")
+    sessions = json.loads(text)
+    assert [each["session_id"] for each in sessions] == [SID, OTHER]
+    assert sessions[0]["subagents"] == [
+        {"agent_id": "a1", "responses": 1, "tokens": 7_000, "peak_tokens": 7_000, "compactions": 0}
+    ]
+    assert len(text.splitlines()) == 4
+
+
+def test_ndjson_is_a_session_a_line(folder):
+    lines = run(folder, "--format", "ndjson").splitlines()
+    assert [json.loads(line)["responses"] for line in lines] == [3, 1]
+
+
+def test_csv_has_plain_values_and_lists_as_json(folder):
+    rows = list(csv.DictReader(io.StringIO(run(folder, "--format", "csv"))))
+    assert [row["tokens"] for row in rows] == ["20900", "12000"]
+    assert rows[0]["compactions"] == "1"
+    assert json.loads(rows[0]["compactions_json"])[0]["row"] == 6
+
+
+def test_the_table_names_sessions_and_totals(folder):
+    text = run(folder)
+    assert "20,900" in text
+    assert "2 sessions, 5 responses" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_trace_prints_a_line_a_row_and_then_the_session(folder):
+    lines = [json.loads(line) for line in run("--trace", f"{folder}/{SID}.jsonl").splitlines()]
+    assert [line["row"] for line in lines[:-1]] == list(range(1, 9))
+    assert lines[3]["tokens"] == 20_180
+    assert lines[-1]["session_id"] == SID
+    same = run("--trace", "--format", "json", f"{folder}/{SID}.jsonl").splitlines()
+    assert [json.loads(line) for line in same] == lines
+
+
+def test_standard_input_is_read(folder):
+    data = dump(plain().rows)
+    (session,) = json.loads(run("-", "--format", "json", input=data))
+    assert (session["path"], session["responses"]) == ("-", 3)
+
+
+@pytest.mark.parametrize(("since", "count"), [("2026-05-02", 1), ("2026-04-01T00:00", 2), ("2027-01-01", 0), ("5w", 0)])
+def test_since_keeps_sessions_that_went_on_later(folder, since, count):
+    if since == "5w":
+        count = len(json.loads(run(folder, "--format", "json", "--since", "520w"))) - 2
+    assert len(json.loads(run(folder, "--format", "json", "--since", since))) == count
+
+
+def test_totals_are_one_object(folder):
+    found = json.loads(run(folder, "--totals"))
+    assert (found["sessions"], found["responses"], found["output_tokens"]) == (2, 5, 20 + 60 + 20 + 20 + 20)
+
+
+def test_a_file_takes_the_output(folder, tmp_path):
+    assert run(folder, "--format", "ndjson", "-o", tmp_path / "out.ndjson") == ""
+    assert len((tmp_path / "out.ndjson").read_text().splitlines()) == 2
+
+
+def test_parquet_gets_the_same_flat_rows(folder, tmp_path, monkeypatch):
+    written = {}
+    package, module = types.ModuleType("pyarrow"), types.ModuleType("pyarrow.parquet")
+    package.Table = types.SimpleNamespace(from_pylist=list)
+    package.parquet = module
+    module.write_table = lambda rows, path: written.update({path: rows})
+    monkeypatch.setitem(sys.modules, "pyarrow", package)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", module)
+    run(folder, "--format", "parquet", "-o", tmp_path / "out.parquet")
+    (rows,) = written.values()
+    assert [row["session_id"] for row in rows] == [SID, OTHER]
+
+
+def test_a_missing_package_is_named(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "mala-context[parquet]" in run(folder, "--format", "parquet", "-o", tmp_path / "x", status=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--trace", "--format", "csv"), "json or ndjson"),
+        (("--format", "parquet"), "--output"),
+        (("--since", "soon"), "is no time"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(folder, arguments, words):
+    assert words in run(folder, *arguments, status=2)
+
+
+def test_a_path_that_is_not_there_ends_with_three(tmp_path, capfd, monkeypatch):
+    from mala_context.cli.app import run as run_app
+
+    monkeypatch.setattr(sys, "argv", ["mala-context", "replay", str(tmp_path / "gone")])
+    with pytest.raises(SystemExit) as ended:
+        run_app()
+    assert ended.value.code == 3
+    assert "gone" in capfd.readouterr().err
+
+
+def test_help_names_the_command():
+    assert "replay" in CliRunner().invoke(app, ["--help"]).output

@@ -1,0 +1,62 @@
+"""`mala-context simulate`: two policies side by side."""
+
+import json
+import pathlib
+
+import pytest
+from click.testing import CliRunner
+
+from mala_context.cli import parquet
+from mala_context.cli.simulate import simulate
+
+ROOT = pathlib.Path(__file__).parents[3]
+RECORDED = str(ROOT / "tests" / "data" / "recorded")
+A, B = (str(ROOT / "docs" / "policies" / f"{name}.yaml") for name in "ab")
+
+
+def run(*arguments, status=0):
+    result = CliRunner().invoke(simulate, [RECORDED, *arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.stdout
+
+
+def test_the_table_has_a_column_for_each_policy():
+    text = run("--policy", A, "--policy", B)
+    head = next(line for line in text.splitlines() if line.split() == ["a", "b"])
+    assert head
+    saved = next(line for line in text.splitlines() if line.startswith("tokens saved"))
+    assert len(saved.split()) == 4
+    assert ".jsonl.gz:" in text
+
+
+def test_json_has_an_object_for_each_recording_and_policy():
+    rows = json.loads(run("--policy", A, "--policy", B, "--json"))
+    assert len(rows) == 6
+    keys = "policy session_id path responses warnings compactions_asked restarts final_turns capped compactions"
+    assert list(rows[0]) == [*keys.split(), "turns_until_first", "prompt_tokens", "tokens_saved"]
+
+
+def test_policies_of_one_name_go_by_their_paths(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mala.yaml").write_text("context:\n  warn_at: 0.5\n")
+    paths = [str(tmp_path / folder / "mala.yaml") for folder in ("one", "two")]
+    rows = json.loads(run("--policy", paths[0], "--policy", paths[1], "--json"))
+    assert {row["policy"] for row in rows} == set(paths)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--policy",)])
+def test_a_policy_is_needed(arguments):
+    run(*arguments, status=2)
+
+
+def test_every_outcome_is_a_row_of_plain_values_in_a_parquet_file(tmp_path, monkeypatch):
+    written = {}
+    monkeypatch.setattr(parquet, "write", lambda rows, place: written.update({place: rows}))
+    run("--policy", A, "--parquet", str(tmp_path / "s.parquet"))
+    (rows,) = written.values()
+    outcomes = json.loads(run("--policy", A, "--json"))
+    assert len(rows) == len(outcomes)
+    assert all(isinstance(value, str | int | float | None) for row in rows for value in row.values())
+    assert [len(json.loads(row["capped_json"])) for row in rows] == [row["capped"] for row in rows]
+    assert [row["tokens_saved"] for row in rows] == [each["tokens_saved"] for each in outcomes]

@@ -1,0 +1,177 @@
+"""The table of `watch`: widths, marks, and text that moves no terminal."""
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from mala_context.analysis.watch.archived import LastArchive
+from mala_context.analysis.watch.state import TranscriptState
+from mala_context.analysis.watch.view import ACTIVE, row_of
+from mala_context.cli.watch_table import PLAIN, Look, age, lines, sentence
+from tests.helpers.recordings import SID, Rows, plain
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J <script>alert(1)</script> \u202e\n"
+NOW = 1_000_000.0
+
+
+def made(rows=None, number=SID, cwd="/home/dev/project", **options):
+    state = TranscriptState(number, **options)
+    state.take(plain().rows if rows is None else rows)
+    state.cwd, state.branch = cwd, "main"
+    return row_of(state, f"/p/{number}.jsonl", NOW)
+
+
+def turns(*sizes, **fields):
+    rows = Rows()
+    for number, size in enumerate(sizes):
+        rows.prompt()
+        rows.response(f"r{number}", size, **fields)
+    return rows.rows
+
+
+def table(*rows, width=80, **look):
+    return [line.plain for line in lines(rows, Look(width, NOW, **look))]
+
+
+def test_a_session_in_80_columns():
+    row = made(turns(100_000, 110_000, 120_000), auto_compact_window=200_000)
+    heading, line, foot = table(replace(row, archived=LastArchive(NOW - 130, "auto", None)))
+    assert heading == "SESSION      CONTEXT          %   TOKENS    OF  +/TURN LEFT COMP ARCH MODEL     "
+    assert line == "project      ━━━━━━━╌╌┃╌  60.0%  120,000  200k +10,000    4    0   2m sonnet-4-5"
+    assert foot == "1 session, ┃ compacts here"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 139, 140, 200, 300])
+def test_lines_are_never_wider_than_the_terminal(width):
+    rows = [made(cwd="/home/dev/" + name) for name in ("p", "a-very-long-name-" * 9, "文字" * 40)]
+    found = table(*rows, width=width)
+    assert {cell_len(line) for line in found[:4]} <= {width, cell_len(found[0])}
+    assert max(map(cell_len, found)) <= width
+
+
+@pytest.mark.parametrize("width", [1, 20, 79])
+def test_a_narrow_terminal_cuts_the_table(width):
+    assert max(map(cell_len, table(made(), width=width))) <= width
+
+
+def test_what_is_not_known_is_a_dash():
+    line = table(made([]))[1]
+    cells = "project      ╌╌╌╌╌╌╌╌╌┊╌      -        - 200k?       -    -    0    - -         "
+    assert line == cells.replace("-", "\u2013")
+
+
+def test_estimates_are_marked():
+    _, line, foot = table(made(plain().rows[:-1]))
+    assert "≈20,9" in line or "≈" in line
+    assert "≈ estimate" in foot
+
+
+def test_an_encoding_without_the_marks():
+    found = table(made(plain().rows[:-1]), made([]), marks=PLAIN)
+    assert "".join(found).isascii()
+
+
+def test_a_count_that_goes_on_and_a_window_that_is_a_guess():
+    row = replace(made(turns(1_000, 2_000, model="some-model")), compactions=3, compactions_at_least=True)
+    _, line, *foot = table(row)
+    assert " ≥3 " in line
+    assert " 200k? " in line
+    assert "≥ counting, ? a guess" in " ".join(foot)
+
+
+def test_the_bar_is_full_at_the_window_and_never_longer():
+    for size in (200_000, 300_000):
+        row = replace(made(), tokens=size, ratio=size / 200_000)
+        assert "━━━━━━━━━┊━" in table(row)[1]
+    assert table(replace(made(), tokens=1, ratio=0.00001))[1].count("━") == 1
+
+
+def test_two_sessions_of_one_project_are_told_apart():
+    rows = [made(number=number + SID[8:]) for number in ("aaaa0000", "bbbb0000")]
+    assert [line.split()[1] for line in table(*rows)[1:3]] == ["aaaa", "bbbb"]
+    wide = table(*rows, width=120)
+    assert "aaaa0000" in wide[1]
+    assert "bbbb0000" in wide[2]
+    assert "main" in table(*rows, width=150)[1]
+
+
+def test_subagents_are_below_while_they_are_active():
+    sub = Rows(agent="a1b2")
+    sub.response("s", 7_000)
+    state = TranscriptState(SID, "a1b2")
+    state.take(sub.rows)
+    agent = row_of(state, "/p", NOW - ACTIVE)
+    row = replace(made(), subagents=(agent, replace(agent, agent_id="old", last=NOW - ACTIVE - 1)))
+    found = table(row)
+    assert found[2].startswith("└ a1b2 ")
+    assert "7,000" in found[2]
+    assert len(found) == 4
+
+
+def test_a_subagent_without_its_session_has_a_name():
+    state = TranscriptState(SID, "a1b2")
+    assert table(row_of(state, "/p", NOW))[1].startswith("agent a1b2 ")
+    assert sentence(row_of(state, "/p", NOW)) == "agent a1b2 of 0b5e0000: unknown, model unknown"
+
+
+def test_a_low_terminal_shows_as_much_as_it_can():
+    rows = [made(number=f"{number:08x}" + SID[8:], cwd=f"/p/{number}") for number in range(30)]
+    found = table(*rows, height=10)
+    assert len(found) <= 10
+    assert "… " in found[-2]
+    assert "more: a taller window shows them" in found[-2]
+    assert len(table(*rows[:5], height=10)) == 7
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_hostile_text_moves_no_terminal(width):
+    rows = turns(1_000, model=HOSTILE)
+    row = replace(made(rows, cwd="/home/" + HOSTILE), branch=HOSTILE, agent_id=None)
+    agent = replace(row, agent_id=HOSTILE)
+    everything = "".join(table(replace(row, subagents=(agent,)), agent, width=width)) + sentence(row) + sentence(agent)
+    assert everything.isprintable()
+    assert "\\x1b" in everything
+
+
+def test_colours_by_what_is_usable():
+    def colour(size, **options):
+        styles = {str(span.style) for span in lines([made(turns(size), **options)], Look(80, NOW))[1].spans}
+        return (styles & {"green", "yellow", "red"}).pop()
+
+    assert [colour(size) for size in (100_000, 150_000, 190_000)] == ["green", "yellow", "red"]
+    assert colour(160_000, auto_compact_window=200_000) == "red"
+
+
+def test_large_figures_keep_their_columns():
+    row = replace(made(), change=1_234_567, turns_left=5_000, window=1_000_000)
+    assert "+1.2e+06" in table(row)[1]
+    assert "999+" in table(row)[1]
+    assert " 1M " in table(row)[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "now"),
+        (59, "now"),
+        (60, "1m"),
+        (3_599, "59m"),
+        (3_600, "1h"),
+        (172_799, "47h"),
+        (172_800, "2d"),
+        (1e9, "11574d"),
+    ],
+)
+def test_ages(seconds, words):
+    assert age(seconds) == words
+
+
+def test_a_sentence_for_a_log():
+    row = made(turns(100_000, 110_000, 120_000))
+    assert sentence(row) == (
+        "project 0b5e0000: 60.0% (120,000 of 200,000 tokens), claude-sonnet-4-5, +10,000 this turn, 8 turns left"
+    )
+    row = replace(made(plain().rows[:-1]), compactions_at_least=True)
+    assert "about " in sentence(row)
+    assert sentence(row).endswith("at least 1 compaction")

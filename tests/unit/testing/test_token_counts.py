@@ -1,0 +1,135 @@
+"""The count of a request and the cache, by themselves."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.testing.token_counts import IMAGE_CHARACTERS, Counter, block_text, count_characters, request_text
+
+WORDS = st.text(max_size=40)
+BLOCKS = st.one_of(
+    st.builds(lambda words: {"type": "text", "text": words}, WORDS),
+    st.builds(lambda words: {"type": "tool_result", "tool_use_id": "t", "content": words}, WORDS),
+    st.builds(lambda words: {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": words}}, WORDS),
+    st.builds(lambda words: {"type": "thinking", "thinking": words, "signature": "s"}, WORDS),
+)
+MESSAGES = st.lists(
+    st.builds(
+        lambda role, content: {"role": role, "content": content},
+        st.sampled_from(["user", "assistant"]),
+        st.one_of(WORDS, st.lists(BLOCKS, max_size=3)),
+    ),
+    max_size=6,
+)
+RATES = st.floats(min_value=0.1, max_value=20)
+
+
+def marked(body):
+    """Put a cache mark on the last block of the last message, as the CLI does."""
+    body = json.loads(json.dumps(body))
+    for message in reversed(body["messages"]):
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        if message["content"]:
+            message["content"][-1]["cache_control"] = {"type": "ephemeral"}
+            return body
+    return body
+
+
+@pytest.mark.parametrize(
+    ("one", "shown"),
+    [
+        ({"type": "text", "text": "é\n"}, "é\n"),
+        ({"type": "thinking", "thinking": "hm", "signature": "long"}, "hm"),
+        ({"type": "tool_use", "id": "x", "name": "Bash", "input": {"command": "ls é"}}, 'Bash{"command":"ls é"}'),
+        ({"type": "tool_result", "tool_use_id": "x", "content": "out"}, "out"),
+        ({"type": "tool_result", "tool_use_id": "x"}, ""),
+        ({"type": "tool_result", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "ab"),
+        ({"type": "odd", "data": 1, "cache_control": {}}, '{"type":"odd","data":1}'),
+    ],
+)
+def test_a_block_counts_by_what_the_model_reads(one, shown):
+    assert block_text(one) == shown
+
+
+def test_an_image_counts_the_same_whatever_its_bytes():
+    sizes = {len(block_text({"type": "image", "source": {"data": "A" * size}})) for size in (1, 100_000)}
+    assert sizes == {IMAGE_CHARACTERS}
+
+
+def test_tools_system_and_messages_count():
+    body = {
+        "tools": [{"name": "T", "input_schema": {}, "cache_control": {"type": "ephemeral"}}],
+        "system": [{"type": "text", "text": "sys"}],
+        "messages": [{"role": "user", "content": "abc"}, {"role": "assistant", "content": ["bare"]}],
+    }
+    assert request_text(body) == '{"name":"T","input_schema":{}}\nsys\nabc\nbare'
+    assert count_characters(body) == len('{"name":"T","input_schema":{}}') + 10
+
+
+def test_the_rate_is_settable_and_rounds_up():
+    body = {"messages": [{"role": "user", "content": "x" * 9}]}
+    assert [Counter(rate).count(body) for rate in (4.0, 9.0, 0.5)] == [3, 1, 18]
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_that_is_not_positive_is_refused(rate):
+    with pytest.raises(ValueError, match="chars_per_token"):
+        Counter(rate)
+
+
+@given(MESSAGES, MESSAGES, RATES)
+def test_more_text_never_counts_less(messages, more, rate):
+    counter = Counter(rate)
+    shorter = counter.count({"messages": messages})
+    assert shorter == counter.count({"messages": messages}) <= counter.count({"messages": messages + more})
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=5), RATES)
+def test_the_three_numbers_always_add_up_to_the_count(requests, rate):
+    counter = Counter(rate)
+    for messages in requests:
+        body = marked({"model": "m", "messages": messages})
+        size = counter.measure(body)
+        assert size.tokens == counter.count(body)
+        assert min(size.input_tokens, size.cache_creation_input_tokens, size.cache_read_input_tokens) >= 0
+
+
+@given(MESSAGES, MESSAGES, RATES)
+def test_a_conversation_that_goes_on_reads_what_it_wrote(messages, more, rate):
+    counter = Counter(rate)
+    first = counter.measure(marked({"model": "m", "messages": messages}))
+    second = counter.measure(marked({"model": "m", "messages": messages + more}))
+    written = first.cache_creation_input_tokens + first.cache_read_input_tokens
+    assert second.cache_read_input_tokens >= written
+
+
+def test_another_model_or_another_beginning_reads_nothing():
+    counter = Counter(1.0)
+    body = marked({"model": "a", "system": "sys", "messages": [{"role": "user", "content": "hello"}]})
+    assert counter.measure(body).cache_creation_input_tokens == 8
+    assert counter.measure(body).cache_read_input_tokens == 8
+    assert counter.measure({**body, "model": "b"}).cache_read_input_tokens == 0
+    assert counter.measure({**body, "system": "sys!"}).cache_read_input_tokens == 0
+
+
+def test_without_a_mark_nothing_is_cached():
+    counter = Counter(1.0)
+    body = {"model": "a", "messages": [{"role": "user", "content": "hello"}]}
+    for _ in range(2):
+        size = counter.measure(body)
+        assert (size.input_tokens, size.cache_creation_input_tokens, size.cache_read_input_tokens) == (5, 0, 0)
+
+
+def test_counting_alone_writes_no_cache():
+    counter = Counter(1.0)
+    body = marked({"model": "a", "messages": [{"role": "user", "content": "hello"}]})
+    counter.count(body)
+    assert counter.measure(body).cache_read_input_tokens == 0
+
+
+def test_text_that_no_encoding_can_hold_is_counted():
+    body = marked({"model": "a", "messages": [{"role": "user", "content": "\ud800"}]})
+    assert Counter(1.0).measure(body).tokens == 1

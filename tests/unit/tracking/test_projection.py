@@ -1,0 +1,314 @@
+"""What text costs, and how a session teaches it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mala_context.tracking import projection
+from mala_context.tracking.projection import (
+    FAMILIES,
+    PLACEHOLDER,
+    UNITS,
+    Interval,
+    Ratios,
+    after_compaction,
+    answer_cost,
+    family,
+    text_tokens,
+    unit_tokens,
+)
+from mala_context.tracking.text_counts import Counts, Piece
+
+
+def interval(ratios: Ratios | None = None) -> Interval:
+    return Interval({}, ratios or Ratios(), "claude-opus-4-5", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("claude-opus-4-7", "dense"),
+        ("claude-opus-4-10", "dense"),
+        ("claude-sonnet-5", "dense"),
+        ("claude-opus-4-6", "classic"),
+        ("claude-opus-4-20250514", "classic"),
+        ("claude-3-5-sonnet-20241022", "classic"),
+        (None, "classic"),
+    ],
+)
+def test_families(model: str | None, kind: str) -> None:
+    assert family(model) == kind
+
+
+def test_digits_and_punctuation_cost_more_than_letters() -> None:
+    for table in FAMILIES.values():
+        letters = text_tokens(Piece("", Counts(100)), table)
+        assert letters < text_tokens(Piece("", Counts(100, digits=100)), table)
+        assert letters < text_tokens(Piece("", Counts(100, punctuation=100)), table)
+        assert letters < text_tokens(Piece("", Counts(100, cjk=100)), table)
+
+
+def test_units() -> None:
+    assert unit_tokens("attachment:anything") == UNITS["attachment"]
+    assert unit_tokens("image") == UNITS["image"]
+    assert unit_tokens("unheard of") == 0
+
+
+def test_the_answer_counts_by_its_output_unless_that_is_a_placeholder() -> None:
+    one = interval()
+    one.add("response", "word " * 400)
+    base = 10_000 + UNITS["request"]
+    assert one.projected(10_000, 900, cut=False, parts=1) == base + 900
+    assert one.projected(10_000, 1, cut=False, parts=1) > base + 300
+    assert one.projected(10_000, 900, cut=True, parts=1) == base
+    assert one.projected(10_000, PLACEHOLDER, cut=False, parts=0) == base + PLACEHOLDER
+
+
+def test_parts_that_came_later_do_not_count_for_an_earlier_look() -> None:
+    one = interval()
+    one.add("user", "word " * 100)
+    before = one.projected(1_000, 100, cut=False, parts=1)
+    one.add("user", "word " * 100)
+    assert one.projected(1_000, 100, cut=False, parts=1) == before
+    assert one.projected(1_000, 100, cut=False, parts=2) > before
+    assert one.chars(2) == 1_000
+
+
+def test_a_later_answer_without_counts_is_text() -> None:
+    one = interval()
+    one.add("answer", "word " * 100)
+    assert one.projected(1_000, 500, cut=False, parts=1) > 1_500 + 100
+    new = one.split(0, "claude-opus-4-5")
+    assert new.projected(1_000, 500, cut=False, parts=1) == 1_500 + UNITS["request"]
+    assert len(one) == 1
+
+
+def test_length_is_what_counting_says() -> None:
+    one = interval()
+    one.add("user", [{"type": "tool_result", "content": "abc"}])
+    one.add("user", "de")
+    assert one.length(2) >= 5
+    assert one.chars(1) == 3
+
+
+def test_closing_teaches_and_lets_the_text_go() -> None:
+    ratios = Ratios()
+    one = interval(ratios)
+    one.add("user", "word " * 20_000)
+    expected = one.projected(10_000, 500, cut=False, parts=1)
+    grown = round((expected - 10_000) * 1.5)
+    assert one.close(grown, 500, cut=False, parts=1) == 100_000
+    assert 1.2 < ratios.get("prompt") < 1.5
+    assert 1.2 < ratios.get("a tool not seen yet") < 1.5
+    assert one.projected(10_000, 500, cut=False, parts=1) == expected
+
+
+def test_context_that_no_row_shows_teaches_nothing() -> None:
+    ratios = Ratios()
+    ratios.learn({"Bash": 1_000.0}, 50_000, 4_000)
+    ratios.learn({"Bash": 1_000.0}, 10, 4_000)
+    ratios.learn({}, 10, 0)
+    assert ratios.get("Bash") == 1.0
+    assert ratios.chars_per_token("claude-opus-4-5") == 3.0
+
+
+def test_characters_a_token_come_to_what_the_session_shows() -> None:
+    ratios = Ratios()
+    ratios.learn({"Bash": 50_000.0}, 50_000, 200_000)
+    assert ratios.chars_per_token("claude-opus-4-5") == pytest.approx(4.0, abs=0.03)
+    assert ratios.get("Bash") == 1.0
+
+
+def test_a_prefix_is_an_interval_of_its_own() -> None:
+    one = interval()
+    one.add("user", "abc")
+    one.add("user", "defg")
+    new = one.prefix(1)
+    new.add("user", "x")
+    assert (len(new), new.chars(2)) == (2, 4)
+    assert (len(one), one.chars(2)) == (2, 7)
+
+
+def test_what_text_costs_by_the_table() -> None:
+    """Ten letters, ten digits, ten signs, ten blanks, ten Chinese characters, ten others."""
+    piece = Piece("", Counts(60, digits=10, punctuation=10, space=10, cjk=10, other=10))
+    assert text_tokens(piece, FAMILIES["classic"]) == pytest.approx(10 * (0.311 + 0.795 + 0.68 + 0.19 + 1.296 + 0.3))
+    assert text_tokens(piece, FAMILIES["dense"]) == pytest.approx(10 * (0.311 + 0.714 + 1.561 + 0.127 + 1.181 + 1.341))
+    assert text_tokens(Piece("image", Counts()), FAMILIES["dense"]) == 0
+
+
+def test_a_thousand_names_of_models_are_told_apart_and_not_kept() -> None:
+    for number in range(1_000):
+        assert family(f"claude-opus-4-{number:04d}") == "classic"
+        assert family(f"claude-opus-5-{number:04d}") == "dense"
+    assert len(projection._families) <= 257
+
+
+@pytest.mark.parametrize(
+    ("first", "post", "prompt", "attachments", "wanted"),
+    [
+        (20_000, 9_000, 300, 6_000, (20_000 - 100 + 10_000, "estimate")),
+        (20_000, 9_000, 300, 0, (20_000 - 100 + 12_000, "estimate")),
+        (20_000, 9_000, 300, None, (29_000, "rough")),
+        (20_000, 0, 0, 0, (20_000, "estimate")),
+        (100, 0, 30_000, 0, (1, "estimate")),
+        (None, 9_000, 0, 0, (None, "unknown")),
+        (20_000, None, 0, 0, (None, "unknown")),
+    ],
+)
+def test_after_a_compaction_a_request_holds_what_the_first_did_and_the_rest(
+    first: int | None, post: int | None, prompt: int, attachments: int | None, wanted: tuple[int | None, str]
+) -> None:
+    assert after_compaction(first, post, prompt, attachments, 3.0) == wanted
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7), st.integers(0, 10**7), st.floats(0.5, 8))
+def test_after_a_compaction_a_known_size_is_never_zero(
+    first: int, post: int, prompt: int, attachments: int, per_token: float
+) -> None:
+    tokens, _ = after_compaction(first, post, prompt, attachments, per_token)
+    assert tokens is not None
+    assert tokens >= 1
+
+
+@pytest.mark.parametrize(
+    ("output", "cut", "wanted"),
+    [
+        (PLACEHOLDER, False, (True, UNITS["request"])),
+        (PLACEHOLDER + 1, False, (False, UNITS["request"] + PLACEHOLDER + 1)),
+        (1, True, (False, UNITS["request"])),
+        (8_000, True, (False, UNITS["request"])),
+    ],
+)
+def test_what_an_answer_costs_besides_its_text(output: int, *, cut: bool, wanted: tuple[bool, float]) -> None:
+    assert answer_cost(output, cut=cut) == wanted
+
+
+class TestTheCLIsOwnEstimate:
+    """Characters by four on top of the last request, and 50."""
+
+    def test_an_answer_counts_by_the_larger_of_its_output_and_its_text(self) -> None:
+        one = interval()
+        one.add("response", "x" * 400)
+        assert one.cli_estimate(10_000, 7, parts=1) == 10_000 + 100 + 50
+        assert one.cli_estimate(10_000, 900, parts=1) == 10_000 + 900 + 50
+
+    def test_what_was_appended_counts_by_four(self) -> None:
+        one = interval()
+        one.add("response", "x" * 400)
+        one.add("user", [{"type": "tool_result", "tool_use_id": "t", "content": "y" * 4_000}, {"type": "image"}])
+        one.add("attachment", {"type": "queued_command", "prompt": "z" * 40})
+        assert one.cli_estimate(10_000, 900, parts=3) == 10_000 + 900 + 1_000 + 2_000 + 10 + 50
+        assert one.cli_estimate(10_000, 900, parts=1) == 10_000 + 900 + 50
+
+    def test_the_later_rows_of_an_answer_count_twice(self) -> None:
+        one = interval()
+        one.add("response", "x" * 400)
+        one.add("response", "y" * 800)
+        assert one.cli_estimate(10_000, 900, parts=2) == 10_000 + 900 + 200 + 50
+        assert one.cli_estimate(10_000, 7, parts=2) == 10_000 + 100 + 200 + 50
+
+
+PARTS = st.lists(
+    st.tuples(
+        st.sampled_from(["response", "answer", "user", "attachment"]),
+        st.text(max_size=200)
+        | st.text(max_size=200).map(lambda said: [{"type": "tool_result", "tool_use_id": "t", "content": said}])
+        | st.text(max_size=200).map(lambda said: {"type": "queued_command", "prompt": said})
+        | st.just([{"type": "image"}, {"type": "document"}]),
+    ),
+    max_size=6,
+)
+
+
+def made(parts: list[tuple[str, Any]], ratios: Ratios | None = None) -> Interval:
+    one = interval(ratios)
+    for kind, content in parts:
+        one.add(kind, content)
+    return one
+
+
+@settings(max_examples=40)
+@given(PARTS, st.integers(0, 1_000), st.booleans())
+def test_a_session_that_taught_nothing_is_projected_by_the_table(
+    parts: list[tuple[str, Any]], output: int, cut: bool
+) -> None:
+    one, count = made(parts), len(parts)
+    assert one.projected(9_000, output, cut=cut, parts=count) == one.by_table(9_000, output, cut=cut, parts=count)
+
+
+@settings(max_examples=40)
+@given(PARTS, st.integers(0, 1_000))
+def test_nothing_that_is_appended_makes_a_request_smaller(parts: list[tuple[str, Any]], output: int) -> None:
+    one = made(parts)
+    for said in (
+        [one.projected(9_000, output, cut=False, parts=count) for count in range(len(parts) + 1)],
+        [one.by_table(9_000, output, cut=False, parts=count) for count in range(len(parts) + 1)],
+        [one.cli_estimate(9_000, output, parts=count) for count in range(len(parts) + 1)],
+    ):
+        assert said == sorted(said)
+        assert said[0] >= 9_000 + output
+
+
+@settings(max_examples=40)
+@given(PARTS)
+def test_a_length_is_what_is_there_whether_it_was_measured_or_not(parts: list[tuple[str, Any]]) -> None:
+    asked, silent = made(parts), made(parts)
+    asked.cli_estimate(9_000, 7, parts=len(parts) // 2)
+    assert [kind for kind, _ in asked.measured(len(parts))] == [kind for kind, _ in parts]
+    counted = [sum(piece.counts.chars for piece in found) for _, found in asked.measured(len(parts))]
+    assert asked.lengths() == counted
+    assert all(said >= true for said, true in zip(silent.lengths(), counted, strict=True))
+
+
+def test_a_look_at_the_table_does_not_follow_what_the_session_taught() -> None:
+    ratios = Ratios()
+    ratios.learn({"prompt": 50_000.0}, 75_000, 160_000)
+    one = made([("user", "word " * 1_000)], ratios)
+    by_table, projected = (ask(9_000, 100, cut=False, parts=1) for ask in (one.by_table, one.projected))
+    assert by_table == round(9_000 + 100 + UNITS["request"] + 4_000 * 0.311 + 1_000 * 0.19)
+    assert projected - 9_115 == pytest.approx((by_table - 9_115) * 85_000 / 60_000, abs=1)
+
+
+def test_what_an_answer_counted_by_its_output_says_is_not_learned() -> None:
+    ratios = Ratios()
+    one = made([("response", "word " * 2_000), ("user", "word " * 2_000)], ratios)
+    cost = one.by_table(0, 0, cut=True, parts=2) - UNITS["request"]
+    assert one.close(round(3_000 + cost * 2 + UNITS["request"]), 3_000, cut=False, parts=2) == 20_000
+    assert ratios.get("prompt") == pytest.approx((10_000 + 2 * cost) / (10_000 + cost), abs=0.01)
+    assert ratios.get("response") == ratios.get("any other")
+
+
+def test_thinking_teaches_nothing() -> None:
+    ratios = Ratios()
+    one = made([("response", [{"type": "thinking", "thinking": "word " * 2_000}]), ("user", "word " * 2_000)], ratios)
+    one.close(9_000, 1, cut=False, parts=2)
+    assert ratios.get("prompt") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("actual", "chars", "per_token"),
+    [
+        (10_000, 40_000, (40_000 + 3_000) / 11_000),
+        (10_000, 1_000, 3.0),
+        (1_000, 40_000, 3.0),
+        (10_000, 2, 3.0),
+    ],
+)
+def test_of_some_intervals_only_the_length_is_learned_from(actual: float, chars: int, per_token: float) -> None:
+    ratios = Ratios()
+    ratios.learn_by_length(actual, chars, "claude-opus-4-5")
+    assert ratios.chars_per_token("claude-opus-4-5") == pytest.approx(per_token)
+    assert ratios.get("prompt") == 1.0
+
+
+def test_what_may_still_be_asked_of_a_measured_interval_needs_no_text() -> None:
+    one, other = made([("user", "word 12," * 50), ("answer", "abc")]), made([("user", "word 12," * 50)])
+    one.measure()
+    assert [content for _, content in one.parts] == [None, None]
+    assert one.projected(900, 5, cut=False, parts=1) == other.projected(900, 5, cut=False, parts=1)
+    assert one.cli_estimate(900, 5, parts=1) == other.cli_estimate(900, 5, parts=1)

@@ -1,0 +1,131 @@
+"""Names, sources and what refutes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mala_context.tracking.windows import SOURCES, Window, Windows, from_name, plain_name
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "source"),
+    [
+        ("claude-sonnet-4-5", 200_000, "table"),
+        ("claude-sonnet-4-5-20250929", 200_000, "table"),
+        ("claude-sonnet-4-5[1m]", 1_000_000, "suffix"),
+        ("Sonnet 4.5 (1M context)", 1_000_000, "suffix"),
+        ("claude-haiku-4-5-20251001", 200_000, "table"),
+        ("claude-opus-4-5-20251101", 200_000, "table"),
+        ("claude-opus-4-8", 1_000_000, "table"),
+        ("claude-opus-5", 1_000_000, "table"),
+        ("claude-sonnet-5", 1_000_000, "table"),
+        ("claude-opus-4-20250514", 200_000, "table"),
+        ("claude-3-5-sonnet-20241022", 200_000, "table"),
+        ("us.anthropic.claude-opus-4-8-v1:0", 1_000_000, "table"),
+        ("anthropic.claude-3-5-sonnet-20240620-v1:0", 200_000, "table"),
+        ("claude-sonnet-4-5@20250929", 200_000, "table"),
+        ("qwen3-coder", 200_000, "guess"),
+        ("", 200_000, "guess"),
+        (None, 200_000, "guess"),
+    ],
+)
+def test_what_a_name_says(name: str | None, tokens: int, source: str) -> None:
+    assert from_name(name) == Window(tokens, source)
+
+
+def test_the_beta_in_the_options() -> None:
+    assert from_name("claude-sonnet-4-5", ["context-1m-2025-08-07"]) == Window(1_000_000, "beta")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-sonnet-4-5",
+        "claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-5[1m]",
+        "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "claude-sonnet-4-5@20250929",
+        "anthropic/claude-sonnet-4-5",
+    ],
+)
+def test_one_model_of_many_names(name: str) -> None:
+    assert plain_name(name) == "claude-sonnet-4-5"
+
+
+def test_the_first_source_that_answers_wins() -> None:
+    sizes = {source: 100_000 + rank for rank, source in enumerate(SOURCES)}
+    windows = Windows()
+    for source in ("context_usage", "model_usage", "api_error"):
+        assert windows.learn("claude-opus-4-8", sizes[source], source)
+        assert windows.of("claude-opus-4-8") == Window(sizes[source], source)
+    for weaker in ("model_usage", "context_usage"):
+        assert not windows.learn("claude-opus-4-8", 7, weaker)
+    assert windows.of("us.anthropic.claude-opus-4-8-v1:0").source == "api_error"
+    assert Windows(5).of("claude-opus-4-8") == Window(5, "config")
+
+
+def test_what_was_asked_for_with_a_suffix_sticks() -> None:
+    windows = Windows()
+    windows.named("claude-sonnet-4-5[1m]")
+    assert windows.of("claude-sonnet-4-5-20250929") == Window(1_000_000, "suffix")
+
+
+def test_a_new_beta_is_heard() -> None:
+    windows = Windows()
+    assert windows.of("claude-sonnet-4-5").source == "table"
+    windows.asked(["context-1m-2025-08-07"])
+    assert windows.of("claude-sonnet-4-5").source == "beta"
+
+
+def test_reports_say_whether_they_are_news() -> None:
+    windows = Windows()
+    assert windows.reported({"claude-opus-4-8": 1_000_000})
+    assert not windows.reported({"claude-opus-4-8": 1_000_000})
+    assert not windows.reported({"claude-opus-4-8": 0})
+
+
+def test_an_accepted_request_above_the_window() -> None:
+    windows = Windows()
+    windows.accepted("claude-sonnet-4-5", 671_400)
+    assert windows.of("claude-sonnet-4-5") == Window(1_000_000, "table", doubtful=True)
+    windows.accepted("claude-sonnet-4-5", 1_500_000)
+    assert windows.of("claude-sonnet-4-5").tokens == 1_500_000
+    configured = Windows(100_000)
+    configured.accepted("m", 150_000)
+    assert configured.of("m") == Window(100_000, "config", doubtful=True)
+
+
+def test_doubt() -> None:
+    windows = Windows()
+    windows.doubt("claude-opus-4-8")
+    assert windows.of("claude-opus-4-8").doubtful
+    assert not windows.of("claude-opus-5").doubtful
+
+
+@pytest.mark.parametrize("repeated", ["-latest", " ", "[1m]", "@1", "-v1"])
+@pytest.mark.timeout(20)
+def test_a_name_that_goes_on_and_on_takes_no_time(repeated: str) -> None:
+    """Names come from transcripts; taking off one part after the other took an hour for a megabyte."""
+    name = f"claude-opus-5{repeated * 200_000}x"
+    assert plain_name(name) == name
+    assert from_name(name) == Window(200_000, "guess")
+
+
+@pytest.mark.timeout(20)
+def test_any_number_of_models_is_followed_in_bounded_time_each() -> None:
+    windows = Windows()
+    for number in range(3_000):
+        windows.accepted(f"x-{number}", 1_500_000 + number)
+    assert windows.of("x-0") == Window(1_500_000, "guess", doubtful=True)
+    assert windows.of("another") == Window(200_000, "guess")
+
+
+@pytest.mark.parametrize("others", [1, 100])
+def test_no_window_is_smaller_than_the_smallest(others: int) -> None:
+    windows = Windows()
+    models = ["claude-sonnet-4-5", *(f"claude-opus-5-{number}" for number in range(others))]
+    for model in models:
+        windows.of(model)
+    assert all(windows.smallest <= windows.of(model).tokens for model in models)
+    windows.learn("claude-sonnet-4-5", 100_000, "api_error")
+    assert windows.smallest <= 100_000

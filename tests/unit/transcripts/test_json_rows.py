@@ -1,0 +1,55 @@
+"""The JSON objects on one row of a transcript."""
+
+import json
+
+import pytest
+
+from mala_context.transcripts.json_rows import few_objects, objects
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b'{"a":1}', [{"a": 1}]),
+        (b'{"a":1}{"b":2} {"c":3}', [{"a": 1}, {"b": 2}, {"c": 3}]),
+        (b'{"a":1}{"b":', [{"a": 1}]),
+        (b"[1]", []),
+        (b"\xff\x00", []),
+        (b"[" * 100_000, []),
+        ('{"a":"\u2028"}'.encode(), [{"a": "\u2028"}]),
+    ],
+)
+def test_objects_on_a_line(line, found):
+    assert objects(line) == found
+
+
+def sizes(value):
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(sizes, parts))
+
+
+@pytest.mark.parametrize("part", [[], {}, "ab", [[]], {"a": []}], ids=str)
+@pytest.mark.parametrize("number", [4_000, 40_000])
+def test_of_a_row_of_values_alone_few_are_kept(part, number):
+    """Kept in memory, an empty list takes thirty times the bytes that it was written in."""
+    usage = {"input_tokens": 1, "output_tokens": 2}
+    content = [{"type": "tool_use", "input": [part] * number}, [[part] * 300] * 300]
+    row = {"type": "assistant", "message": {"content": content, "usage": usage}, "toolUseResult": [part] * number}
+    (found,) = few_objects(json.dumps({**row, "uuid": "u1"}).encode())
+    assert (found["type"], found["message"]["usage"], found["uuid"]) == ("assistant", usage, "u1")
+    assert found["message"]["content"][0]["type"] == "tool_use"
+    assert sizes(found) < 3_000
+
+
+@pytest.mark.parametrize("text", ["word " * 10_000, '", ["' * 500, "x"])
+def test_what_takes_no_more_than_its_bytes_is_kept(text):
+    row = {"type": "user", "message": {"content": [{"type": "text", "text": text} for _ in range(20)]}, "n": [[]] * 20}
+    assert few_objects(json.dumps(row).encode()) == [row]
+
+
+def test_a_row_for_which_there_is_no_memory_has_none():
+    class Huge(bytes):
+        def decode(self, *_):
+            raise MemoryError
+
+    assert objects(Huge(b'{"a":1}')) == []
