@@ -17,10 +17,8 @@ from typing import Any
 
 from claude_agent_sdk import ClaudeAgentOptions, ResultMessage
 
-from mala_context import ContextConfig, instrument
-from mala_context.config import ArchiveConfig
-from mala_context.testing import ScriptedMessagesAPI, tool
-from mala_context.testing.requests import Request
+from mala_context import ArchiveConfig, ContextConfig, instrument
+from mala_context.testing import Request, ScriptedMessagesAPI, tool
 
 WINDOW = 60_000
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import anyio
 
-from mala_context.guard import ContextGuard, Requirement, TargetContextConfig
-from mala_context.guard.log import debug_printer
-from mala_context.guard.tool_budget import ToolBudget
+from mala_context import ContextGuard, Requirement, TargetContextConfig, ToolBudget, debug_printer
 
 TARGETS = (
     TargetContextConfig(provider="local", model="small", window=20_000),

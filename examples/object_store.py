@@ -15,9 +15,7 @@ import tempfile
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from mala_context import ContextConfig, TranscriptArchive, instrument
-from mala_context.archive.verify import verify
-from mala_context.config import ArchiveConfig
+from mala_context import ArchiveConfig, ContextConfig, TranscriptArchive, instrument, verify_archive
 from mala_context.testing import ScriptedMessagesAPI, summary
 
 
@@ -40,7 +38,7 @@ def main(options: ClaudeAgentOptions, address: str) -> None:
     pruned = archive.prune(session_ids=[session_id], dry_run=False)
     print(f"here: {len(os.listdir(archive.location))} file, the manifest; {pruned.freed:,} bytes freed")
     there = TranscriptArchive(archive.base())  # as another machine sees it
-    report = verify(there)
+    report = verify_archive(there)
     print(f"there: {report.pieces} pieces, {report.bytes:,} bytes, {'sound' if report.ok else 'damaged'}")
 
 

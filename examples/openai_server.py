@@ -14,9 +14,7 @@ from typing import Any
 
 import openai
 
-from mala_context import ContextTracker
-from mala_context.tracking.openai import status
-from mala_context.tracking.readers import read_openai
+from mala_context import ContextTracker, openai_status, read_openai
 
 QUESTIONS = ("What is a context window?", "What happens when it is full?", "And after that?")
 SUMMARISE = "Summarise our conversation so that it can go on from your words alone."
@@ -52,7 +50,7 @@ if __name__ == "__main__":
         chat = Chat(client, sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)
         for number, question in enumerate(QUESTIONS):
             print(question, "".join(chat.ask(question, stream=number % 2 == 1)), sep="\n")
-            now = status(chat.tracker)
+            now = openai_status(chat.tracker)
             print(f"    {now.tokens:,} of {now.max_tokens:,} tokens{' (estimated)' if now.is_estimate else ''}")
             if now.wants_compaction:
                 summary = "".join(chat.ask(SUMMARISE, stream=False))

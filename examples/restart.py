@@ -15,11 +15,8 @@ from typing import Any
 
 from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, TextBlock
 
-from mala_context import ContextConfig, instrument
-from mala_context.agent.telemetry.records import SessionRestarted
-from mala_context.config import ArchiveConfig
-from mala_context.testing import ScriptedMessagesAPI, tool
-from mala_context.testing.requests import Request
+from mala_context import ArchiveConfig, ContextConfig, SessionRestarted, instrument
+from mala_context.testing import Request, ScriptedMessagesAPI, tool
 
 WINDOW, PARTS = 60_000, 12
 done: list[Any] = []

@@ -15,9 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mala_context import ContextConfig, instrument
-from mala_context.config import ArchiveConfig
-from mala_context.testing.scripts import fill_until_compaction
+from mala_context import ArchiveConfig, ContextConfig, instrument
+from mala_context.testing import fill_until_compaction
 
 # What an application has anyway; here it keeps everything to itself, where yours has OTLP exporters.
 reader, exported = InMemoryMetricReader(), InMemorySpanExporter()

@@ -14,10 +14,8 @@ from dataclasses import replace
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from mala_context import AgentRuntime, ContextConfig, instrument
-from mala_context.config import ArchiveConfig
-from mala_context.testing import ScriptedMessagesAPI, summary
-from mala_context.testing.requests import Request
+from mala_context import AgentRuntime, ArchiveConfig, ContextConfig, instrument
+from mala_context.testing import Request, ScriptedMessagesAPI, summary
 
 FACT = "The test rig has port 41001."
 QUESTION = "Which port has the test rig?"

@@ -1,70 +1,218 @@
 """Context tracking, transcript archives and guards for agents built on `claude-agent-sdk`.
 
-The public names are loaded when they are first used, so that `import mala_context` costs a hook process nothing.
+Every public name comes from here, from `mala_context.testing` or from nowhere: modules below may move in any version.
+A name is loaded when it is first used, so that `import mala_context` costs a hook process nothing.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `typing` and `importlib` would be most of what this import costs
+TYPE_CHECKING = False  # importing `typing` and `importlib` would take most of this import's time
 if TYPE_CHECKING:
+    from mala_context.agent.baseline import Baseline, measure_baseline
     from mala_context.agent.builder import AgentRuntimeBuilder, instrument
     from mala_context.agent.hooks import make_precompact_hook
     from mala_context.agent.restart import ContextPressureHandler
     from mala_context.agent.runtime import AgentRuntime
+    from mala_context.agent.session import AgentSession
     from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.agent.telemetry.otel import OpenTelemetryObserver
+    from mala_context.agent.telemetry.records import (
+        Archived,
+        CompactionSeen,
+        ContextUpdated,
+        FinalTurn,
+        GuardActed,
+        Observer,
+        Restarted,
+        SessionEnded,
+        SessionRestarted,
+        TelemetryRecord,
+        ThresholdCrossed,
+        Uploaded,
+    )
+    from mala_context.analysis.cluster import DaskEngine
+    from mala_context.analysis.replay.engine import replay
+    from mala_context.analysis.replay.record import AgentRecord, CompactionRecord, SessionRecord
     from mala_context.archive.layout import get_repo_runs_dir
+    from mala_context.archive.session_store import ArchiveSessionStore
     from mala_context.archive.store import TranscriptArchive
-    from mala_context.config import ContextConfig, load_config
-    from mala_context.errors import ConfigError, ContextPressureError
-    from mala_context.guard import ContextGuard, TargetContextConfig
+    from mala_context.archive.verify import VerifyReport, verify_archive
+    from mala_context.config import ArchiveConfig, ContextConfig, GuardConfig, Retention, load_config
+    from mala_context.errors import (
+        ArchiveBusyError,
+        ArchiveError,
+        ArchiveUnavailableError,
+        BaselineError,
+        ClusterError,
+        ConfigError,
+        ConfigProblem,
+        ContextPressureError,
+        CorruptArchiveError,
+        InvalidSessionIdError,
+        MalaContextError,
+        ObjectStoreError,
+        PartNotFoundError,
+        RecordingNotFoundError,
+        SessionNotFoundError,
+        TranscriptError,
+    )
+    from mala_context.guard import ContextGuard, GuardEvent, Requirement, TargetContextConfig
+    from mala_context.guard.log import debug_printer, log_guard_event
+    from mala_context.guard.policy import ContextOverflow
     from mala_context.guard.tool_budget import ToolBudget
+    from mala_context.tracking.openai import OpenAIStatus, openai_status
+    from mala_context.tracking.readers import read_message, read_openai, read_row, read_stream_json
     from mala_context.tracking.tracker import ContextSnapshot, ContextTracker
     from mala_context.tracking.usage import TRACKING_DISABLED, ContextUsage, Usage
 
 _HOMES = {
-    "AgentRuntime": "runtime",
-    "AgentRuntimeBuilder": "runtime",
+    "AgentRecord": "analysis.replay.record",
+    "AgentRuntime": "agent.runtime",
+    "AgentRuntimeBuilder": "agent.builder",
+    "AgentSession": "agent.session",
+    "ArchiveBusyError": "errors",
+    "ArchiveConfig": "config",
+    "ArchiveError": "errors",
+    "ArchiveSessionStore": "archive.session_store",
+    "ArchiveUnavailableError": "errors",
+    "Archived": "agent.telemetry.records",
+    "Baseline": "agent.baseline",
+    "BaselineError": "errors",
+    "ClusterError": "errors",
+    "CompactionRecord": "analysis.replay.record",
+    "CompactionSeen": "agent.telemetry.records",
     "ConfigError": "errors",
+    "ConfigProblem": "errors",
     "ContextConfig": "config",
     "ContextGuard": "guard",
+    "ContextOverflow": "guard.policy",
     "ContextPressureError": "errors",
-    "ContextPressureHandler": "pressure",
-    "ContextSnapshot": "tracker",
-    "ContextTracker": "tracker",
-    "ContextUsage": "usage",
-    "MessageStreamProcessor": "stream",
-    "TRACKING_DISABLED": "usage",
+    "ContextPressureHandler": "agent.restart",
+    "ContextSnapshot": "tracking.tracker",
+    "ContextTracker": "tracking.tracker",
+    "ContextUpdated": "agent.telemetry.records",
+    "ContextUsage": "tracking.usage",
+    "CorruptArchiveError": "errors",
+    "DaskEngine": "analysis.cluster",
+    "FinalTurn": "agent.telemetry.records",
+    "GuardActed": "agent.telemetry.records",
+    "GuardConfig": "config",
+    "GuardEvent": "guard",
+    "InvalidSessionIdError": "errors",
+    "MalaContextError": "errors",
+    "MessageStreamProcessor": "agent.stream",
+    "ObjectStoreError": "errors",
+    "Observer": "agent.telemetry.records",
+    "OpenAIStatus": "tracking.openai",
+    "OpenTelemetryObserver": "agent.telemetry.otel",
+    "PartNotFoundError": "errors",
+    "RecordingNotFoundError": "errors",
+    "Requirement": "guard",
+    "Restarted": "agent.telemetry.records",
+    "Retention": "config",
+    "SessionEnded": "agent.telemetry.records",
+    "SessionNotFoundError": "errors",
+    "SessionRecord": "analysis.replay.record",
+    "SessionRestarted": "agent.telemetry.records",
+    "TRACKING_DISABLED": "tracking.usage",
     "TargetContextConfig": "guard",
-    "ToolBudget": "tool_budget",
+    "TelemetryRecord": "agent.telemetry.records",
+    "ThresholdCrossed": "agent.telemetry.records",
+    "ToolBudget": "guard.tool_budget",
     "TranscriptArchive": "archive.store",
-    "Usage": "usage",
+    "TranscriptError": "errors",
+    "Uploaded": "agent.telemetry.records",
+    "Usage": "tracking.usage",
+    "VerifyReport": "archive.verify",
+    "debug_printer": "guard.log",
     "get_repo_runs_dir": "archive.layout",
-    "instrument": "runtime",
+    "instrument": "agent.builder",
     "load_config": "config",
-    "make_precompact_hook": "sdk_hooks",
+    "log_guard_event": "guard.log",
+    "make_precompact_hook": "agent.hooks",
+    "measure_baseline": "agent.baseline",
+    "openai_status": "tracking.openai",
+    "read_message": "tracking.readers",
+    "read_openai": "tracking.readers",
+    "read_row": "tracking.readers",
+    "read_stream_json": "tracking.readers",
+    "replay": "analysis.replay.engine",
+    "verify_archive": "archive.verify",
 }
 
 __all__ = [
     "TRACKING_DISABLED",
+    "AgentRecord",
     "AgentRuntime",
     "AgentRuntimeBuilder",
+    "AgentSession",
+    "ArchiveBusyError",
+    "ArchiveConfig",
+    "ArchiveError",
+    "ArchiveSessionStore",
+    "ArchiveUnavailableError",
+    "Archived",
+    "Baseline",
+    "BaselineError",
+    "ClusterError",
+    "CompactionRecord",
+    "CompactionSeen",
     "ConfigError",
+    "ConfigProblem",
     "ContextConfig",
     "ContextGuard",
+    "ContextOverflow",
     "ContextPressureError",
     "ContextPressureHandler",
     "ContextSnapshot",
     "ContextTracker",
+    "ContextUpdated",
     "ContextUsage",
+    "CorruptArchiveError",
+    "DaskEngine",
+    "FinalTurn",
+    "GuardActed",
+    "GuardConfig",
+    "GuardEvent",
+    "InvalidSessionIdError",
+    "MalaContextError",
     "MessageStreamProcessor",
+    "ObjectStoreError",
+    "Observer",
+    "OpenAIStatus",
+    "OpenTelemetryObserver",
+    "PartNotFoundError",
+    "RecordingNotFoundError",
+    "Requirement",
+    "Restarted",
+    "Retention",
+    "SessionEnded",
+    "SessionNotFoundError",
+    "SessionRecord",
+    "SessionRestarted",
     "TargetContextConfig",
+    "TelemetryRecord",
+    "ThresholdCrossed",
     "ToolBudget",
     "TranscriptArchive",
+    "TranscriptError",
+    "Uploaded",
     "Usage",
+    "VerifyReport",
+    "debug_printer",
     "get_repo_runs_dir",
     "instrument",
     "load_config",
+    "log_guard_event",
     "make_precompact_hook",
+    "measure_baseline",
+    "openai_status",
+    "read_message",
+    "read_openai",
+    "read_row",
+    "read_stream_json",
+    "replay",
+    "verify_archive",
 ]
 
 

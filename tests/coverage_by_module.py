@@ -1,14 +1,14 @@
 """How much of each module its own test file covers, alone: `python tests/coverage_by_module.py [MODULE ...]`.
 
-A module counts as covered by what was written for it, not by a test of something else that happens to pass through.
-Its own test file carries its name: `mala_context/archive/store.py` has `tests/unit/archive/test_store.py`, and where a
-package is one subject, `mala_context/guard/` say, all its modules have `tests/unit/guard/test_guard.py`. A longer name adds to it
-(`test_following_rows.py`), folders between may be left out: `tests/unit/cli/test_undo.py` is for `cli/scenarios/undo.py`.
-Each test file runs once, its long tests too, in a process of its own; the processes that it starts count. A test
-of how long something takes, or of what it imports, may fail here: that is said, and counts for nothing. On CPython
-3.11, what a coroutine does behind an `await` in which a scope was cancelled is not seen. MODULE is a
-file or a folder of the package; without any, all are measured, which takes minutes. Exits with 1 where a module is
-below `--below`.
+A module counts as covered by the tests that were written for it, not by a test of another module that passes through
+it. The test file carries the module's room and name: `mala_context/archive/remote/push.py` has
+`tests/unit/archive/test_remote_push.py`, or `test_push.py` where no other module of the room could have that name.
+Where a package is one subject, `mala_context/guard/policy/` for example, all its modules have
+`tests/unit/guard/test_policy.py`. A longer name adds to it (`test_replay_scan_unusual.py`). Each test file runs once,
+its long tests too, in a process of its own; the processes that it starts count. A test of how long something takes,
+or of its imports, may fail here: that is said, and has no effect. On CPython 3.11, the lines of a coroutine after an
+`await` in which a scope was cancelled are not seen. MODULE is a file or a folder of the package; without any, all are
+measured, which takes minutes. Exits with 1 where a module is below `--below`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
+UNIT = TESTS / "unit"
 PACKAGE = ROOT / "mala_context"
 SETTINGS = """\
 [run]
@@ -40,6 +41,8 @@ exclude_also =
     ^\\s*\\.\\.\\.$
     if __name__ == "__main__":
 """
+SHARED = {"agent/builder": "runtime", "agent/sdk": "runtime", "agent/wiring": "runtime"}
+"""Modules that are one subject with another module, and the name of its test file."""
 DEADLINE = 900
 """Seconds that one test file may take."""
 
@@ -54,39 +57,48 @@ def modules(names: list[str]) -> list[pathlib.Path]:
 def own_tests(module: pathlib.Path) -> list[pathlib.Path]:
     """Return a module's own test files: see above."""
     parts = module.relative_to(PACKAGE).with_suffix("").parts
-    there = {path.stem.removeprefix("test_"): path for path in TESTS.glob("test_*.py")}
-    for name in _names(parts):
+    room, rest = (UNIT / parts[0], parts[1:]) if len(parts) > 1 else (UNIT, parts)
+    there = {path.stem.removeprefix("test_"): path for path in room.glob("test_*.py")}
+    for name in _names(parts[: len(parts) - len(rest)], rest):
         if name in there:
-            return [there[name], *_additions(name, there)]
-    for length in range(len(parts) - 1, 0, -1):
-        name = "_".join(parts[:length])
+            return [there[name], *_additions(room, name, there)]
+    for length in range(len(rest) - 1, 0, -1):
+        name = "_".join(rest[:length])
         if name in there:
             return [there[name], *(path for other, path in sorted(there.items()) if other.startswith(f"{name}_"))]
-    return []
+    return [there[room.name], *_additions(room, room.name, there)] if room.name in there else _shared(room, rest)
 
 
-def _names(parts: tuple[str, ...]) -> list[str]:
-    """Return what a module's test file may be called: its whole name, or a short one that no other could have."""
-    return ["_".join(parts), *(name for name in _short(parts) if len(_by_name()[name]) == 1)]
+def _shared(room: pathlib.Path, rest: tuple[str, ...]) -> list[pathlib.Path]:
+    """Return the test file of `SHARED` for the parts of one subject that lie in several modules."""
+    name = SHARED.get("/".join((room.name, *rest)))
+    return [room / f"test_{name}.py"] if name else []
 
 
-def _short(parts: tuple[str, ...]) -> list[str]:
-    return ["_".join((*parts[:1], *parts[-count:])) for count in (1, 2) if len(parts) > count]
+def _names(room: tuple[str, ...], rest: tuple[str, ...]) -> list[str]:
+    """Return the names that a module's test file may have: its whole name, or a short name that no other could have."""
+    return ["_".join(rest), *(name for name in _short(rest) if len(_by_name()[(*room, name)]) == 1)]
+
+
+def _short(rest: tuple[str, ...]) -> list[str]:
+    return ["_".join(rest[-count:]) for count in (1, 2) if len(rest) > count]
 
 
 @functools.cache
-def _by_name() -> dict[str, set[tuple[str, ...]]]:
-    """Return, by what a test file may be called, the modules that it could be for."""
-    found: dict[str, set[tuple[str, ...]]] = {}
+def _by_name() -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Return the modules that a test file of a room and name could be for."""
+    found: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for parts in (path.relative_to(PACKAGE).with_suffix("").parts for path in modules([])):
-        for name in {"_".join(parts), *_short(parts)}:
-            found.setdefault(name, set()).add(parts)
+        room, rest = (parts[:1], parts[1:]) if len(parts) > 1 else ((), parts)
+        for name in {"_".join(rest), *_short(rest)}:
+            found.setdefault((*room, name), set()).add(parts)
     return found
 
 
-def _additions(name: str, there: dict[str, pathlib.Path]) -> list[pathlib.Path]:
-    """Return test files whose name begins with this one and that are no other module's."""
-    return [path for other, path in sorted(there.items()) if other.startswith(f"{name}_") and other not in _by_name()]
+def _additions(room: pathlib.Path, name: str, there: dict[str, pathlib.Path]) -> list[pathlib.Path]:
+    """Return test files whose name begins with this name and that belong to no other module."""
+    others = {key[-1] for key in _by_name() if key[:-1] == ((room.name,) if room != UNIT else ())}
+    return [path for other, path in sorted(there.items()) if other.startswith(f"{name}_") and other not in others]
 
 
 def run(test: pathlib.Path, folder: pathlib.Path) -> str:
@@ -94,8 +106,8 @@ def run(test: pathlib.Path, folder: pathlib.Path) -> str:
     settings, data = folder / f"{test.stem}.ini", folder / f"{test.stem}.data"
     settings.write_text(SETTINGS.format(package=PACKAGE, data=data), encoding="utf-8")
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
-    command += ["-n0", "-q", "-p", "coverage_by_module", "-m", "not system", str(test)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))}
+    command += ["-n0", "-q", "-p", "tests.coverage_by_module", "-m", "not system", str(test)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)
     if done.returncode not in {0, 5}:
         print(

@@ -76,7 +76,10 @@ def answers(message: Any, prompt_uuid: str) -> bool:
 
 
 class AgentSession:
-    """A connected session; made by `AgentRuntime.session()`.
+    """A connected session, which `AgentRuntime.session()` makes.
+
+    It is given the `client`, the `processor`, the task group `tasks` in which the reading task runs, the supervisor
+    `steward`, and `asked`, a function that is called at each prompt.
 
     Attributes:
         client: the SDK's client, for `interrupt`, `set_model` and the like; another one after a restart. Read messages
@@ -160,7 +163,10 @@ class AgentSession:
         return None if prompt is None else await self.put(prompt)
 
     def ends(self, message: Any, prompt_uuid: str) -> bool:
-        """Tell whether a message is the result of the caller's own prompt; each is asked about once."""
+        """Return whether a message is the result of the caller's own prompt, whose uuid is `prompt_uuid`.
+
+        Ask about each message once.
+        """
         for place, own in enumerate(self._own_results):
             if own is message:
                 del self._own_results[place]
@@ -168,7 +174,10 @@ class AgentSession:
         return answers(message, prompt_uuid)
 
     async def take(self, reader: object) -> tuple[bool, Any]:
-        """Return whether there is a message for this reader, and the message."""
+        """Return whether there is a message for this reader, and the message.
+
+        Raises the error that ended the stream, and `RuntimeError` where another reader took over.
+        """
         while self._reader is reader:
             self.raise_pressure()
             if self._unread:

@@ -105,7 +105,9 @@ class DaskEngine:
             raise ClusterError(f"the scheduler at {self._scheduler} has no workers") from None
 
     def read(self, recordings: Sequence[Recording], reader: Reader, progress: Progress | None) -> list[Any]:
-        """Apply a reader to every recording and return all that it gave, in no promised order.
+        """Apply a `reader` to all `recordings` and return all that it gave, in no promised order.
+
+        `progress` is told of each recording that was read.
 
         Raises `ClusterError` where workers cannot read what is asked for, or the scheduler goes away.
         """

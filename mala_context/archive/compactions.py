@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from mala_context.archive.reading import Row
+    from mala_context.transcripts.rows import Row
 
 _BOUNDARY = b"compact_boundary"
 _SUMMARY = b'"isCompactSummary"'

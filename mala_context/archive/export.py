@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.placing import place
-from mala_context.archive.reading import choose_chain, chunks, rows
+from mala_context.archive.reading import choose_chain, chunks
 from mala_context.archive.records import record
 from mala_context.transcripts.long_rows import LONG, shortened
+from mala_context.transcripts.rows import rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

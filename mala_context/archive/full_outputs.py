@@ -14,6 +14,7 @@ import time
 
 from mala_context.archive import layout, log
 from mala_context.archive.directory import claim_repository, open_archives
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Spills:
 
     def path(self, session_id: str, data: bytes) -> str:
         """Return where a text is kept, whether or not it is. Raises `InvalidSessionIdError`."""
-        return os.path.join(self.root, layout.check_session_id(session_id), spill_name(data))
+        return os.path.join(self.root, check_session_id(session_id), spill_name(data))
 
     def owner(self, path: str) -> str | None:
         """Return the real path if a path leads to one of our files, through links or not; `None` otherwise."""
@@ -177,7 +178,7 @@ def _session_of_texts(name: str) -> str | None:
     from mala_context.errors import InvalidSessionIdError
 
     try:
-        return layout.check_session_id(name)
+        return check_session_id(name)
     except InvalidSessionIdError:
         return None
 

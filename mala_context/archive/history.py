@@ -11,19 +11,11 @@ import os
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
-from mala_context.archive.reading import (
-    LongRow,
-    choose_chain,
-    chunks,
-    file_chunks,
-    lines,
-    missing_pieces,
-    open_current,
-    rows,
-)
+from mala_context.archive.reading import choose_chain, chunks, missing_pieces, open_current
 from mala_context.archive.records import record
 from mala_context.archive.source import Source
 from mala_context.transcripts.projects import find_transcript
+from mala_context.transcripts.rows import LongRow, file_chunks, lines, rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +25,8 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import SessionView
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.reading import Row
     from mala_context.archive.records import Piece
+    from mala_context.transcripts.rows import Row
 
 
 @record

@@ -45,7 +45,7 @@ def archive_from_hook(archive: TranscriptArchive, hook_input: object, **known: A
 
 
 def _archive(archive: TranscriptArchive, hook_input: object, known: dict[str, Any]) -> ArchiveResult:
-    from mala_context.archive.layout import check_session_id
+    from mala_context.transcripts.session_ids import check_session_id
 
     session_id = check_session_id(field(hook_input, "session_id"))
     path = field(hook_input, "transcript_path")

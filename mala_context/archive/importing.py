@@ -15,12 +15,14 @@ import os
 import re
 import stat
 
-from mala_context.archive import layout, log
+from mala_context.archive import log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.reading import chunks, file_chunks, rows
+from mala_context.archive.reading import chunks
 from mala_context.archive.records import record
 from mala_context.archive.verify import strays
 from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.rows import file_chunks, rows
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def _import(
     if session_id is None:
         return skipped("neither its name nor its rows say whose it is")
     try:
-        layout.check_session_id(session_id)
+        check_session_id(session_id)
         before = _status(path)
         there = _is_there(archive, session_id, path)
         if dry_run:

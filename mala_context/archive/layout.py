@@ -3,10 +3,9 @@
 All functions on names are pure. Those on places look at the environment that they are given and at the file system, and
 write nothing: `writer` alone does.
 
-A session id comes from a hook's input and becomes part of a file's name, so only ids that are plain names are taken:
-ASCII letters, digits, `_` and `-`, beginning with a letter or digit, at most 128. A dot is not among them, because it
-separates what we add: `SESSION.agent-ID`, `SESSION.2`, `SESSION.manifest.jsonl`. The glob `SESSION_*` therefore names
-the first chain of the main transcript and nothing else of that session.
+A session id has no dot (`transcripts.session_ids`), because a dot separates what we add: `SESSION.agent-ID`,
+`SESSION.2`, `SESSION.manifest.jsonl`. The glob `SESSION_*` therefore names the first chain of the main transcript and
+nothing else of that session.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.records import PieceName
+from mala_context.transcripts.projects import home_dir
+from mala_context.transcripts.session_ids import AGENT_ID_MAX, SESSION_ID_MAX, is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-SESSION_ID_MAX = 128
-AGENT_ID_MAX = 48
 REPO_KEY_MAX = 200
 ARCHIVES = "archives"
 REPO_MARKER = ".repo-path"
@@ -30,32 +29,6 @@ TEMPORARY = ".tmp-"
 
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _MARK = "_transcript."
-
-
-def check_session_id(session_id: object) -> str:
-    """Return the id if it can name a file; raises `InvalidSessionIdError` otherwise."""
-    return _plain_name(session_id, SESSION_ID_MAX)
-
-
-def check_agent_id(agent_id: object) -> str:
-    """Return a subagent's id if it can be part of a file's name; raises `InvalidSessionIdError` otherwise."""
-    return _plain_name(agent_id, AGENT_ID_MAX)
-
-
-def _plain_name(value: object, most: int) -> str:
-    if not isinstance(value, str):
-        reason = "it is not text"
-    elif not value:
-        reason = "it is empty"
-    elif len(value) > most:
-        reason = f"it is longer than {most} characters"
-    elif not _is_plain(value, most):
-        reason = "only ASCII letters, digits, '_' and '-' are taken, and a letter or digit first"
-    else:
-        return value
-    from mala_context.errors import InvalidSessionIdError
-
-    raise InvalidSessionIdError(value, reason)
 
 
 def extension(transcript: str) -> str:
@@ -109,8 +82,8 @@ def parse_piece_name(name: str) -> PieceName | None:
     number = rest.pop(0) if rest else "1"
     if (
         rest
-        or not _is_plain(session_id, SESSION_ID_MAX)
-        or (subagent is not None and not _is_plain(subagent, AGENT_ID_MAX))
+        or not is_plain(session_id, SESSION_ID_MAX)
+        or (subagent is not None and not is_plain(subagent, AGENT_ID_MAX))
     ):
         return None
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and not number.startswith("0")):
@@ -124,12 +97,6 @@ def parse_piece_name(name: str) -> PieceName | None:
 def _is_stamp(text: str) -> bool:
     digits = text[:8] + text[9:15] + text[16:22]
     return len(text) == 23 and text[8] + text[15] + text[22] == "T.Z" and digits.isascii() and digits.isdigit()
-
-
-def _is_plain(value: str, most: int) -> bool:
-    if not 0 < len(value) <= most or value[0] in "-_" or not value.isascii():
-        return False
-    return value.replace("-", "").replace("_", "").isalnum()
 
 
 def manifest_name(session_id: str) -> str:
@@ -146,9 +113,9 @@ def session_of(name: str) -> str | None:
     """Return the session that a stored file belongs to, or `None` for a temporary or foreign file."""
     if name.endswith(".manifest.jsonl"):
         candidate = name[: -len(".manifest.jsonl")]
-        return candidate if _is_plain(candidate, SESSION_ID_MAX) else None
+        return candidate if is_plain(candidate, SESSION_ID_MAX) else None
     head, mark, digest = name.partition(".file-")
-    if mark and len(digest) == 64 and _is_plain(head, SESSION_ID_MAX):
+    if mark and len(digest) == 64 and is_plain(head, SESSION_ID_MAX):
         return head
     parsed = parse_piece_name(name)
     return parsed.session_id if parsed else None
@@ -193,20 +160,6 @@ def runs_dir(env: Mapping[str, str] | None = None) -> str:
     from mala_context.errors import ArchiveUnavailableError
 
     raise ArchiveUnavailableError("no home directory to keep archives in: set MALA_RUNS_DIR to an absolute path")
-
-
-def home_dir(env: Mapping[str, str]) -> str | None:
-    """Return the home directory, or `None` where it is unset, relative, `/` or not a directory."""
-    home = env.get("HOME")
-    if home is None:
-        try:
-            import pwd
-
-            home = pwd.getpwuid(os.getuid()).pw_dir
-        except (ImportError, AttributeError, KeyError):
-            return None
-    usable = os.path.isabs(home) and os.path.normpath(home) not in {"/", "//"} and os.path.isdir(home)
-    return home if usable else None
 
 
 def repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> str:

@@ -16,6 +16,7 @@ from mala_context.archive.interface import PieceStore
 from mala_context.archive.local_view import LocalView, each_name, scan, status_of
 from mala_context.archive.manifest import summaries
 from mala_context.archive.writer import LocalFiles
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class LocalStore(PieceStore):
 
     def view(self, session_id: str) -> LocalView:
         """Open a session's files for reading."""
-        layout.check_session_id(session_id)
+        check_session_id(session_id)
         try:
             fd = open_archives(self.location, create=False)
         except FileNotFoundError:
@@ -53,7 +54,7 @@ class LocalStore(PieceStore):
 
     def lock(self, session_id: str, timeout: float) -> LocalFiles:
         """Become the session's only writer."""
-        return LocalFiles(layout.check_session_id(session_id), self.location, timeout)
+        return LocalFiles(check_session_id(session_id), self.location, timeout)
 
     def list(self) -> Sequence[StoredFile]:
         """Return every published file of the directory."""
@@ -162,7 +163,7 @@ class ListedStore(LocalStore):
         """Become the session's only writer."""
         from mala_context.archive.directory_cache import ListedFiles
 
-        return ListedFiles(self._names, layout.check_session_id(session_id), self.location, timeout)
+        return ListedFiles(self._names, check_session_id(session_id), self.location, timeout)
 
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
         """Return the sessions whose ids begin with a prefix, the one that was archived last first.

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.safe_open import open_regular
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import check_agent_id
-from mala_context.archive.reading import chunks, rows
+from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
 from mala_context.archive.source import CHUNK
 from mala_context.transcripts.json_rows import few_objects
 from mala_context.transcripts.loss import Loss, measure
+from mala_context.transcripts.rows import rows
+from mala_context.transcripts.session_ids import check_agent_id
 
 if TYPE_CHECKING:
     from mala_context.archive.interface import SessionView

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 
-from mala_context.archive import layout, log
+from mala_context.archive import log
 from mala_context.archive.records import record
 from mala_context.archive.side_files import side_directory
+from mala_context.transcripts.session_ids import AGENT_ID_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def subagents_named(value: dict[str, object]) -> Iterator[str]:
     """Yield the ids of subagents whose work a row reports."""
     result = value.get("toolUseResult")
     agent = result.get("agentId") if isinstance(result, dict) else None
-    if isinstance(agent, str) and 0 < len(agent) <= layout.AGENT_ID_MAX and "/" not in agent:
+    if isinstance(agent, str) and 0 < len(agent) <= AGENT_ID_MAX and "/" not in agent:
         yield agent
 
 

@@ -1,84 +1,24 @@
-"""Joining pieces into the transcript that they were made from, byte for byte, and cutting bytes into rows.
+"""Join pieces into the transcript that they were made from, byte for byte.
 
 A chain is read piece by piece in the order of its names, unpacked on the way, and each piece is held against its hash
 while it passes. So a reader never takes damaged bytes for the transcript without being told, and needs no second
 pass. In mode `full` the transcript is the newest piece alone.
-
-Rows end at newline bytes and nowhere else: U+2028 and the like stand inside rows, so text functions that split lines
-are no use here. A row is never held beyond `long_rows.LONG`: `rows` gives such a one shortened, `lines` block by block.
 """
 
 from __future__ import annotations
 
-import os
 from hashlib import sha256
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import open_plain
 from mala_context.archive.source import CHUNK, fill
-from mala_context.transcripts.long_rows import LONG, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from mala_context.archive.interface import Reader, SessionView
     from mala_context.archive.records import Piece
-
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
-class Row:
-    """One row of a transcript, without its newline. No `record`: there are many, and these cost as much as decoding."""
-
-    __slots__ = ("data", "ended", "left_out", "offset")
-
-    def __init__(self, offset: int, data: bytes, *, ended: bool = True, left_out: int = 0) -> None:
-        self.offset = offset
-        """Where it starts in the transcript, in bytes."""
-        self.data = data
-        self.ended = ended
-        """Whether a newline followed."""
-        self.left_out = left_out
-        """Bytes that a row too long to be held was shortened by."""
-
-    @property
-    def size(self) -> int:
-        """Its bytes in the transcript."""
-        return len(self.data) + self.left_out
-
-
-class LongRow:
-    """A row that is too long to be held, which is read while it passes by: use it before the next one."""
-
-    def __init__(self, offset: int, held: list[bytes], data: Iterator[bytes]) -> None:
-        self.offset = offset
-        self.size = 0
-        """Its bytes that were read."""
-        self.ended = False
-        """Whether a newline followed, once it was read."""
-        self._held = held
-        self._data = data
-        self._behind = b""
-
-    def parts(self) -> Iterator[bytes]:
-        """Yield its bytes, once."""
-        while self._held:
-            yield self._read(self._held.pop(0))
-        while not self.ended and (chunk := next(self._data, None)) is not None:
-            line, newline, behind = chunk.partition(b"\n")
-            self.ended, self._behind = bool(newline), behind
-            yield self._read(line)
-
-    def _read(self, part: bytes) -> bytes:
-        self.size += len(part)
-        return part
-
-    def finish(self) -> bytes:
-        """Read what was not read of it; returns the bytes that were read behind it."""
-        for _ in self.parts():
-            pass
-        return self._behind
 
 
 def choose_chain(
@@ -183,60 +123,3 @@ def open_current(files: SessionView, piece: Piece) -> Reader:
             if each.plain == piece.plain:
                 return open_plain(files, each)
         raise
-
-
-def file_chunks(path: str, size: int | None = None) -> Iterator[bytes]:
-    """Yield the bytes of a regular file up to a size, without following a link; raises `OSError`."""
-    import stat
-
-    fd = os.open(path, _READ)
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"not a regular file: {path}")
-        left = status.st_size if size is None else min(size, status.st_size)
-        while left and (data := os.read(fd, min(CHUNK, left))):
-            left -= len(data)
-            yield data
-    finally:
-        os.close(fd)
-
-
-def rows(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row]:
-    """Yield the rows of a transcript, empty ones left out; those of more than about `most` bytes shortened."""
-    for line in lines(data, most):
-        if isinstance(line, Row):
-            yield line
-        else:
-            kept = shortened(line.parts())
-            yield Row(line.offset, kept, ended=line.ended, left_out=line.size - len(kept))
-
-
-def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | LongRow]:
-    """Yield the rows of a transcript, those of more than about `most` bytes to be read in parts."""
-    source = iter(data)
-    parts: list[bytes] = []
-    held = offset = 0
-    while (chunk := next(source, None)) is not None:
-        behind: bytes | None = chunk
-        while behind is not None:
-            *whole, rest = behind.split(b"\n")
-            behind = None
-            for line in whole:
-                row = b"".join((*parts, line)) if parts else line
-                parts.clear()
-                held = 0
-                if row:
-                    yield Row(offset, row)
-                offset += len(row) + 1
-            if rest:
-                parts.append(rest)
-                held += len(rest)
-            if most is not None and held > most:
-                long = LongRow(offset, parts, source)
-                yield long
-                behind = long.finish()
-                offset += long.size + 1
-                parts, held = [], 0
-    if parts:
-        yield Row(offset, b"".join(parts), ended=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from mala_context.archive.reading import Row
+    from mala_context.transcripts.rows import Row
 
 MASK = "[redacted]"
 MOST = 16 << 20

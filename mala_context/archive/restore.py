@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mala_context.archive.compactions import Compaction, Cut
     from mala_context.archive.interface import Write
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.reading import Row
+    from mala_context.transcripts.rows import Row
 
 _CONVERSATION = ("user", "assistant", "attachment", "system")
 _FORK_MOST = 16 << 20
@@ -325,7 +325,7 @@ def _sdk_finds(transcript: str, session_id: str) -> bool:
 
 
 def _forked_rows(path: str) -> int:
-    from mala_context.archive.reading import file_chunks, rows
+    from mala_context.transcripts.rows import file_chunks, rows
 
     return sum(b'"forkedFrom"' in row.data and b'"uuid"' in row.data for row in rows(file_chunks(path)))
 

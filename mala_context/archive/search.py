@@ -23,20 +23,21 @@ from contextlib import closing, suppress
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
-from mala_context.archive.layout import check_session_id
-from mala_context.archive.reading import Row, chunks, lines
+from mala_context.archive.reading import chunks
 from mala_context.archive.records import record
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import Shortening, text_of
+from mala_context.transcripts.rows import Row, lines
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
-    from mala_context.archive.reading import LongRow
     from mala_context.archive.records import Piece
     from mala_context.archive.store import TranscriptArchive
+    from mala_context.transcripts.rows import LongRow
 
     S = TypeVar("S", str, bytearray)
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import re
 
-from mala_context.archive.reading import Row
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import CLOSE, OPEN, OUTSIDE, TEXT, text_of
+from mala_context.transcripts.rows import Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from mala_context.archive.reading import LongRow
+    from mala_context.transcripts.rows import LongRow
 
 _MOST_NAME = 1 << 10
 """Bytes of a field's name, or of an id, that are looked at."""

@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from mala_context._util.background import Worker, wait_for
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
-from mala_context.archive.reading import chunks, rows
+from mala_context.archive.reading import chunks
 from mala_context.errors import InvalidSessionIdError
 from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.rows import rows
+from mala_context.transcripts.session_ids import check_agent_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,7 +86,7 @@ class ArchiveSessionStore:
         self._states: dict[tuple[str, str], _State] = {}
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Keep a batch of rows; those whose uuid is there already are dropped."""
+        """Keep a batch of rows, the `entries`, under a `key`; a row whose uuid is there already is dropped."""
         batch = list(entries)
         if batch:
             await self._do(lambda: self._append(key, batch))
@@ -284,7 +286,7 @@ def stream_of(subpath: str | None) -> str | None:
     agent = subpath.removeprefix(_SUBAGENTS)
     if agent != subpath:
         try:
-            return layout.check_agent_id(agent)
+            return check_agent_id(agent)
         except InvalidSessionIdError:
             pass
     return "sub-" + sha256(subpath.encode("utf-8", "surrogatepass")).hexdigest()[:40]

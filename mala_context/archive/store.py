@@ -15,6 +15,7 @@ from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_pie
 from mala_context.archive.reader import TIMEOUT, ArchiveReader
 from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source, own_directory
+from mala_context.transcripts.session_ids import check_agent_id, check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ class TranscriptArchive(ArchiveReader):
         Raises `TranscriptError` (nothing to read), `InvalidSessionIdError`, `ArchiveUnavailableError` (no place),
         `ArchiveBusyError`, `OSError` (writing failed). After each of them what was archived before is as it was.
         """
-        sid = layout.check_session_id(session_id)
+        sid = check_session_id(session_id)
         if subagent is not None:
-            layout.check_agent_id(subagent)
+            check_agent_id(subagent)
         own = None if subagent is None else own_directory(transcript_path)
         with Source(transcript_path, own) as source, self.store(create=True).lock(sid, self.timeout) as files:
             fields = {"trigger": trigger, "agent": agent, "tokens": tokens, "model": model, "cwd": cwd}
@@ -166,7 +167,7 @@ class TranscriptArchive(ArchiveReader):
         from mala_context.archive.catch_up import is_current
         from mala_context.errors import InvalidSessionIdError, TranscriptError
 
-        sid = layout.check_session_id(session_id)
+        sid = check_session_id(session_id)
         found = list(side_files.walk(transcript_path))
         results = []
         for name, path in found:
@@ -307,7 +308,7 @@ class TranscriptArchive(ArchiveReader):
 
         With `pid`, the process on this host that archives the session itself: while it lives nobody else catches up.
         """
-        sid = layout.check_session_id(session_id)
+        sid = check_session_id(session_id)
         with self.store(create=True).lock(sid, self.timeout) as files:
             known = manifests.parse(files.manifest()).of_kind("session")
             fields = {"transcript": transcript_path, "pid": pid, "host": None if pid is None else os.uname().nodename}
@@ -341,7 +342,7 @@ class TranscriptArchive(ArchiveReader):
         """
         from mala_context.archive.outcomes import note
 
-        sid = layout.check_session_id(session_id)
+        sid = check_session_id(session_id)
         self._attempts.discard(sid)
         fields = {
             "trigger": trigger,
@@ -375,7 +376,7 @@ class TranscriptArchive(ArchiveReader):
         """
         from mala_context.archive.outcomes import seen
 
-        sid = layout.check_session_id(session_id)
+        sid = check_session_id(session_id)
         ran = hook_ran
         if ran is None:
             ran = sid in self._attempts or self.manifest(sid).open_piece("main") is not None

@@ -21,10 +21,11 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.history import continues
 from mala_context.archive.named_files import MOST, side_directory_of, subagents_named
 from mala_context.archive.placing import place
-from mala_context.archive.reading import choose_chain, chunks, file_chunks, rows
+from mala_context.archive.reading import choose_chain, chunks
 from mala_context.archive.records import record
 from mala_context.archive.side_files import subagent_of, walk
 from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.rows import file_chunks, rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

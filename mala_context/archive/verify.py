@@ -19,6 +19,7 @@ from mala_context.archive.increment import mend
 from mala_context.archive.reading import open_current
 from mala_context.archive.records import record
 from mala_context.archive.source import digest_of
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,14 +86,14 @@ class VerifyReport:
         return all(problem.mended for problem in self.problems)
 
 
-def verify(
+def verify_archive(
     archive: TranscriptArchive,
     session_ids: Sequence[str] | None = None,
     *,
     repair: bool = False,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check an archive, or some of its sessions, and mend what can be mended if `repair` says so.
+    """Check an archive, or the sessions of `session_ids`. With `repair`, fix the problems that can be fixed.
 
     `progress` is called with the bytes of each piece that was read. Raises `SessionNotFoundError` for a session that
     is not there, `ArchiveBusyError` where one that has to be mended is written to, and `ArchiveUnavailableError`.
@@ -103,7 +104,7 @@ def verify(
         problems += _check_directory(location, repair=repair)
     listed = archive.listed()
     known = dict.fromkeys(each.session_id for each in listed.sessions(progress=getattr(progress, "found", None)))
-    wanted = list(known) if session_ids is None else [layout.check_session_id(each) for each in session_ids]
+    wanted = list(known) if session_ids is None else [check_session_id(each) for each in session_ids]
     count = size = 0
     for session_id in wanted:
         if session_id not in known:

@@ -1,6 +1,6 @@
 """What the guard says, for people: WARNING lines, and the debug topics on standard error when `CONTEXT_DEBUG=true`.
 
-The guard itself says nothing to anybody: give it `on_event=log_event` and `on_debug=debug_printer()`.
+The guard itself says nothing to anybody: give it `on_event=log_guard_event` and `on_debug=debug_printer()`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VARIABLE: Final = "CONTEXT_DEBUG"
 _log = get_logger(__name__)
 
 
-def log_event(event: GuardEvent) -> None:
+def log_guard_event(event: GuardEvent) -> None:
     """Log an `agent:context` event: as a WARNING with its words where it has some, else as a DEBUG line.
 
     Give it to `ContextGuard` as `on_event`.
@@ -35,9 +35,10 @@ def log_event(event: GuardEvent) -> None:
 
 
 def debug_printer(environ: Mapping[str, str] | None = None, stream: TextIO | None = None) -> Listener | None:
-    """Return what prints the debug topics, one line of JSON each, or `None` unless `CONTEXT_DEBUG` is `true`.
+    """Return a listener that prints each debug topic as one line of JSON, or `None` unless `CONTEXT_DEBUG` is `true`.
 
-    Give it to `ContextGuard` as `on_debug`; with `None` there the guard makes no records at all.
+    `environ` is the process's own environment unless it is given, and `stream` is standard error. Give the listener to
+    `ContextGuard` as `on_debug`. With `None` the guard makes no debug records.
     """
     variables = os.environ if environ is None else environ
     if variables.get(VARIABLE, "").strip().lower() != "true":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mala_context.testing.api import ScriptedMessagesAPI, ScriptError
+    from mala_context.testing.battery import STORE_CHECKS, check_store
     from mala_context.testing.replies import (
         Failure,
         Reply,
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
         tool,
     )
     from mala_context.testing.requests import Request
+    from mala_context.testing.scripts import Scenario, fill_until_compaction
 
 _HOMES = {
+    "STORE_CHECKS": "battery",
+    "check_store": "battery",
+    "Scenario": "scripts",
+    "fill_until_compaction": "scripts",
     "Failure": "replies",
     "Reply": "replies",
     "Request": "requests",
@@ -43,13 +49,17 @@ _HOMES = {
 }
 
 __all__ = [
+    "STORE_CHECKS",
     "Failure",
     "Reply",
     "Request",
+    "Scenario",
     "ScriptError",
     "ScriptedMessagesAPI",
     "api_error",
     "block",
+    "check_store",
+    "fill_until_compaction",
     "looped",
     "refuse",
     "summary",

@@ -36,7 +36,7 @@ class OpenAIStatus(NamedTuple):
         return {**self._asdict(), "ratio": self.ratio, "wants_compaction": self.wants_compaction}
 
 
-def status(tracker: ContextTracker) -> OpenAIStatus:
+def openai_status(tracker: ContextTracker) -> OpenAIStatus:
     """Return the status of a tracker that was made with `estimator="total_tokens"`.
 
     Raises `ValueError` for one with another estimator, whose window is not this conversation's.

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import stat
 
+from mala_context.transcripts.session_ids import check_session_id
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -69,8 +71,6 @@ def find_transcript(
     are by default those of the CLI: `$CLAUDE_CONFIG_DIR/projects`, else `~/.claude/projects`. Raises
     `InvalidSessionIdError`.
     """
-    from mala_context.archive.layout import check_session_id
-
     name = f"{check_session_id(session_id)}.jsonl"
     found: list[tuple[bool, int, str]] = []
     own = None if cwd is None else folder_name(cwd)
@@ -90,10 +90,22 @@ def find_transcript(
     return max(found)[2] if found else None
 
 
+def home_dir(env: Mapping[str, str]) -> str | None:
+    """Return the home directory, or `None` where it is unset, relative, `/` or not a directory."""
+    home = env.get("HOME")
+    if home is None:
+        try:
+            import pwd
+
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except (ImportError, AttributeError, KeyError):
+            return None
+    usable = os.path.isabs(home) and os.path.normpath(home) not in {"/", "//"} and os.path.isdir(home)
+    return home if usable else None
+
+
 def default_projects_dirs() -> list[str]:
     """Return the directories in which the CLI keeps its project folders."""
-    from mala_context.archive.layout import home_dir
-
     configured = os.environ.get("CLAUDE_CONFIG_DIR", "")
     if os.path.isabs(configured):
         return [os.path.join(configured, "projects")]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mala_context._util.safe_open import open_regular
-from mala_context.archive.reading import rows as rows_of
 from mala_context.transcripts.json_rows import few_objects
+from mala_context.transcripts.rows import rows as rows_of
 
 _BLOCK, _FIRST_BLOCK = 1 << 20, 1 << 16
 _MOST_OPENING = 8 << 20

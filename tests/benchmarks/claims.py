@@ -1,9 +1,9 @@
 """What README and docs claim in figures, and what a measured figure looks like.
 
-A `Figure` is what a benchmark measured. A `Claim` is a figure in a page: the words that hold it, its value, and by what
-share a run on another day, beside other work, may be worse before the claim no longer holds. `NOT_MEASURED` lists the
-figures in pages that no benchmark here measures, each with the reason. `tests/project/test_benchmarks_claims.py` finds every
-figure in the pages and asks that it stands in one of the two.
+A `Figure` is what a benchmark measured. A `Claim` is a figure in a page: the words that hold it, its value, and by
+what share a run on another day, beside other work, may be worse before the claim no longer holds. `NOT_MEASURED`
+lists the figures in pages that no benchmark here measures, each with the reason.
+`tests/project/test_benchmarks_claims.py` finds every figure in the pages and asks that it stands in one of the two.
 
 Times of one machine are not those of another, so their spread is wide; ratios and sizes carry further, and theirs is
 narrow. Being better than claimed never fails.

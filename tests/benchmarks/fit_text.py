@@ -1,9 +1,9 @@
 """Fit the projection's coefficients to recorded transcripts, on one half of the files, and test them on the other.
 
 Run `python tests/benchmarks/fit_text.py FOLDER`, where FOLDER has `*.jsonl` or `*.jsonl.gz` transcripts. It prints,
-for each half and in percent of the next request: what chars/4 would say, what the table in `mala_context.tracking.projection`
-says (with the ratios learned on the way), and what a table fitted on the other half says; then the table fitted on
-all of it.
+for each half and in percent of the next request: what chars/4 would say, what the table in
+`mala_context.tracking.projection` says (with the ratios learned on the way), and what a table fitted on the other
+half says; then the table fitted on all of it.
 
 The fit is a least-absolute-deviations regression of relative errors, by iterated weighted least squares.
 """

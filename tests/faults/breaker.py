@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 import obstore.store  # noqa: F401  # before the forks; its threads begin with its first request
 
@@ -24,7 +24,7 @@ from mala_context.agent.archiving import ANSWER_SECONDS, SessionArchiver
 from mala_context.archive.remote import bucket, push  # noqa: F401  # before the forks
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from mala_context.errors import ArchiveError, SessionNotFoundError
 from tests.helpers.archive_killer import Site
 from tests.helpers.archive_tools import cat
@@ -197,7 +197,7 @@ def arrived(site):
 def told(site):
     """Check that `verify` finds nothing damaged of what was committed."""
     try:
-        report = verify(site.archive, ["s"])
+        report = verify_archive(site.archive, ["s"])
     except SessionNotFoundError:
         assert not site.acknowledged
         return

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from mala_context.archive import layout
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from tests.helpers.archive_tools import cat, rows
 
 HOUR, DAY = 3_600, 86_400
@@ -74,7 +74,7 @@ class World:
 
     def check(self):
         """Look at every session."""
-        report = verify(self.archive)
+        report = verify_archive(self.archive)
         assert report.ok, report.problems
         for session, names in self.names.items():
             assert len(set(names)) == len(names), "a name came twice"

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import obstore  # noqa: F401  # before the forks; its threads begin with its first request
@@ -32,7 +32,7 @@ from places import MENDED, Place
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.archive import packing, pruning, restore, search, writer  # noqa: F401  # before the forks
 from mala_context.archive.remote import bucket, push  # noqa: F401  # likewise
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from tests.helpers.fork_work import Fork, apart
 
 KILLS_A_PLACE = 10
@@ -135,7 +135,7 @@ def aftermath(place, operation):
     left = place.left()
     wait = asked(place, operation.kept[0]) if operation.kept else 0.0
     operation.next_run(place)
-    verify(place.opened(), repair=True)
+    verify_archive(place.opened(), repair=True)
     assert place.check_verify() == [], "what is wrong was not mended"
     assert place.left() == [], f"left for ever: {place.left()}"
     operation.check(place)

@@ -5,7 +5,7 @@ import shutil
 
 from mala_context.archive import search
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from tests.helpers.archive_tools import cat
 
 VICTIMS = tuple(f"v{number}" for number in range(6))
@@ -156,7 +156,7 @@ class Rebuild(Operation):
             else:
                 with open(path, "ab") as file:
                     file.write(b'{"v":1,"row":"pie')
-        verify(place.archive, repair=True)
+        verify_archive(place.archive, repair=True)
 
 
 class Index(Operation):

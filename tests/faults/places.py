@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from mala_context.archive.remote.address import Target
 from mala_context.archive.source import digest_of
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from mala_context.cli.archives import archives
 from tests.helpers.archive_tools import cat, rows
 
@@ -130,7 +130,7 @@ class Place:
     def check_verify(self):
         """Hold `verify`, and the command's exit code, against the disk; return the problems' kinds."""
         archive = self.opened()
-        said = {(each.kind, os.path.basename(each.path)) for each in verify(archive).problems}
+        said = {(each.kind, os.path.basename(each.path)) for each in verify_archive(archive).problems}
         there = truth(archive.location)
         assert said == there, f"verify says {sorted(said - there)} and does not say {sorted(there - said)}"
         if os.path.isdir(archive.location):

@@ -397,8 +397,8 @@ before = status("VmRSS")
 result = archive.push()
 assert result.pending == (), result
 archive.prune(session_ids=["s1"], dry_run=False)
-from mala_context.archive.verify import verify
-assert verify(archive).ok
+from mala_context.archive.verify import verify_archive
+assert verify_archive(archive).ok
 print(round(status("VmHWM") - before))
 """
 

@@ -8,6 +8,7 @@ from mala_context.archive import layout
 from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
 from mala_context.archive.records import StoredFile
 from mala_context.errors import ArchiveBusyError
+from mala_context.transcripts.session_ids import check_session_id
 
 
 class MemoryView(SessionView):
@@ -89,10 +90,10 @@ class MemoryStore(PieceStore):
         self._locks = {}
 
     def view(self, session_id):
-        return MemoryView(layout.check_session_id(session_id), self._files)
+        return MemoryView(check_session_id(session_id), self._files)
 
     def lock(self, session_id, timeout):
-        lock = self._locks.setdefault(layout.check_session_id(session_id), threading.Lock())
+        lock = self._locks.setdefault(check_session_id(session_id), threading.Lock())
         if not lock.acquire(timeout=timeout):
             raise ArchiveBusyError(session_id, timeout)
         return MemoryFiles(session_id, self._files, lock)

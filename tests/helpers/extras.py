@@ -54,7 +54,7 @@ def testing() -> None:
 
 def otel() -> None:
     """An observer takes a record."""
-    from mala_context.agent.telemetry.otel import OpenTelemetryObserver
+    from mala_context import OpenTelemetryObserver
 
     OpenTelemetryObserver()(object())
 
@@ -77,7 +77,7 @@ def zstd() -> None:
 
 def replay() -> None:
     """Rows are read the fast way."""
-    importlib.import_module("mala_context.analysis.replay.fast_rows")
+    importlib.import_module("mala_context.replay.fast_rows")
     assert '"cache_read_tokens": 9000' in command("replay", "--totals", transcript())
 
 

@@ -13,12 +13,12 @@ def test_each_module_has_one():
 @pytest.mark.parametrize(
     ("module", "tests"),
     [
-        ("following.py", ["test_following.py", "test_following_rows.py"]),
-        ("archive/store.py", ["test_archive_store.py"]),
-        ("archive/remote/push.py", ["test_archive_remote.py"]),
-        ("cli/scenarios/undo.py", ["test_cli_undo.py"]),
-        ("cli/archives/lost.py", ["test_cli_archives_lost.py"]),
-        ("guard/context.py", ["test_guard.py", "test_guard_log.py"]),
+        ("tracking/following.py", ["test_following.py", "test_following_rows.py"]),
+        ("archive/store.py", ["test_store.py"]),
+        ("archive/remote/push.py", ["test_remote.py"]),
+        ("cli/scenarios/undo.py", ["test_undo.py"]),
+        ("cli/archives/lost.py", ["test_archives_lost.py"]),
+        ("guard/context_guard.py", ["test_guard.py"]),
     ],
 )
 def test_it_carries_the_modules_name_or_its_packages(module, tests):

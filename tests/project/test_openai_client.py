@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from mala_context.tracking.openai import OpenAIStatus, status
+from mala_context.tracking.openai import OpenAIStatus, openai_status
 from mala_context.tracking.readers import read_openai
 from mala_context.tracking.tracker import ContextTracker
 from tests.helpers.openai_loopback import serve
@@ -35,7 +35,7 @@ class Conversation:
 
     @property
     def status(self):
-        return status(self.tracker)
+        return openai_status(self.tracker)
 
 
 @pytest.fixture(scope="module")
@@ -141,4 +141,4 @@ def test_the_last_chunk_alone_is_enough(talk):
 
 def test_another_estimator_has_no_such_status():
     with pytest.raises(ValueError, match="'total_tokens' would be right"):
-        status(ContextTracker())
+        openai_status(ContextTracker())

@@ -11,8 +11,8 @@ import string
 from typing import NamedTuple
 from urllib.parse import quote
 
-from mala_context.archive.reading import rows
 from mala_context.archive.redact import Redactor
+from mala_context.transcripts.rows import rows
 
 LETTERS = string.ascii_letters + string.digits
 UPPER = string.ascii_uppercase + string.digits

@@ -14,7 +14,7 @@ from mala_context.archive.layout import manifest_name
 from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.uploaded import elsewhere, uploads
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
 from tests.helpers.small_transcripts import SID, dump, message, session
 from tests.security.hostile import EVIL
@@ -133,7 +133,7 @@ def test_what_a_stores_manifest_says_of_this_machine_is_not_taken(archive, tmp_p
     assert str(secret) not in str(manifest.rows)
     assert first["name"] not in manifest.removed()
     assert cat(archive) == archive.transcript.read_bytes()
-    assert {each.kind for each in verify(archive).problems} <= {"gone", "missing"}
+    assert {each.kind for each in verify_archive(archive).problems} <= {"gone", "missing"}
     list(archive.catch_up(session_ids=[SID]))
     archive.push()
     assert not [each for each in bucket.list() if b"PRIVATE KEY" in (bucket.read(each.name) or b"")]

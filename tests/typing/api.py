@@ -14,12 +14,14 @@ from mala_context import (
     AgentRuntimeBuilder,
     ConfigError,
     ContextConfig,
+    ContextOverflow,
     ContextPressureError,
     ContextPressureHandler,
     ContextSnapshot,
     ContextTracker,
     ContextUsage,
     MessageStreamProcessor,
+    OpenTelemetryObserver,
     TranscriptArchive,
     Usage,
     get_repo_runs_dir,
@@ -27,8 +29,6 @@ from mala_context import (
     load_config,
     make_precompact_hook,
 )
-from mala_context.agent.telemetry.otel import OpenTelemetryObserver
-from mala_context.agent.telemetry.records import ContextOverflow
 
 
 async def short_way(options: ClaudeAgentOptions) -> None:

@@ -14,6 +14,7 @@ import os
 import sys
 
 from mala_context.agent.hook_inputs import object_from, text_in
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,12 +190,11 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
     compaction. Where nobody looks after the session, or whoever does is dead or hung, the answer is no.
     """
-    from mala_context.archive import layout
     from mala_context.archive.catch_up import is_looked_after
 
     path = text_in(found, "transcript_path")
     try:
-        sid = layout.check_session_id(found.get("session_id"))
+        sid = check_session_id(found.get("session_id"))
         if path is None or not is_looked_after(archive.manifest(sid)):
             return False
         size = os.stat(path).st_size

@@ -53,9 +53,9 @@ def replay(
 ) -> list[SessionRecord]:
     """Return every session behind the paths (see `files.find`), in the order of their start.
 
-    `jobs` is the number of processes; `None` for what the machine has. An `engine` reads in their place. Raises
-    `RecordingNotFoundError` for a path that is not there; what cannot be read inside a recording is in the sessions'
-    `problems`.
+    `jobs` is the number of processes; `None` means one a core. `progress` is told of each recording that was read.
+    An `engine` reads in place of these processes. Raises `RecordingNotFoundError` for a path that is not there. A part
+    of a recording that cannot be read is named in the session's `problems`.
     """
     with no_collection():
         return join(read_all(find(paths, progress), read, jobs=jobs, progress=progress, engine=engine))

@@ -22,9 +22,9 @@ from mala_context.analysis.watch.state import TranscriptState, tells_size
 from mala_context.analysis.watch.tail import LiveTail
 from mala_context.analysis.watch.view import WatchRow, joined, ordered, row_of
 from mala_context.archive.compactions import Counter
-from mala_context.archive.reading import file_chunks
-from mala_context.archive.reading import rows as rows_in
 from mala_context.errors import TranscriptError
+from mala_context.transcripts.rows import file_chunks
+from mala_context.transcripts.rows import rows as rows_in
 
 PATIENCE: Final = 0.1
 """Seconds of a tick after which what is left waits for the next one."""

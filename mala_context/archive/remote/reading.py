@@ -13,6 +13,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.interface import PieceStore, SessionView
 from mala_context.archive.remote import uploaded
 from mala_context.archive.remote.bucket import bucket_at
+from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class RemoteStore(PieceStore):
 
     def view(self, session_id: str) -> RemoteView:
         """Open a session's files for reading."""
-        layout.check_session_id(session_id)
+        check_session_id(session_id)
         self.list()
         return RemoteView(self._bucket, session_id, self._of.get(session_id, ()))
 
@@ -87,7 +88,7 @@ class RemoteStore(PieceStore):
         from mala_context.errors import ArchiveUnavailableError
 
         del timeout
-        layout.check_session_id(session_id)
+        check_session_id(session_id)
         raise ArchiveUnavailableError(
             f"{self.location} is read only: an archive is changed on the machine that it was pushed from",
             path=self.location,

@@ -18,6 +18,7 @@ from mala_context.cli.exit_status import status_of
 from mala_context.cli.paths import ThereDirectory
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError, MalaContextError, SessionNotFoundError
+from mala_context.transcripts.session_ids import check_session_id
 
 if TYPE_CHECKING:
     from mala_context.archive.records import SessionSummary
@@ -112,7 +113,7 @@ def find_session(repo: str | None, directory: str | None, session: str) -> tuple
 
     Raises `SessionNotFoundError`, `InvalidSessionIdError` and `click.UsageError` where several begin like that.
     """
-    layout.check_session_id(session)
+    check_session_id(session)
     archive = open_archive(repo, directory)
     found = _begin_with(archive, session)
     if not found and repo is None and directory is None:

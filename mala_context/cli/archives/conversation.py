@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mala_context.archive.compactions import Compaction
-    from mala_context.archive.reading import Row
+    from mala_context.transcripts.rows import Row
 
 LINES: Final = 12
 CHARACTERS: Final = 1_500

@@ -14,7 +14,7 @@ from mala_context._util.formatting import plural, size_text
 from mala_context._util.printable import printable
 from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
-from mala_context.archive.reading import LongRow, Row, choose_chain, chunks, lines, rows
+from mala_context.archive.reading import choose_chain, chunks
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     F,
@@ -30,6 +30,7 @@ from mala_context.cli.archives.common import (
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.progress import Wait, waiting
 from mala_context.errors import PartNotFoundError
+from mala_context.transcripts.rows import LongRow, Row, lines, rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -269,12 +270,12 @@ def verify(
         for each in sessions:
             archive, session_id = find_session(repo, directory, each)
             with _checking(archive, [session_id]) as progress:
-                reports.append(checking.verify(archive, [session_id], repair=repair, progress=progress))
+                reports.append(checking.verify_archive(archive, [session_id], repair=repair, progress=progress))
     else:
         one = () if everywhere else (open_archive(repo, directory, there=True).listed(),)
         for archive in one or [archive.listed() for _, archive in all_archives()]:
             with _checking(archive) as progress:
-                reports.append(checking.verify(archive, repair=repair, progress=progress))
+                reports.append(checking.verify_archive(archive, repair=repair, progress=progress))
     if as_json:
         say_json(
             [

@@ -85,5 +85,6 @@ def test_it_costs_a_hook_nothing():
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert set(run.stdout.strip("{}\n").replace("'", "").split(", ")) <= {
         "mala_context",
+        "mala_context._util",
         "mala_context._util.printable",
     }

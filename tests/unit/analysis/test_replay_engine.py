@@ -243,7 +243,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize(("name", "module"), [("a.jsonl", "scan"), ("a.jsonl.gz", "follow")])
+@pytest.mark.parametrize(("name", "module"), [("a.jsonl", "scan"), ("a.jsonl.gz", "recording_reader")])
 def test_ctrl_c_while_msgspec_is_loaded_waits_until_it_is(tmp_path, name, module):
     """It swallows what interrupts it there, and one Ctrl-C in twenty ended in a segmentation fault."""
     path = tmp_path / name

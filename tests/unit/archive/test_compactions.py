@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mala_context.archive.compactions import compactions, cut_before, moment_of
-from mala_context.archive.reading import rows
+from mala_context.transcripts.rows import rows
 from tests.helpers.small_transcripts import boundary, dump, message, session, summary
 
 

@@ -10,7 +10,7 @@ from mala_context.archive import names as names_module
 from mala_context.archive.local_store import ListedStore
 from mala_context.archive.names import SETTLED
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 
 SESSIONS = 30
 
@@ -60,7 +60,7 @@ def listings(monkeypatch):
 
 def work(archive, tmp_path):
     return {
-        "verify": lambda: verify(archive),
+        "verify": lambda: verify_archive(archive),
         "catch_up": archive.catch_up,
         "prune": lambda: archive.prune(sessions=2, dry_run=False),
         "pack": archive.pack,
@@ -82,9 +82,9 @@ def test_the_same_comes_out_as_from_each_session_for_itself(archive, tmp_path):
     told = []
     listed.sessions(progress=told.append)
     assert sum(told) == archive.usage_bytes()
-    assert verify(archive).ok
+    assert verify_archive(archive).ok
     archive.pack()
-    assert verify(archive).ok
+    assert verify_archive(archive).ok
     assert all(piece.packed for each in archive.sessions() for piece in archive.pieces(each.session_id))
     assert len(archive.prune(sessions=2, dry_run=False).removed) == 28
     assert len({name.partition("_")[0].partition(".")[0] for name in os.listdir(archive.location)}) == 2

@@ -9,10 +9,10 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.history import History, continues
 from mala_context.archive.increment import mend
 from mala_context.archive.packing import pack_piece
-from mala_context.archive.reading import LongRow
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import PartNotFoundError, SessionNotFoundError
 from mala_context.transcripts.long_rows import LONG
+from mala_context.transcripts.rows import LongRow
 from tests.helpers.archive_memory import MemoryStore
 from tests.helpers.small_transcripts import SID, Told, dump, session
 

@@ -8,7 +8,7 @@ import pytest
 
 from mala_context.archive.importing import find_copies, import_copies, session_of_copy
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from tests.helpers.small_transcripts import SID, dump, message
 
 
@@ -50,7 +50,7 @@ def test_copies_become_pieces_of_what_each_gained(archive, copies):
     ]
     assert archived(archive) == text_of(9)
     assert len(list(copies.iterdir())) == 3
-    assert verify(archive).problems == ()
+    assert verify_archive(archive).problems == ()
     assert {row["trigger"] for row in archive.manifest(SID).of_kind("piece")} == {"import"}
 
 
@@ -120,7 +120,7 @@ def test_copies_in_the_archives_own_directory(archive, copies, tmp_path):
         file.rename(tmp_path / "archives" / file.name)
     assert outcomes(import_copies(archive, [archive.location], remove=True)) == [("archived", True, True)] * 3
     assert archived(archive) == text_of(9)
-    assert verify(archive).problems == ()
+    assert verify_archive(archive).problems == ()
 
 
 @pytest.mark.parametrize(

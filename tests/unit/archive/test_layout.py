@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import layout
-from mala_context.errors import ArchiveUnavailableError, InvalidSessionIdError
+from mala_context.errors import ArchiveUnavailableError
 
 PLAIN = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}", fullmatch=True)
 EXT = st.from_regex(r"\.[A-Za-z0-9]{1,15}", fullmatch=True)
@@ -69,16 +69,6 @@ def test_stamps_order_as_time_does(one, other):
 def test_other_names_are_no_pieces(name):
     assert layout.parse_piece_name(name) is None
     assert layout.session_of(name) is None
-
-
-@pytest.mark.parametrize("session_id", ["a", "0e2f4a6c-1b2c-4d5e-8f90-123456789abc", "A_b-1", "n" * 128])
-def test_plain_names_are_taken(session_id):
-    assert layout.check_session_id(session_id) == session_id
-
-
-def test_a_refused_id_is_shown_escaped():
-    with pytest.raises(InvalidSessionIdError, match=r"'con\\n'"):
-        layout.check_session_id("con\n")
 
 
 @pytest.mark.parametrize(
@@ -158,23 +148,6 @@ def test_a_key_fits_a_file_system(parts):
 def test_a_marker_that_is_no_file_claims_nothing(tmp_path, make):
     make(tmp_path / layout.REPO_MARKER)
     assert layout.read_marker(str(tmp_path)) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (None, "not text"),
-        (7, "not text"),
-        ("", "empty"),
-        ("x" * 129, "longer than"),
-        ("a/b", "only ASCII"),
-        ("-a", "first"),
-    ],
-)
-@pytest.mark.parametrize("check", [layout.check_session_id, layout.check_agent_id])
-def test_why_an_id_cannot_name_a_file_is_said(check, value, reason):
-    with pytest.raises(InvalidSessionIdError, match=reason):
-        check(value)
 
 
 @given(PLAIN, st.binary(max_size=9))

@@ -14,7 +14,7 @@ def test_each_level_reaches_the_logger_of_the_archive(level, caplog):
     getattr(log, level)("%s!", "hello")
     (record,) = caplog.records
     assert (record.name, record.levelname, record.getMessage()) == ("mala_context.archive", level.upper(), "hello!")
-    assert record.filename == "test_archive_log.py"
+    assert record.filename == "test_log.py"
 
 
 def test_importing_and_archiving_loads_nothing_heavy(tmp_path):

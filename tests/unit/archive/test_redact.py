@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import redact as redacting
-from mala_context.archive.reading import Row, rows
 from mala_context.archive.redact import MASK, Redactor
 from mala_context.errors import ArchiveError
+from mala_context.transcripts.rows import Row, rows
 
 SECRETS = {
     "Anthropic key": "sk-ant-api03-Zm9vYmFyYmF6-cXV4",

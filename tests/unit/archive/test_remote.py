@@ -29,7 +29,7 @@ from mala_context.archive.remote.uploaded import elsewhere, is_complete, pending
 from mala_context.archive.restore import restore
 from mala_context.archive.search import search
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from mala_context.errors import (
     ArchiveBusyError,
     ArchiveUnavailableError,
@@ -343,7 +343,7 @@ class TestPrunedHere:
         assert names(archive) == []
         (piece,) = archive.pieces(SID)
         assert piece.remote == archive.base()
-        assert verify(archive).ok
+        assert verify_archive(archive).ok
         assert cat(archive, SID) == dump(session())
         assert search(archive, SID, "message")
         made = restore(archive, SID, projects=tmp_path / "projects", cwd=tmp_path)
@@ -405,7 +405,7 @@ class TestPrunedHere:
         archive.push()
         drop(archive, "s1")
         archive.bucket().remove(archive.pieces("s1")[1].name)
-        report = verify(archive)
+        report = verify_archive(archive)
         assert [problem.kind for problem in report.problems] == ["unreadable"]
         with pytest.raises((CorruptArchiveError, FileNotFoundError)):
             b"".join(_chunks(archive))
@@ -417,7 +417,7 @@ class TestPrunedHere:
         piece = archive.pieces("s1")[1]
         data = b"X" + archive.bucket().read(piece.name)[1:]
         archive.bucket().put(piece.name, io.BytesIO(data), len(data))
-        assert [problem.kind for problem in verify(archive).problems] == ["hash"]
+        assert [problem.kind for problem in verify_archive(archive).problems] == ["hash"]
 
     @pytest.fixture
     def with_side_files(self, archive, tmp_path):
@@ -441,7 +441,7 @@ class TestPrunedHere:
         return result
 
     def test_side_files_are_there_too(self, archive, with_side_files, tmp_path):
-        assert verify(archive).ok
+        assert verify_archive(archive).ok
         made = restore(archive, SID, projects=tmp_path / "projects", cwd=tmp_path, before="2026-12-01")
         assert made.put_back == (str(with_side_files),)
         assert with_side_files.read_bytes() == b"large" * 100
@@ -462,7 +462,7 @@ class TestPrunedHere:
         assert (made.read_from, made.rows) == ("transcript", 17)
         assert made.missing == (str(with_side_files),)
         assert len(made.subagents) == 1
-        found = verify(archive).problems
+        found = verify_archive(archive).problems
         assert sorted(each.kind for each in found) == ["side file", "side file", "unreadable", "unreadable"]
         assert all("cannot be reached" in each.detail for each in found)
 
@@ -490,7 +490,7 @@ class TestFromAnotherMachine:
         assert far.location == archive.base()
         assert [each.session_id for each in far.sessions()] == [SID]
         assert cat(far, SID) == transcript.read_bytes()
-        assert verify(far).ok
+        assert verify_archive(far).ok
         assert search(far, SID, "message")
         transcript.unlink()
         assert restore(far, SID, projects=tmp_path / "projects", cwd=tmp_path).rows == 10
@@ -514,7 +514,7 @@ class TestFromAnotherMachine:
         far = TranscriptArchive(archive.base())
         assert far.pieces("s9") == []
         with pytest.raises(SessionNotFoundError):
-            verify(far, ["s9"])
+            verify_archive(far, ["s9"])
         with far.store(create=False).view("s9") as files, pytest.raises(FileNotFoundError):
             files.open("s1_x")
 

@@ -13,7 +13,7 @@ from mala_context.archive.reading import chunks
 from mala_context.archive.records import SessionSummary
 from mala_context.archive.retention import DAY, Limits, choose, limits, past_limits, size
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from tests.helpers.archive_tools import cat, names, rows, set_age
 
 NOW = 10**9 * 1_800_000_000
@@ -180,7 +180,7 @@ def test_an_interrupted_removal_leaves_a_beginning(archive, monkeypatch):
         archive.prune(days=30, dry_run=False)
     monkeypatch.undo()
     assert cat(archive, "old") == rows(0, 1)
-    assert verify(archive).ok, "what was removed on purpose is missed"
+    assert verify_archive(archive).ok, "what was removed on purpose is missed"
 
 
 def test_a_removal_that_was_broken_off_does_not_spoil_what_is_archived_again(archive, tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_removal_that_was_broken_off_does_not_spoil_what_is_archived_again(arc
         archive.prune(session_ids=["old"], dry_run=False)
     monkeypatch.undo()
     archive.archive(tmp_path / "old.jsonl", "old")
-    assert verify(archive).ok
+    assert verify_archive(archive).ok
     assert b"".join(reading_of(archive, "old")) == (tmp_path / "old.jsonl").read_bytes()
 
 

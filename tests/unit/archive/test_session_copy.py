@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.archive.reading import lines
 from mala_context.archive.session_copy import Renaming
+from mala_context.transcripts.rows import lines
 
 NOW = "2026-11-28T12:00:00.000Z"
 names = st.sampled_from(["sessionId", "uuid", "timestamp", "forkedFrom", "message", "a"]) | st.text(max_size=3)

@@ -7,7 +7,7 @@ import pytest
 
 from mala_context.archive.local_view import LocalView
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import KINDS, strays, verify
+from mala_context.archive.verify import KINDS, strays, verify_archive
 from mala_context.errors import ObjectStoreError, SessionNotFoundError
 
 
@@ -32,7 +32,7 @@ class World:
         self.manifest.write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows if row is not None))
 
     def kinds(self, **how):
-        return [problem.kind for problem in verify(self.archive, **how).problems]
+        return [problem.kind for problem in verify_archive(self.archive, **how).problems]
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ LASTING = [
 
 
 def test_a_sound_archive(world):
-    report = verify(world.archive)
+    report = verify_archive(world.archive)
     assert report.problems == ()
     assert report.ok
     assert (report.sessions, report.pieces, report.bytes) == (1, 3, world.transcript.stat().st_size)
@@ -152,10 +152,10 @@ def test_a_sound_archive(world):
 @pytest.mark.parametrize(("harm", "kinds"), MENDED, ids=[harm.__name__ for harm, _ in MENDED])
 def test_what_is_mended(harm, kinds, world):
     harm(world)
-    report = verify(world.archive, repair=True)
+    report = verify_archive(world.archive, repair=True)
     assert {problem.kind for problem in report.problems} == kinds
     assert report.ok
-    assert verify(world.archive).problems == ()
+    assert verify_archive(world.archive).problems == ()
     transcript = world.transcript.read_bytes()
     pieces = world.pieces()
     assert b"".join(piece.read_bytes() for piece in pieces) == (transcript if pieces else b"")
@@ -164,7 +164,7 @@ def test_what_is_mended(harm, kinds, world):
 @pytest.mark.parametrize(("harm", "kinds"), MENDED, ids=[harm.__name__ for harm, _ in MENDED])
 def test_nothing_is_mended_unasked(harm, kinds, world):
     harm(world)
-    report = verify(world.archive)
+    report = verify_archive(world.archive)
     assert {problem.kind for problem in report.problems} == kinds
     assert not report.ok
     if harm is not open_directory:  # using it tightens it
@@ -174,7 +174,7 @@ def test_nothing_is_mended_unasked(harm, kinds, world):
 @pytest.mark.parametrize(("harm", "kinds"), LASTING, ids=[harm.__name__ for harm, _ in LASTING])
 def test_what_stays_wrong(harm, kinds, world):
     harm(world)
-    report = verify(world.archive, repair=True)
+    report = verify_archive(world.archive, repair=True)
     assert {problem.kind for problem in report.problems} == kinds
     assert not report.ok
     assert set(world.kinds()) == kinds
@@ -188,7 +188,7 @@ def test_every_kind_is_tried():
 def test_mending_keeps_what_it_does_not_know(world):
     with world.manifest.open("ab") as file:
         file.write(b'{"v":9,"row":"dream","x":[1]}\nhalf a ro')
-    verify(world.archive, repair=True)
+    verify_archive(world.archive, repair=True)
     rows = [json.loads(line) for line in world.manifest.read_bytes().splitlines()]
     assert {"v": 9, "row": "dream", "x": [1]} in rows
     assert "half a ro" in [row.get("text") for row in rows]
@@ -196,15 +196,15 @@ def test_mending_keeps_what_it_does_not_know(world):
 
 def test_full_copies(tmp_path):
     world = World(tmp_path, mode="full")
-    assert verify(world.archive).problems == ()
+    assert verify_archive(world.archive).problems == ()
     world.manifest.unlink()
-    assert verify(world.archive, repair=True).ok
+    assert verify_archive(world.archive, repair=True).ok
     assert {piece.mode for piece in world.archive.pieces("s1")} == {"full"}
 
 
 def test_archiving_goes_on_after_a_repair(world):
     lose_manifest(world)
-    verify(world.archive, repair=True)
+    verify_archive(world.archive, repair=True)
     with world.transcript.open("ab") as file:
         file.write(b'{"n":4}\n')
     result = world.archive.archive(world.transcript, "s1")
@@ -214,15 +214,15 @@ def test_archiving_goes_on_after_a_repair(world):
 def test_one_session_by_its_name(world, tmp_path):
     world.archive.archive(world.transcript, "s2")
     damage_piece(world)
-    assert verify(world.archive, ["s2"]).ok
-    assert not verify(world.archive, ["s1", "s2"]).ok
+    assert verify_archive(world.archive, ["s2"]).ok
+    assert not verify_archive(world.archive, ["s1", "s2"]).ok
     with pytest.raises(SessionNotFoundError):
-        verify(world.archive, ["s3"])
+        verify_archive(world.archive, ["s3"])
 
 
 def test_progress_is_told_in_bytes(world):
     read = []
-    verify(world.archive, progress=read.append)
+    verify_archive(world.archive, progress=read.append)
     assert sum(read) == world.transcript.stat().st_size
 
 
@@ -236,7 +236,7 @@ def test_a_session_that_is_written_to_is_looked_at_again(world, monkeypatch):
         read.append(count)
         world.manifest.write_bytes(whole)
 
-    assert verify(world.archive, progress=write_the_row).problems == ()
+    assert verify_archive(world.archive, progress=write_the_row).problems == ()
     assert len(read) == 3
 
 
@@ -244,7 +244,7 @@ def test_a_session_that_is_pruned_meanwhile_is_no_problem(world, monkeypatch):
     summaries = world.archive.sessions()
     world.archive.prune(session_ids=["s1"], dry_run=False)
     monkeypatch.setattr(world.archive, "sessions", lambda **_: summaries)
-    assert verify(world.archive).ok
+    assert verify_archive(world.archive).ok
 
 
 def test_a_link_is_no_stray_and_is_not_followed(world, tmp_path):
@@ -252,12 +252,12 @@ def test_a_link_is_no_stray_and_is_not_followed(world, tmp_path):
     (tmp_path / "other").chmod(0o644)
     (world.directory / "link").symlink_to(tmp_path / "other")
     assert strays(str(world.directory)) == []
-    assert verify(world.archive, repair=True).problems == ()
+    assert verify_archive(world.archive, repair=True).problems == ()
     assert os.stat(tmp_path / "other").st_mode & 0o777 == 0o644
 
 
 def test_no_archive_at_all(tmp_path):
-    report = verify(TranscriptArchive(tmp_path / "none"))
+    report = verify_archive(TranscriptArchive(tmp_path / "none"))
     assert report.ok
     assert report.sessions == 0
     assert not (tmp_path / "none").exists()
@@ -281,7 +281,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_checked(world, monkeypatch
         return real(self, name)
 
     monkeypatch.setattr(LocalView, "open", broken)
-    report = verify(world.archive)
+    report = verify_archive(world.archive)
     assert [each.kind for each in report.problems] == ["unreadable", "side file", "side file"]
     assert all(str(error) in each.text for each in report.problems)
     assert report.bytes == sum(path.stat().st_size for path in world.pieces()[1:])

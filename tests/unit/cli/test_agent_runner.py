@@ -197,7 +197,8 @@ def test_an_interrupt_while_the_sdk_loads_ends_the_process_at_once(tmp_path):
     (tmp_path / "claude_agent_sdk.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()\n"
     )
-    script = "import atexit\nfrom mala_context.cli.agent_runner import load_sdk\natexit.register(print, 'late')\nload_sdk()\n"
+    script = "import atexit\nfrom mala_context.cli.agent_runner import load_sdk\n"
+    script += "atexit.register(print, 'late')\nload_sdk()\n"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 130

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context._util.printable import printable
-from mala_context.archive.reading import Row
 from mala_context.cli.archives.conversation import CHARACTERS, LINES, messages, text
+from mala_context.transcripts.rows import Row
 from tests.helpers.small_transcripts import boundary, message, summary
 
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from mala_context.guard import ContextGuard, TargetContextConfig
-from mala_context.guard.log import STILL_OVER, debug_printer, log_event
+from mala_context.guard.log import STILL_OVER, debug_printer, log_guard_event
 
 
 def guard(**kwargs):
@@ -15,7 +15,7 @@ def guard(**kwargs):
 
 def test_the_forced_final_turn_is_a_warning(caplog):
     caplog.set_level(logging.DEBUG)
-    guard(on_event=log_event).preflight()
+    guard(on_event=log_guard_event).preflight()
     record = caplog.records[0]
     assert record.levelname == "WARNING"
     assert record.getMessage() == "Context limit exceeded; forcing final turn."
@@ -27,7 +27,7 @@ def test_the_forced_final_turn_is_a_warning(caplog):
 def test_one_that_fits_in_the_final_turn_is_one_warning(caplog):
     caplog.set_level(logging.DEBUG)
     fits = TargetContextConfig(provider="p", model="m", window=1256)
-    ContextGuard([fits], current=900, schema=200, finishing_schema=50, on_event=log_event).preflight()
+    ContextGuard([fits], current=900, schema=200, finishing_schema=50, on_event=log_guard_event).preflight()
     assert [record.getMessage() for record in caplog.records] == ["Context limit exceeded; forcing final turn."]
 
 
@@ -35,7 +35,7 @@ def test_a_skipped_provider_is_a_debug_line(caplog):
     caplog.set_level(logging.DEBUG)
     small = TargetContextConfig(provider="p", model="small", window=500)
     big = TargetContextConfig(provider="p", model="big", window=5000)
-    ContextGuard([small, big], current=1000, on_event=log_event).preflight()
+    ContextGuard([small, big], current=1000, on_event=log_guard_event).preflight()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("DEBUG", "agent:context: skipped_provider")
     ]

@@ -16,7 +16,7 @@ from mala_context.analysis.doctor.facts import Damage, Verified
 from mala_context.analysis.doctor.gather.bounds import fitting, shares
 from mala_context.archive.records import SessionSummary
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive
 from mala_context.errors import ArchiveError
 
 OF_PERMISSIONS: Final = frozenset({"directory", "mode", "stray"})
@@ -99,7 +99,7 @@ def verified(archives: Sequence[Archive], progress: Callable[[int], object], mos
         checked += len(chosen)
         most_bytes -= sum(session.stored for session in chosen)
         try:
-            report = verify(each.archive, [session.session_id for session in chosen], progress=progress)
+            report = verify_archive(each.archive, [session.session_id for session in chosen], progress=progress)
         except (ArchiveError, OSError) as error:
             damaged.append(Damage(each.directory, (str(error),)))
             continue

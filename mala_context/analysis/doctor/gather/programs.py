@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from mala_context.analysis.doctor.facts import Program
-from mala_context.archive.layout import home_dir
+from mala_context.transcripts.projects import home_dir
 
 SECONDS: Final = 15.0
 """Longest that a CLI may take to say its version."""

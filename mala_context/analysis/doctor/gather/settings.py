@@ -10,10 +10,10 @@ from typing import Final
 
 from mala_context._util.safe_open import read_regular
 from mala_context.analysis.doctor.facts import ConfigFile, Settings
-from mala_context.archive.layout import home_dir
 from mala_context.config import load_config
 from mala_context.config.reading import FILE_NAME
 from mala_context.errors import ConfigError
+from mala_context.transcripts.projects import home_dir
 
 MANAGED: Final = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
 """Directory of the settings that whoever manages the machine makes."""

@@ -17,12 +17,12 @@ from typing import Final
 from mala_context.analysis.doctor.facts import Transcripts, Unarchived
 from mala_context.analysis.doctor.gather.bounds import fitting, shares
 from mala_context.analysis.doctor.gather.settings import config_dir
-from mala_context.archive import layout
 from mala_context.archive.compactions import compactions
-from mala_context.archive.reading import Row, file_chunks, rows
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
 from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.rows import Row, file_chunks, rows
+from mala_context.transcripts.session_ids import check_session_id
 
 _MARKS: Final = (b"compact_boundary", b'"isCompactSummary"')
 """What stands in the rows of a compaction."""
@@ -166,7 +166,7 @@ def _own_rows(path: str) -> Iterator[Row]:
 def _session_id(path: str) -> str | None:
     """Return the session whose transcript a path is by its name; `None` for a name that no session has."""
     try:
-        return layout.check_session_id(os.path.splitext(os.path.basename(path))[0])
+        return check_session_id(os.path.splitext(os.path.basename(path))[0])
     except ArchiveError:
         return None
 

@@ -1,0 +1,130 @@
+"""Cut the bytes of a transcript into rows.
+
+A row ends at a newline byte and nowhere else: U+2028 and similar characters stand inside rows, so text functions that
+split lines give wrong rows. A row longer than `long_rows.LONG` is never held whole: `rows` shortens it, `lines` gives
+it block by block.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mala_context.transcripts.long_rows import LONG, shortened
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CHUNK = 256 * 1024
+"""Bytes that `file_chunks` reads at once."""
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Row:
+    """One row of a transcript, without its newline. No `record`: there are many, and these cost as much as decoding."""
+
+    __slots__ = ("data", "ended", "left_out", "offset")
+
+    def __init__(self, offset: int, data: bytes, *, ended: bool = True, left_out: int = 0) -> None:
+        self.offset = offset
+        """Where it starts in the transcript, in bytes."""
+        self.data = data
+        self.ended = ended
+        """Whether a newline followed."""
+        self.left_out = left_out
+        """Bytes that a row too long to be held was shortened by."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes in the transcript."""
+        return len(self.data) + self.left_out
+
+
+class LongRow:
+    """A row that is too long to be held, which is read while it passes by: use it before the next one."""
+
+    def __init__(self, offset: int, held: list[bytes], data: Iterator[bytes]) -> None:
+        self.offset = offset
+        self.size = 0
+        """Its bytes that were read."""
+        self.ended = False
+        """Whether a newline followed, once it was read."""
+        self._held = held
+        self._data = data
+        self._behind = b""
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield its bytes, once."""
+        while self._held:
+            yield self._read(self._held.pop(0))
+        while not self.ended and (chunk := next(self._data, None)) is not None:
+            line, newline, behind = chunk.partition(b"\n")
+            self.ended, self._behind = bool(newline), behind
+            yield self._read(line)
+
+    def _read(self, part: bytes) -> bytes:
+        self.size += len(part)
+        return part
+
+    def finish(self) -> bytes:
+        """Read what was not read of it; returns the bytes that were read behind it."""
+        for _ in self.parts():
+            pass
+        return self._behind
+
+
+def file_chunks(path: str, size: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes of a regular file up to a size, without following a link; raises `OSError`."""
+    import stat
+
+    fd = os.open(path, _READ)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"not a regular file: {path}")
+        left = status.st_size if size is None else min(size, status.st_size)
+        while left and (data := os.read(fd, min(CHUNK, left))):
+            left -= len(data)
+            yield data
+    finally:
+        os.close(fd)
+
+
+def rows(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row]:
+    """Yield the rows of a transcript, empty ones left out; those of more than about `most` bytes shortened."""
+    for line in lines(data, most):
+        if isinstance(line, Row):
+            yield line
+        else:
+            kept = shortened(line.parts())
+            yield Row(line.offset, kept, ended=line.ended, left_out=line.size - len(kept))
+
+
+def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | LongRow]:
+    """Yield the rows of a transcript, those of more than about `most` bytes to be read in parts."""
+    source = iter(data)
+    parts: list[bytes] = []
+    held = offset = 0
+    while (chunk := next(source, None)) is not None:
+        behind: bytes | None = chunk
+        while behind is not None:
+            *whole, rest = behind.split(b"\n")
+            behind = None
+            for line in whole:
+                row = b"".join((*parts, line)) if parts else line
+                parts.clear()
+                held = 0
+                if row:
+                    yield Row(offset, row)
+                offset += len(row) + 1
+            if rest:
+                parts.append(rest)
+                held += len(rest)
+            if most is not None and held > most:
+                long = LongRow(offset, parts, source)
+                yield long
+                behind = long.finish()
+                offset += long.size + 1
+                parts, held = [], 0
+    if parts:
+        yield Row(offset, b"".join(parts), ended=False)
