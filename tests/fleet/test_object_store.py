@@ -305,10 +305,10 @@ def test_nobody_waits_at_exit(archivist, bucket, transcript, proxy, tmp_path):
     """A process with an upload in flight ends at once, and ends well."""
     program = f"""
 import asyncio, sys
-from mala_context.agent.archiving import Archivist
+from mala_context.agent.archiving import SessionArchiver
 from mala_context.config import ArchiveConfig, ContextConfig
 from mala_context.analysis.doctor.gather.object_store import stores
-archivist = Archivist.for_repo({str(tmp_path)!r}, ArchiveConfig(directory="s3://{bucket}/top"), [])
+archivist = SessionArchiver.for_repo({str(tmp_path)!r}, ArchiveConfig(directory="s3://{bucket}/top"), [])
 asyncio.run(archivist.before_compaction({hook_input(transcript)!r}))
 input()
 """
