@@ -17,6 +17,7 @@ import stat
 
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
+from mala_context.transcripts.compactions import MARKS, is_main_boundary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ IDLE = 60.0
 A time so far ahead of the clock is one from before the clock was set back, and no write of now either.
 """
 
-_NEEDLE = b"compact_boundary"
 _MOST = 1 << 20
 
 
@@ -140,7 +140,7 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
 def close_compactions(archive: Archiver, session_id: str, piece: str) -> int:
     """Give each compaction that a new piece shows its outcome; returns how many there are."""
     with archive.store(create=False).view(session_id) as files:
-        found = [meta for row in rows_with(files, piece, _NEEDLE) if (meta := boundary(row)) is not None]
+        found = [meta for row in rows_with(files, piece, MARKS[0]) if (meta := boundary(row)) is not None]
     for meta in found:
         waiting = archive.manifest(session_id).open_piece("main")
         if waiting is not None and waiting.get("name") != piece:
@@ -159,7 +159,7 @@ def boundary(row: bytes) -> dict[str, Any] | None:
         value = json.loads(row)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or value.get("subtype") != _NEEDLE.decode() or value.get("isSidechain"):
+    if not isinstance(value, dict) or not is_main_boundary(value):
         return None
     meta = value.get("compactMetadata")
     known = meta if isinstance(meta, dict) else {}

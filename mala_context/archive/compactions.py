@@ -11,6 +11,7 @@ before they are written, so nothing behind that row was there either, whatever i
 from __future__ import annotations
 
 from mala_context.archive.records import record
+from mala_context.transcripts.compactions import MARKS, is_boundary, is_summary
 from mala_context.transcripts.json_rows import objects
 
 TYPE_CHECKING = False
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from mala_context.transcripts.rows import Row
 
-_BOUNDARY = b"compact_boundary"
-_SUMMARY = b'"isCompactSummary"'
 _ASSISTANT = b'"assistant"'
 
 
@@ -73,7 +72,7 @@ class Counter:
     def see(self, row: Row) -> Compaction | None:
         """Return the compaction that begins with a row, `None` for any other row."""
         data = row.data
-        if _BOUNDARY not in data and _SUMMARY not in data:
+        if not any(mark in data for mark in MARKS):
             if _ASSISTANT in data:
                 self._open = False
             return None
@@ -85,9 +84,8 @@ class Counter:
         return None
 
     def _first_row(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        boundary = value.get("type") == "system" and value.get("subtype") == "compact_boundary"
-        summary = value.get("isCompactSummary") is True
-        if not (boundary or summary) or value.get("isSidechain"):
+        summary = is_summary(value)
+        if not (is_boundary(value) or summary) or value.get("isSidechain"):
             return None
         uuid = value.get("uuid")
         if isinstance(uuid, str):

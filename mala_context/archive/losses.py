@@ -19,6 +19,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
 from mala_context.archive.source import CHUNK
+from mala_context.transcripts.compactions import BOUNDARY, is_main_boundary, is_summary
 from mala_context.transcripts.json_rows import few_objects
 from mala_context.transcripts.loss import Loss, measure
 from mala_context.transcripts.rows import rows
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 
-_BETWEEN: Final = {"type": "system", "subtype": "compact_boundary"}
+_BETWEEN: Final = {"type": "system", "subtype": BOUNDARY}
 """Stands behind the piece of the compaction before: old CLIs wrote no boundary."""
 
 
@@ -143,16 +144,12 @@ def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
 
 def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict[str, Any]], str | None]:
     """Return the rows before the last boundary, or the first one, and the summary behind it."""
-    places = [number for number, row in enumerate(found) if _is_boundary(row)]
+    places = [number for number, row in enumerate(found) if is_main_boundary(row)]
     if not places:
         return found, None
     place = places[0 if first else -1]
-    summaries = (_text(row) for row in found[place:] if row.get("isCompactSummary") is True)
+    summaries = (_text(row) for row in found[place:] if is_summary(row))
     return found[:place], next(summaries, None)
-
-
-def _is_boundary(row: Mapping[str, Any]) -> bool:
-    return row.get("type") == "system" and row.get("subtype") == "compact_boundary" and not row.get("isSidechain")
 
 
 def _text(row: Mapping[str, Any]) -> str:

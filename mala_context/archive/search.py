@@ -25,6 +25,7 @@ from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.reading import chunks
 from mala_context.archive.records import record
+from mala_context.transcripts.compactions import is_summary
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import Shortening, text_of
 from mala_context.transcripts.rows import Row, lines
@@ -271,7 +272,7 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     content = message.get("content") if isinstance(message, dict) else row.get("content")
     if kind not in ("user", "assistant", "system"):
         return
-    role = "summary" if row.get("isCompactSummary") is True else str(kind)
+    role = "summary" if is_summary(row) else str(kind)
     if isinstance(content, str) and content.strip():
         yield role, content
     for block in content if isinstance(content, list) else ():

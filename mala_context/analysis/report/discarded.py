@@ -14,9 +14,10 @@ from mala_context.analysis.report.contributors import Came
 from mala_context.analysis.report.model import Discarded
 from mala_context.tracking.projection import Ratios
 from mala_context.tracking.text_counts import all_text, field, kind_of
+from mala_context.transcripts.compactions import BOUNDARY, is_summary
 from mala_context.transcripts.loss import measure
 
-_BETWEEN: Final = {"type": "system", "subtype": "compact_boundary"}
+_BETWEEN: Final = {"type": "system", "subtype": BOUNDARY}
 _KINDS: Final = frozenset({"user", "assistant", "attachment"})
 _SHOWN: Final = 3
 
@@ -37,7 +38,7 @@ class Stretch:
 
     def row(self, row: dict[str, Any]) -> None:
         """Hold a row of the main agent; the CLI's own copy of a tool's result is let go."""
-        if kind_of(row) in _KINDS and not row.get("isSidechain") and not row.get("isCompactSummary"):
+        if kind_of(row) in _KINDS and not row.get("isSidechain") and not is_summary(row):
             row.pop("toolUseResult", None)
             self._rows.append(row)
 

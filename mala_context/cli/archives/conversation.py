@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context._util.formatting import size_text
 from mala_context._util.printable import printable
 from mala_context.archive.compactions import Counter
+from mala_context.transcripts.compactions import is_summary
 from mala_context.transcripts.json_rows import objects
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _said(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     message = value.get("message")
     if role not in ("user", "assistant") or not isinstance(message, dict):
         return
-    kind = "summary" if value.get("isCompactSummary") else "note" if value.get("isMeta") else role
+    kind = "summary" if is_summary(value) else "note" if value.get("isMeta") else role
     about = {"time": value.get("timestamp"), "agent": value.get("agentId") if value.get("isSidechain") else None}
     content = message.get("content")
     for block in [content] if isinstance(content, str) else content if isinstance(content, list) else []:

@@ -9,6 +9,8 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mala_context.transcripts.compactions import is_main_boundary
+
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
@@ -115,7 +117,7 @@ def _is_boundary(line: bytes) -> bool:
         row = json.loads(line)
     except ValueError:
         return False
-    return isinstance(row, dict) and row.get("subtype") == "compact_boundary" and not row.get("isSidechain")
+    return isinstance(row, dict) and is_main_boundary(row)
 
 
 def common_rows(expected: bytes, held: bytes) -> int:

@@ -18,6 +18,7 @@ from mala_context.tracking.events import (
 )
 from mala_context.tracking.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
 from mala_context.tracking.readers.stream_json import error_text, read_stream_json
+from mala_context.transcripts.compactions import BOUNDARY, is_summary
 
 
 def read_row(row: Any) -> Events:
@@ -81,7 +82,7 @@ def _user(row: Mapping[str, Any]) -> Events:
     agent, session_id = _agent(row), text(get("sessionId"))
     content = mapping(get("message")).get("content")
     uuid, parent = text(get("uuid")), _parent(row)
-    if get("isCompactSummary") is True:
+    if is_summary(row):
         return (Summary(agent, session_id, content, uuid, parent),)
     appended = Appended(agent, session_id, "user", content, uuid, parent)
     started = text(mapping(get("toolUseResult")).get("agentId"))
@@ -97,7 +98,7 @@ def _system(row: Mapping[str, Any]) -> Events:
     get = row.get
     session_id = text(get("sessionId"))
     subtype = get("subtype")
-    if subtype == "compact_boundary":
+    if subtype == BOUNDARY:
         parent = text(get("logicalParentUuid"))
         meta = mapping(get("compactMetadata"))
         return (boundary(meta, _agent(row), session_id, uuid=text(get("uuid")), parent=parent),)

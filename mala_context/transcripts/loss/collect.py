@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from mala_context.transcripts.compactions import is_boundary, is_summary
 from mala_context.transcripts.loss.report import Kind
 
 FILE_TOOLS: Final[Mapping[str, tuple[str, Kind]]] = {
@@ -72,7 +73,7 @@ def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[Found]:
     for row in rows:
         if not isinstance(row, dict) or bool(row.get("isSidechain")) != sidechain:
             continue
-        if row.get("type") == "system" and row.get("subtype") == "compact_boundary":
+        if is_boundary(row):
             last = stretch.found() or last
             stretch = _Stretch(stretch)
         else:
@@ -123,7 +124,7 @@ class _Stretch:
                 self._result(block, uuid)
             origin = row.get("origin")
             notified = isinstance(origin, Mapping) and origin.get("kind") == "task-notification"
-            if not results and not notified and not row.get("isMeta") and not row.get("isCompactSummary"):
+            if not results and not notified and not row.get("isMeta") and not is_summary(row):
                 self._instruction(_text(content), uuid)
         elif kind == "attachment":
             attachment = row.get("attachment")

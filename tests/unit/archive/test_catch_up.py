@@ -178,7 +178,7 @@ def test_other_rows_are_no_boundaries(row):
 
 
 def test_a_boundary_without_numbers_is_still_one():
-    assert boundary(b'{"subtype":"compact_boundary","compactMetadata":{"preTokens":"x"}}') == {
+    assert boundary(b'{"type":"system","subtype":"compact_boundary","compactMetadata":{"preTokens":"x"}}') == {
         "trigger": None, "tokens_before": None, "tokens_after": None, "agent": "main",
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ import os
 from mala_context._util.safe_open import open_regular
 from mala_context.agent.claude_code.statusline.values import count, rows, table, tokens_of
 from mala_context.agent.hook_inputs import text_in
+from mala_context.transcripts.compactions import MARKS, is_main_boundary, is_summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,17 +62,12 @@ def from_transcript(path: str) -> tuple[int | None, str, str | None]:
                 tokens, model = _response(row)
                 if tokens:  # before a summary that no boundary announced (old CLIs) it says nothing of what is left
                     return (None, "none", model) if summarized else (tokens, "transcript", model)
-                if _is_boundary(row):
+                if is_main_boundary(row):
                     return _after_compaction(path, row)
-                summarized = summarized or (row.get("isCompactSummary") is True and not row.get("isSidechain"))
+                summarized = summarized or (is_summary(row) and not row.get("isSidechain"))
     except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass
     return None, "none", None
-
-
-def _is_boundary(row: Mapping[str, Any]) -> bool:
-    boundary = row.get("type") == "system" and row.get("subtype") == "compact_boundary"
-    return boundary and row.get("isSidechain") is not True
 
 
 def _after_compaction(path: str, boundary: Mapping[str, Any]) -> tuple[int | None, str, str | None]:
@@ -123,7 +119,7 @@ def said_since_compaction(path: str, words: str) -> bool:
         for data in _lines_from_end(path):
             if needle in data and b'"attachment"' in data:
                 return True
-            if b"compact_boundary" in data and any(map(_is_boundary, rows(data))):
+            if MARKS[0] in data and any(map(is_main_boundary, rows(data))):
                 return False
     except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass

@@ -20,13 +20,13 @@ from mala_context.analysis.doctor.gather.settings import config_dir
 from mala_context.archive.compactions import compactions
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
+from mala_context.transcripts.compactions import MARKS
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import Row, file_chunks, rows
 from mala_context.transcripts.session_ids import check_session_id
 
-_MARKS: Final = (b"compact_boundary", b'"isCompactSummary"')
 """What stands in the rows of a compaction."""
-_LONGEST_MARK: Final = max(map(len, _MARKS))
+_LONGEST_MARK: Final = max(map(len, MARKS))
 _FORKED: Final = b'"forkedFrom"'
 _ANSWER: Final = b'"type":"assistant"'
 MOST_FILES: Final = 100_000
@@ -153,7 +153,7 @@ def _has_marks(path: str) -> bool:
     rest = b""
     for chunk in file_chunks(path):
         data = rest + chunk
-        if any(mark in data for mark in _MARKS):
+        if any(mark in data for mark in MARKS):
             return True
         rest = chunk[-_LONGEST_MARK:]
     return False

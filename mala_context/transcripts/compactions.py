@@ -1,0 +1,34 @@
+"""Which rows of a transcript belong to a compaction: the one rule, for every reader of decoded rows.
+
+The CLI writes a `compact_boundary` row, then a row with the summary. CLIs before 1.0.90 wrote the summary row alone.
+A `microcompact_boundary` is no compaction: the CLI cleared old tool results, and the conversation goes on. A subagent's
+rows inside the main agent's file are marked `isSidechain`; its compactions are not the main agent's.
+
+A hook imports this module, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+BOUNDARY = "compact_boundary"
+MARKS = (BOUNDARY.encode(), b'"isCompactSummary"')
+"""Bytes of which at least one stands in each row of a compaction: look for them before a row is decoded."""
+
+
+def is_boundary(row: Mapping[str, Any]) -> bool:
+    """Return whether a decoded row is a compaction's boundary, of whichever agent."""
+    return row.get("type") == "system" and row.get("subtype") == BOUNDARY
+
+
+def is_main_boundary(row: Mapping[str, Any]) -> bool:
+    """Return whether a decoded row is the boundary of a compaction of the main agent."""
+    return is_boundary(row) and not row.get("isSidechain")
+
+
+def is_summary(row: Mapping[str, Any]) -> bool:
+    """Return whether a decoded row holds a compaction's summary, of whichever agent."""
+    return row.get("isCompactSummary") is True
