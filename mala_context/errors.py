@@ -9,16 +9,16 @@
     ├── RecordingNotFoundError (LookupError)    a path to replay that is not there
     ├── ClusterError                            a cluster for replay that cannot be used
     └── ArchiveError
-        ├── ArchiveUnavailableError             there is no place to write to, or it is not safe
+        ├── ArchiveUnavailableError             there is no directory to write to, or it is not safe
         ├── ArchiveBusyError (TimeoutError)     another process has held the session for longer than we may wait
         ├── TranscriptError                     a transcript that cannot be archived: missing, no regular file, …
         ├── InvalidSessionIdError (ValueError)  a session id that cannot be part of a file's name
         ├── SessionNotFoundError (LookupError)  no archive holds that session
         ├── PartNotFoundError (LookupError)     the session is there, but not that compaction, chain or agent
         ├── ObjectStoreError                    an object store cannot be used now, or its library is not installed
-        └── CorruptArchiveError                 a piece is missing, cut or not what its hash says
+        └── CorruptArchiveError                 a piece is missing, cut, or does not match its hash
 
-Each error carries what it knows as attributes: nobody has to parse a message.
+Each error carries its facts as attributes, so that a caller never has to parse a message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _rebuild(cls: type[MalaContextError], args: tuple[object, ...], attributes: 
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing that is wrong with a configuration."""
+    """One problem of a configuration."""
 
     key: str
     """Dotted path of the key, e.g. `context.guard.buffer_tokens`; empty for the file itself."""
@@ -101,7 +101,7 @@ class BaselineError(MalaContextError):
     """The CLI does not say what a fresh session holds, neither to the SDK nor by its `/context` command.
 
     Attributes:
-        reason: why the SDK's way did not do.
+        reason: why the SDK gave no answer.
     """
 
     def __init__(self, reason: str) -> None:
@@ -113,7 +113,7 @@ class RecordingNotFoundError(MalaContextError, LookupError):
     """A path of recorded sessions is not there, or a pattern matches nothing.
 
     Attributes:
-        path: what was asked for.
+        path: the path or pattern that was asked for.
     """
 
     def __init__(self, path: str) -> None:
@@ -122,10 +122,10 @@ class RecordingNotFoundError(MalaContextError, LookupError):
 
 
 class ClusterError(MalaContextError):
-    """A Dask cluster cannot be used: not installed, not there, or its workers cannot read what is asked for.
+    """A Dask cluster cannot be used: not installed, not reachable, or its workers cannot read the recordings.
 
     Attributes:
-        reason: why.
+        reason: the reason, in words.
     """
 
     def __init__(self, reason: str) -> None:
@@ -138,10 +138,10 @@ class ArchiveError(MalaContextError):
 
 
 class ArchiveUnavailableError(ArchiveError):
-    """There is no place to write archives to, or the place is not safe to write to.
+    """There is no directory to write archives to, or the directory is not safe to write to.
 
     Attributes:
-        path: the place, where one was found.
+        path: the directory, where one was found.
     """
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
@@ -194,8 +194,8 @@ class SessionNotFoundError(ArchiveError, LookupError):
 
     Attributes:
         session_id: the id that was asked for.
-        path: where it was looked for.
-        near: a session there whose id is nearly the same, where there is one.
+        path: the archive that was searched.
+        near: a session there whose id is nearly the same, if there is one.
     """
 
     def __init__(self, session_id: str, path: str, near: str | None = None) -> None:
@@ -211,7 +211,7 @@ class PartNotFoundError(ArchiveError, LookupError):
 
     Attributes:
         session_id: the session.
-        part: what was asked for: a compaction, a chain, an agent.
+        part: the missing part: a compaction, a chain or an agent.
     """
 
     def __init__(self, session_id: str, part: str, there: str) -> None:
@@ -221,11 +221,11 @@ class PartNotFoundError(ArchiveError, LookupError):
 
 
 class ObjectStoreError(ArchiveError):
-    """An object store cannot be used now; what is to be uploaded stays here and is tried again.
+    """An object store cannot be used now. Pieces that wait for their upload stay on disk and are tried again.
 
     Attributes:
-        address: the store, which never holds a credential.
-        reason: why, in our own words: a store's answer may hold what belongs in no log.
+        address: the store's address, without any credential.
+        reason: the reason in our own words, because a store's answer may hold secrets.
         installed: whether the library for it is installed.
     """
 

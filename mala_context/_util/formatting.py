@@ -1,4 +1,4 @@
-"""Figures as people read them, the same wherever they are read. It imports nothing: a hook's log lines use it."""
+"""Format counts, shares and sizes for people. A hook's log lines use it, so it imports nothing."""
 
 from __future__ import annotations
 

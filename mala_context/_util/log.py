@@ -1,9 +1,9 @@
 """Loggers of the shells: structlog's key-values on top of the standard library's logging.
 
-The library configures nothing: each record goes to the standard logger of its module, with the line as its message and
-the key-values as attributes, so that caplog, journald and JSON formatters all see both. An application's own structlog
-configuration is neither needed nor touched. What a line holds of others, a model's name say, is made printable in the
-message; the attributes are as they came.
+The package configures no logging. Each record goes to the standard logger of its module, with the line as its message
+and the key-values as attributes, so that caplog, journald and JSON formatters all see both. An application's own
+structlog configuration is neither needed nor touched. The message may hold text that others wrote, for example a
+model's name; it is made printable. The attributes stay as they are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-r"""Text that others wrote, such that showing it does nothing but show it: on a terminal, in a page, in a log line.
+r"""Make text that others wrote safe to show on a terminal, in a page and in a log line.
 
-One rule for all of them. Control characters (C0 with ESC, DEL, C1), marks that turn the direction of text, line and
-paragraph separators, invisible characters in which text can hide, and lone surrogates are spelt out (`\x1b`,
-`\u202e`). All else stays as it is, with the two joiners that emoji and whole scripts need. It is the first thing done
-to such text: what makes it HTML or cuts it comes after.
+One rule serves all three. It spells out control characters (C0 with ESC, DEL, C1), marks that turn the direction of
+text, line and paragraph separators, invisible characters that can hide text, and lone surrogates (`\x1b`, `\u202e`).
+Every other character stays as it is; so do the two joiners that emoji and some scripts need. Apply this rule first:
+escape for HTML and cut to a length afterwards.
 
-The status line and hooks live for milliseconds, so that this module imports nothing, and makes its tables when a text
+The status line and hooks live for milliseconds. So this module imports nothing, and it makes its tables when a text
 first needs them.
 """
 
@@ -26,12 +26,12 @@ ODD = (
     (0xFFF9, 0xFFFB),  # annotations
     (0xE0000, 0xE007F),  # tags
 )
-"""First and last code of each range that is spelt out."""
+"""First and last code point of each range that is spelt out."""
 _tables: dict[str, dict[int, str]] = {}
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    """Return text in which what would act on a terminal is spelt out; newlines and tabs stay if `lines` says so."""
+    """Return text with each harmful character spelt out. With `lines`, newlines and tabs stay as they are."""
     value = str(text)
     return value if value.isprintable() else value.translate(_table("\n\t" if lines else ""))
 

@@ -1,7 +1,7 @@
-"""The JSON objects on one row of a transcript: usually one, but two have been seen, and a row cut off.
+"""Decode the JSON objects on one row of a transcript: usually one, sometimes two, none where the row was cut off.
 
-Decoded, a row takes about its bytes, unless it is hardly more than values: an empty list takes thirty times its own.
-Who keeps the objects of many rows takes `few_objects`.
+A decoded row takes about as much memory as its bytes, unless it holds many small values: an empty list takes thirty
+times its bytes. A caller that keeps the objects of many rows uses `few_objects`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 _decoder = json.JSONDecoder()
 _DENSE, _SPARSE = 1_000, 32
-"""Values of a row from which on it is looked at, and bytes that each of them has in a row that stays as it is."""
+"""A row with fewer values than `_DENSE`, or with more than `_SPARSE` bytes a value, stays as it is."""
 _WIDTH, _DEPTH = 200, 2
-"""Entries of an object or list that are kept of a row that is not, and the depth up to which all have so many."""
+"""Limits for a row with too many values: entries kept per object or list, and the depth down to which that limit alone
+applies. Below this depth all containers together keep `_WIDTH` entries."""
 
 
 def objects(data: bytes) -> list[dict[str, Any]]:
@@ -40,7 +41,7 @@ def objects(data: bytes) -> list[dict[str, Any]]:
 
 
 def few_objects(data: bytes) -> list[dict[str, Any]]:
-    """Return the objects on one row likewise, without most of their values where these would take far more than it."""
+    """Return the objects on one row; if they need many times its bytes, keep the first 200 entries a container."""
     found = objects(data)
     if len(data) < _DENSE:
         return found
