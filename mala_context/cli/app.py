@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
     "report": ("mala_context.cli.report", "Draw recorded sessions: one HTML page without network, an SVG or a PNG."),
     "statusline": ("mala_context.cli.statusline", "Print one line for Claude Code's status line."),
-    "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to mend it."),
+    "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to fix it."),
     "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
     "completion": ("mala_context.cli.completion", "Print what makes bash, zsh or fish complete these commands."),
 }

@@ -1,9 +1,10 @@
-"""`mala-context doctor`: what is wrong on this machine, and how to mend it."""
+"""`mala-context doctor`: what is wrong on this machine, and how to fix it."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ from mala_context.errors import ArchiveUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mala_context.analysis.doctor import Checked, Finding
+    from mala_context.analysis.doctor import CheckResult, Finding
 
 SHOWN = 5
-"""Items of a finding that are shown to people; --json has all."""
+"""Items and commands of a finding that are shown to people; --json has all."""
 
 
 @click.command()
@@ -31,19 +32,24 @@ SHOWN = 5
     type=ThereDirectory(),
     help="The repository whose mala.yaml and settings count; else the one around the working directory.",
 )
-@click.option("--no-session", is_flag=True, help="Play no session on the loopback to see whether hooks fire.")
+@click.option("--no-session", is_flag=True, help="Do not play a session on the loopback to see whether hooks fire.")
+@click.option("--fix", is_flag=True, help="Run the commands that fix what is wrong; asks before each finding.")
+@click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
-    """Say what is wrong on this machine, and how to mend it.
+def doctor(repo: str | None, no_session: bool, fix: bool, yes: bool, as_json: bool) -> int:
+    """Say what is wrong on this machine, and how to fix it.
 
     Looks at the Claude Code CLI and its settings, at mala.yaml, transcripts and archives, and plays a session of three
-    seconds on the loopback (no key, no network). Mends nothing itself. Exit status 1 where something is wrong.
+    seconds on the loopback (no key, no network). Without --fix it changes nothing. --fix makes files private, archives
+    transcripts and repairs archives; it never removes anything. Exit status 1 where something is wrong.
     """
     from mala_context.analysis.doctor import examine, gather
     from mala_context.cli.hook_proof import prove
 
-    gone = _leave_what_is_gone()
-    place = os.path.realpath(repo if repo is not None else gone or _repository())
+    if fix and as_json:
+        raise click.UsageError("--fix and --json exclude each other.")
+    left = _leave_deleted_directory()
+    place = os.path.realpath(repo if repo is not None else left or _repository())
     with waiting("reading transcripts and archives") as progress:
         checked = examine(gather(place, prove_hooks=None if no_session else prove, progress=progress))
     found = [finding for each in checked for finding in each.findings]
@@ -51,34 +57,62 @@ def doctor(repo: str | None, no_session: bool, as_json: bool) -> int:
         sys.stdout.write(json.dumps(_as_dict(place, checked), indent=2) + "\n")
     else:
         _show(place, checked, found)
+    if fix and _run(found, ask=not yes):
+        again = examine(gather(place))
+        found = [each for each in found if each.check == "hooks"] + [each for one in again for each in one.findings]
+        click.echo(f"Checked again: {_summary(found)}")
     return 1 if found else 0
 
 
-def _leave_what_is_gone() -> str | None:
-    """Go to the root directory where the working directory was deleted, and say so; return what it was called.
+def _run(found: Sequence[Finding], *, ask: bool) -> bool:
+    """Run the commands of findings, each finding's after a question; return whether anything was run."""
+    import subprocess
 
-    What is started in such a directory, the CLI too, ends at once.
+    has_run = False
+    for finding in found:
+        if not finding.commands:
+            continue
+        click.echo(f"\n{printable(finding.found)}")
+        for command in finding.commands:
+            click.echo(f"  {printable(shlex.join(command))}")
+        if ask and not click.confirm("Run this?" if len(finding.commands) == 1 else "Run these?"):
+            continue
+        for command in finding.commands:
+            program = [sys.executable, "-m", "mala_context.cli"] if command[0] == "mala-context" else [command[0]]
+            has_run = True
+            status = subprocess.run([*program, *command[1:]], check=False).returncode
+            if status:
+                click.echo(f"mala-context: {printable(shlex.join(command))}: exit status {status}", err=True)
+    return has_run
+
+
+def _leave_deleted_directory() -> str | None:
+    """Go to the root directory where the working directory was deleted, and say so; return its former path.
+
+    Programs that are started in such a directory, the CLI too, end at once.
     """
     try:
         os.getcwd()
     except OSError:
         was = os.environ.get("PWD", "")
         was = was if os.path.isabs(was) else os.sep
-        click.echo(f"mala-context: the working directory is gone, {printable(was)}; the rest is looked at", err=True)
+        click.echo(
+            f"mala-context: the working directory is gone, {printable(was)}; everything else is checked", err=True
+        )
         os.chdir(os.sep)
         return was
     return None
 
 
 def _repository() -> str:
-    """Return the repository around the working directory; that archives have no place is a finding, not the end."""
+    """Return the repository around the working directory; that archives have no place is a finding."""
     try:
         return repository()
     except ArchiveUnavailableError:
         return os.getcwd()
 
 
-def _as_dict(place: str, checked: Sequence[Checked]) -> dict[str, Any]:
+def _as_dict(place: str, checked: Sequence[CheckResult]) -> dict[str, Any]:
     findings = [finding.as_dict() for each in checked for finding in each.findings]
     checks = [
         {"name": each.check.name, "title": each.check.title, "state": each.state, "words": each.words}
@@ -87,7 +121,7 @@ def _as_dict(place: str, checked: Sequence[Checked]) -> dict[str, Any]:
     return {"ok": not findings, "repo": place, "checks": checks, "findings": findings}
 
 
-def _show(place: str, checked: Sequence[Checked], found: Sequence[Finding]) -> None:
+def _show(place: str, checked: Sequence[CheckResult], found: Sequence[Finding]) -> None:
     from rich.text import Text
 
     from mala_context.cli.tables import can_encode, console
@@ -107,7 +141,11 @@ def _show(place: str, checked: Sequence[Checked], found: Sequence[Finding]) -> N
     for finding in found:
         _show_finding(out, finding)
     out.print()
-    out.print("Nothing is wrong." if not found else f"{plural(len(found), 'thing is', 'things are')} wrong.")
+    out.print(_summary(found))
+
+
+def _summary(found: Sequence[Finding]) -> str:
+    return f"{plural(len(found), 'thing is', 'things are')} wrong." if found else "Nothing is wrong."
 
 
 def _show_finding(out: Any, finding: Finding) -> None:
@@ -124,4 +162,8 @@ def _show_finding(out: Any, finding: Finding) -> None:
         out.print(Text(f"  - {printable(item)}"), soft_wrap=True)
     if len(finding.items) > SHOWN:
         out.print(Text(f"  - and {len(finding.items) - SHOWN:,} more; --json lists all"))
-    out.print(Text.assemble(("  mend: ", "bold"), printable(finding.mend)), soft_wrap=True)
+    steps = finding.steps()
+    for place, step in enumerate(steps[:SHOWN]):
+        out.print(Text.assemble(("  fix: " if place == 0 else "       ", "bold"), printable(step)), soft_wrap=True)
+    if len(steps) > SHOWN:
+        out.print(Text(f"       and {len(steps) - SHOWN:,} more; `mala-context doctor --fix` runs all"))

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.archiving.uploads import LONGEST_PAUSE, Uploads
-from mala_context.analysis.doctor.gather.object_store import stores
+from mala_context.analysis.doctor.gather.archives import stores
 from mala_context.archive.layout import manifest_name
 from mala_context.archive.manifest import parse
 from mala_context.archive.remote import bucket as bucket_module
@@ -307,7 +307,7 @@ def test_nobody_waits_at_exit(archivist, bucket, transcript, proxy, tmp_path):
 import asyncio, sys
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.config import ArchiveConfig, ContextConfig
-from mala_context.analysis.doctor.gather.object_store import stores
+from mala_context.analysis.doctor.gather.archives import stores
 archivist = SessionArchiver.for_repo({str(tmp_path)!r}, ArchiveConfig(directory="s3://{bucket}/top"), [])
 asyncio.run(archivist.before_compaction({hook_input(transcript)!r}))
 input()

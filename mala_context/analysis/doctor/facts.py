@@ -1,6 +1,6 @@
 """What is known of a machine: frozen records, made by `gather` and read by `checks`.
 
-`None` in a field of `Facts` means that nobody looked.
+`None` in a field of `Facts` means that it was not looked at.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Program:
     source: str
     """Whose it is: `the SDK's own`, `on PATH`, or `installed`."""
     version: str | None = None
-    """As `1.2.3`; `None` where it did not say."""
+    """As `1.2.3`; `None` where it printed none."""
     error: str | None = None
     """Why it could not be asked."""
 
@@ -37,7 +37,7 @@ class HookProof:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PathMode:
     """A file or a directory and who may do what with it."""
 
     path: str
@@ -50,16 +50,16 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """The runs directory."""
+class RunsDirectory:
+    """The directory below which archives are kept."""
 
     path: str | None
     error: str | None = None
     """Why there is no place, or why it cannot be written to."""
     us: int = 0
     """Our own user id."""
-    directories: tuple[Entry, ...] = ()
-    """The runs directory itself, if it is there, and the directories in it that are ours to keep private."""
+    directories: tuple[PathMode, ...] = ()
+    """The runs directory itself, if it exists, and the directories in it that are ours to keep private."""
     archives: int = 0
 
 
@@ -68,18 +68,18 @@ class ClaudeDirectory:
     """Where Claude Code keeps its settings and transcripts."""
 
     path: str | None
-    """The directory, or what a variable says in place of one; `None` where nothing says it."""
+    """The directory, or the value of the variable that should name it; `None` where nothing names it."""
     error: str | None = None
     """Why nothing can be kept there, or found."""
     variable: str = "HOME"
-    """What it comes from."""
+    """The variable that it comes from."""
     there: bool = True
-    """Whether transcripts have their folder there already."""
+    """Whether the folder of transcripts exists already."""
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStore:
-    """The object store that archives go to, and how it went to write to it."""
+class StoreProbe:
+    """The object store that archives go to, and how a test write to it went."""
 
     address: str
     """Its address, which never holds a credential."""
@@ -91,7 +91,7 @@ class ObjectStore:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class DiskSpace:
     """The disk that archives go to."""
 
     path: str
@@ -100,20 +100,20 @@ class Space:
     stored: int = 0
     """Bytes that all archives take."""
     per_day: float = 0.0
-    """Bytes that archives gained a day of late, by the times in their manifests."""
+    """Bytes that archives gained a day lately, by the times in the names of pieces."""
     estimated: bool = False
-    """Whether `stored` is taken from the newest sessions, since there are very many."""
+    """Whether `stored` is projected from the newest sessions, because there are too many to look at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SettingsFile:
     """One settings file of Claude Code."""
 
     source: str
     """`managed`, `local`, `project`, `user` or `global`."""
     path: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What it says; empty where it could not be read."""
+    """Its contents; empty where it could not be read."""
     error: str | None = None
 
 
@@ -126,34 +126,32 @@ class ConfigFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Unarchived:
-    """The transcripts of one project folder that were compacted and are not in any archive up to there."""
+class UnarchivedProject:
+    """The transcripts of one project folder whose compactions are in no archive."""
 
     folder: str
     cwd: str | None
-    """Working directory of the newest of them."""
+    """Working directory of the newest of them, where it still exists."""
     transcripts: tuple[str, ...]
     compactions: int
     """Compactions that no archive covers."""
     known: bool = False
-    """Whether an archive knows all of these sessions, so that it can catch up by itself."""
+    """Whether an archive has earlier parts of all these sessions, so that it can catch up by itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Transcripts:
+class TranscriptFacts:
     """What was seen of the CLI's own transcripts."""
 
     files: int = 0
-    """Transcripts that there are."""
+    """Transcripts that exist."""
     searched: int = 0
     """Those of them that were searched for compactions; the newest."""
-    unarchived: tuple[Unarchived, ...] = ()
-    left: int = 0
-    """Those of them whose times were not looked at, so that the newest are those of the others."""
+    unarchived: tuple[UnarchivedProject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedArchive:
     """One archive in which something is wrong."""
 
     location: str
@@ -162,26 +160,26 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedArchives:
     """What was verified of all archives."""
 
     sessions: int = 0
     verified: int = 0
-    """Those of them that were read; the newest."""
-    damaged: tuple[Damage, ...] = ()
+    """Sessions that were read; the newest."""
+    damaged: tuple[DamagedArchive, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class ReadableFiles:
     """Files with a transcript's text in them that other users can read."""
 
     root: str
     """The directory below which they lie: the runs directory, or the CLI's projects."""
-    files: tuple[Entry, ...]
+    files: tuple[PathMode, ...]
     looked: int = 0
     """Files that were looked at."""
-    left: int = 0
-    """Files, and directories with what is in them, that were not; where there are very many."""
+    complete: bool = True
+    """Whether that was all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +195,17 @@ class Facts:
     programs: tuple[Program, ...] | None = None
     hooks: HookProof | None = None
     claude: ClaudeDirectory | None = None
-    stores: tuple[ObjectStore, ...] | None = None
+    stores: tuple[StoreProbe, ...] | None = None
     """Empty where none is named."""
-    runs: Runs | None = None
-    space: Space | None = None
-    settings: tuple[Settings, ...] | None = None
+    runs: RunsDirectory | None = None
+    space: DiskSpace | None = None
+    settings: tuple[SettingsFile, ...] | None = None
     """The strongest first."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Those few variables that the checks look at, where they are set."""
+    """The few variables that the checks look at, where they are set."""
     configs: tuple[ConfigFile, ...] | None = None
-    transcripts: Transcripts | None = None
-    verified: Verified | None = None
-    readable: tuple[Readable, ...] | None = None
+    transcripts: TranscriptFacts | None = None
+    verified: VerifiedArchives | None = None
+    readable: tuple[ReadableFiles, ...] | None = None
     models: Mapping[str, str] | None = None
     """Model → where it was seen."""

@@ -1,7 +1,8 @@
-"""A finding, and a check that makes some."""
+"""A finding, and a check that makes findings."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -9,9 +10,9 @@ from typing import Any, Generic, Literal, TypeVar
 from mala_context.analysis.doctor.facts import Facts
 
 Severity = Literal["error", "warning"]
-"""`error`: something does not work, or is lost or shown to others; `warning`: it will, or may."""
+"""`error`: something does not work, is lost, or can be read by others; `warning`: that will happen, or may."""
 F = TypeVar("F")
-"""What a check looks at."""
+"""The fact that a check looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +26,34 @@ class Finding:
     """What was found, in words."""
     where: str
     """A path, or a variable's name."""
-    mend: str
-    """How to mend it: a command, or words."""
+    fix: str = ""
+    """How to fix it by hand, in words; empty where `commands` say all."""
     items: tuple[str, ...] = ()
     """The single files, models or problems, where the finding is about several."""
+    commands: tuple[tuple[str, ...], ...] = ()
+    """Commands that fix it, each a list of arguments. They remove nothing, so `doctor --fix` may run them."""
+
+    def steps(self) -> list[str]:
+        """Return how to fix it, a line each; commands can be pasted into a shell."""
+        return [*map(shlex.join, self.commands), *([self.fix] if self.fix else [])]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        return {**asdict(self), "items": list(self.items)}
+        values = asdict(self) | {"items": list(self.items), "commands": [list(each) for each in self.commands]}
+        return values | {"fix": "; ".join(self.steps())}
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Generic[F]):
-    """One check: what it looks at, what it finds there, what it says where all is well."""
+class HealthCheck(Generic[F]):
+    """One check: what it looks at, what it finds there, and what it says where all is well."""
 
     name: str
     """For machines."""
     title: str
     """For people."""
     fact: Callable[[Facts], F | None]
-    """Returns what the check looks at, `None` where nobody gathered it: then the other two are not asked."""
+    """Returns what the check looks at; `None` where it was not gathered, and then the other two are not called."""
     find: Callable[[F], Iterable[Finding]]
     """The fact to findings; pure."""
-    well: Callable[[F], str]
-    """What was looked at, in words; asked only where nothing was found."""
+    ok_message: Callable[[F], str]
+    """What was looked at, in words; called only where nothing was found."""

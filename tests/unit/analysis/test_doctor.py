@@ -33,7 +33,7 @@ def test_each_fault_alone_is_one_finding(machine, name):
     FAULTS[name](machine)
     (finding,) = machine.findings()
     assert finding.check == name
-    assert finding.mend
+    assert finding.steps()
     assert finding.where
 
 
@@ -60,11 +60,30 @@ def test_on_a_healthy_machine_hooks_fire_and_the_exit_status_is_0(machine):
     assert result["repo"] == str(machine.repo)
 
 
-def test_what_it_says_mends_is_what_mends(machine):
+def test_the_command_that_it_names_fixes_it(machine):
     """The command that a finding about an unarchived transcript names, run as it is."""
     never_archived(machine)
     (finding,) = machine.findings()
-    assert finding.mend == f"mala-context archives import {machine.folder}"
-    command = finding.mend.replace("mala-context", f"{sys.executable} -m mala_context.cli")
+    (command,) = finding.steps()
+    assert command == f"mala-context archives import {machine.folder}"
+    command = command.replace("mala-context", f"{sys.executable} -m mala_context.cli")
     subprocess.run(command, shell=True, env=machine.env, cwd=machine.repo, check=True, capture_output=True, timeout=60)
     assert machine.findings() == []
+
+
+def test_fix_runs_the_commands_after_a_question_and_checks_again(machine):
+    for name in ("permissions", "readable", "unarchived", "models"):
+        FAULTS[name](machine)
+    said_no = machine.run("--no-session", "--fix", input="n\nn\nn\n")
+    assert said_no.returncode == 1
+    assert "Checked again" not in said_no.stdout
+    assert machine.names() == ["models", "permissions", "readable", "unarchived"]
+    done = machine.run("--no-session", "--fix", "--yes")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"  chmod 700 {machine.runs}\n" in done.stdout
+    assert done.stdout.endswith("Checked again: 1 thing is wrong.\n")
+    assert machine.names() == ["models"]
+    (machine.repo / "mala.yaml").write_text("context:\n  window: 100000\n")
+    machine.runs.chmod(0o755)
+    done = machine.run("--no-session", "--fix", "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Checked again: Nothing is wrong.")

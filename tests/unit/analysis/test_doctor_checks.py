@@ -9,18 +9,18 @@ from mala_context.analysis.doctor.checks.machine import numbers
 from mala_context.analysis.doctor.facts import (
     ClaudeDirectory,
     ConfigFile,
-    Damage,
-    Entry,
+    DamagedArchive,
+    DiskSpace,
     HookProof,
-    ObjectStore,
+    PathMode,
     Program,
-    Readable,
-    Runs,
-    Settings,
-    Space,
-    Transcripts,
-    Unarchived,
-    Verified,
+    ReadableFiles,
+    RunsDirectory,
+    SettingsFile,
+    StoreProbe,
+    TranscriptFacts,
+    UnarchivedProject,
+    VerifiedArchives,
 )
 from mala_context.config import ArchiveConfig, ContextConfig, Retention
 
@@ -31,14 +31,14 @@ HEALTHY = Facts(
     programs=(Program("/bin/claude", "on PATH", "2.1.332"),),
     hooks=HookProof(archived=True, seconds=2.0),
     claude=ClaudeDirectory("/home/dev/.claude"),
-    stores=(ObjectStore("s3://bucket/host/repo", 0.2),),
-    runs=Runs("/runs", us=1000, directories=(Entry("/runs", 0o700, 1000, directory=True),), archives=1),
-    space=Space("/runs", free=100 * GB, stored=GB, per_day=10e6),
-    settings=(Settings("user", "/home/dev/.claude/settings.json", {"cleanupPeriodDays": 60}),),
+    stores=(StoreProbe("s3://bucket/host/repo", 0.2),),
+    runs=RunsDirectory("/runs", us=1000, directories=(PathMode("/runs", 0o700, 1000, directory=True),), archives=1),
+    space=DiskSpace("/runs", free=100 * GB, stored=GB, per_day=10e6),
+    settings=(SettingsFile("user", "/home/dev/.claude/settings.json", {"cleanupPeriodDays": 60}),),
     configs=(ConfigFile("/repo/mala.yaml"),),
-    transcripts=Transcripts(files=3, searched=3),
-    verified=Verified(sessions=2, verified=2),
-    readable=(Readable("/runs", ()),),
+    transcripts=TranscriptFacts(files=3, searched=3),
+    verified=VerifiedArchives(sessions=2, verified=2),
+    readable=(ReadableFiles("/runs", ()),),
     models={"claude-sonnet-4-5": "/t.jsonl", "opus[1m]": "/home/dev/.claude/settings.json"},
 )
 
@@ -49,7 +49,7 @@ def found(**changes):
 
 
 def user(**values):
-    return {"settings": (Settings("user", "/user", values),)}
+    return {"settings": (SettingsFile("user", "/user", values),)}
 
 
 def config(window="auto", days=None):
@@ -83,10 +83,10 @@ def test_names_are_unique():
         ({"hooks": HookProof()}, "hooks", "error", "PreCompact did not fire"),
         ({"hooks": HookProof(error="no loopback")}, "hooks", "error", "failed: no loopback"),
         ({"configs": (ConfigFile("/repo/mala.yaml", ("a", "b")),)}, "config", "error", "2 problems"),
-        ({"settings": (Settings("user", "/u", error="not JSON"),)}, "settings", "error", "not JSON"),
+        ({"settings": (SettingsFile("user", "/u", error="not JSON"),)}, "settings", "error", "not JSON"),
         (user(disableAllHooks=True), "hooks-off", "error", "disableAllHooks is true in the user settings"),
         (
-            {"settings": (Settings("managed", "/m", {"allowManagedHooksOnly": True}),)},
+            {"settings": (SettingsFile("managed", "/m", {"allowManagedHooksOnly": True}),)},
             "hooks-off",
             "warning",
             "allowManagedHooksOnly",
@@ -98,39 +98,64 @@ def test_names_are_unique():
         (user(cleanupPeriodDays=-1), "cleanup", "warning", "is -1"),
         (user(cleanupPeriodDays="30"), "cleanup", "warning", "is '30'"),
         (user(cleanupPeriodDays=True), "cleanup", "warning", "is True"),
-        (user(cleanupPeriodDays=6), "cleanup", "warning", "after 6 days: what no hook archived"),
+        (user(cleanupPeriodDays=6), "cleanup", "warning", "after 6 days: a session that no hook archived"),
         ({**user(cleanupPeriodDays=20), **config(days=21)}, "cleanup", "warning", "archives are kept for 21"),
         ({**user(), **config(days=31)}, "cleanup", "warning", "after 30 days"),
         ({"models": {"glm-5": "/t"}}, "models", "warning", "window of glm-5 is a guess: 200,000"),
-        ({"claude": ClaudeDirectory(None, "it is not set")}, "claude", "error", "keeps no transcripts, or not where"),
-        ({"claude": ClaudeDirectory("rel", "relative", "CLAUDE_CONFIG_DIR")}, "claude", "error", "again: relative"),
         (
-            {"stores": (ObjectStore("s3://b", 1.0, "it cannot be reached"),)},
+            {"claude": ClaudeDirectory(None, "it is not set")},
+            "claude",
+            "error",
+            "keeps no transcripts, or not where they can be found",
+        ),
+        ({"claude": ClaudeDirectory("rel", "relative", "CLAUDE_CONFIG_DIR")}, "claude", "error", "found: relative"),
+        (
+            {"stores": (StoreProbe("s3://b", 1.0, "it cannot be reached"),)},
             "object-store",
             "error",
             "on this disk: it",
         ),
-        ({"stores": (ObjectStore("s3://b", 0.0, "none", installed=False),)}, "object-store", "error", "is uploaded"),
-        ({"runs": Runs(None, "no home")}, "runs", "error", "nothing can be archived: no home"),
-        ({"runs": Runs("/r", "/r cannot be written to")}, "runs", "error", "cannot be written to"),
-        ({"runs": Runs("/r", us=1, directories=(Entry("/r", 0o700, 2),))}, "runs", "error", "user 2, not to us (1)"),
+        ({"stores": (StoreProbe("s3://b", 0.0, "none", installed=False),)}, "object-store", "error", "is uploaded"),
+        ({"runs": RunsDirectory(None, "no home")}, "runs", "error", "nothing can be archived: no home"),
+        ({"runs": RunsDirectory("/r", "/r cannot be written to")}, "runs", "error", "cannot be written to"),
         (
-            {"runs": Runs("/r", directories=(Entry("/r", 0o755),))},
+            {"runs": RunsDirectory("/r", us=1, directories=(PathMode("/r", 0o700, 2),))},
+            "runs",
+            "error",
+            "user 2, not to us (1)",
+        ),
+        (
+            {"runs": RunsDirectory("/r", directories=(PathMode("/r", 0o755),))},
             "permissions",
             "warning",
-            "0755: others can list it and enter it",
+            "1 directory of archives: others can list and enter",
         ),
-        ({"runs": Runs("/r", directories=(Entry("/r", 0o722),))}, "permissions", "error", "others can write to it"),
-        ({"readable": (Readable("/r", (Entry("/r/a", 0o644),)),)}, "readable", "error", "1 file with what agents read"),
-        ({"space": Space("/r", free=50_000_000)}, "space", "error", "only 47.7 MB are free"),
-        ({"space": Space("/r", free=GB, per_day=GB / 10)}, "space", "warning", "102.4 MB a day: 10 days"),
         (
-            {"transcripts": Transcripts(1, 1, (Unarchived("/p", None, ("/p/a",), 2),))},
+            {"runs": RunsDirectory("/r", directories=(PathMode("/r", 0o722),))},
+            "permissions",
+            "error",
+            "others can write",
+        ),
+        (
+            {"readable": (ReadableFiles("/r", (PathMode("/r/a", 0o644),)),)},
+            "readable",
+            "error",
+            "others can read 1 file",
+        ),
+        ({"space": DiskSpace("/r", free=50_000_000)}, "space", "error", "only 47.7 MB are free"),
+        ({"space": DiskSpace("/r", free=GB, per_day=GB / 10)}, "space", "warning", "102.4 MB a day: 10 days"),
+        (
+            {"transcripts": TranscriptFacts(1, 1, (UnarchivedProject("/p", None, ("/p/a",), 2),))},
             "unarchived",
             "warning",
             "2 comp",
         ),
-        ({"verified": Verified(1, 1, (Damage("/a", ("/a/x: bad",)),))}, "verify", "error", "1 problem in this archive"),
+        (
+            {"verified": VerifiedArchives(1, 1, (DamagedArchive("/a", ("/a/x: bad",)),))},
+            "verify",
+            "error",
+            "1 problem in this archive",
+        ),
     ],
 )
 def test_each_fault_is_one_finding(changes, check, severity, words):
@@ -138,7 +163,7 @@ def test_each_fault_is_one_finding(changes, check, severity, words):
     assert (finding.check, finding.severity) == (check, severity)
     assert words in finding.found
     assert finding.where
-    assert finding.mend
+    assert finding.steps()
     assert finding.as_dict()["items"] == list(finding.items)
 
 
@@ -152,19 +177,19 @@ def test_each_fault_is_one_finding(changes, check, severity, words):
         {"environment": {"DISABLE_COMPACT": "no"}},
         {
             "settings": (
-                Settings("local", "/l", {"disableAllHooks": False}),
-                Settings("user", "/u", {"disableAllHooks": True}),
+                SettingsFile("local", "/l", {"disableAllHooks": False}),
+                SettingsFile("user", "/u", {"disableAllHooks": True}),
             )
         },
         {
-            "settings": (Settings("local", "/l", {"env": {"DISABLE_COMPACT": "0"}}),),
+            "settings": (SettingsFile("local", "/l", {"env": {"DISABLE_COMPACT": "0"}}),),
             "environment": {"DISABLE_COMPACT": "1"},
         },
         {**user(cleanupPeriodDays=30), **config(days=30)},
         {**config(window=50_000), "models": {"glm-5": "/t"}},
         {"models": {"Sonnet": "", "opusplan": "", "<synthetic>": "", "us.anthropic.claude-opus-4-1-20250805-v1:0": ""}},
         {"models": {"gpt-9[1m]": "/t"}},
-        {"space": Space("/r", free=GB, per_day=0.0)},
+        {"space": DiskSpace("/r", free=GB, per_day=0.0)},
         {"stores": ()},
         {"claude": ClaudeDirectory("/c", there=False)},
     ],
@@ -174,16 +199,19 @@ def test_what_is_no_fault(changes):
 
 
 @pytest.mark.parametrize(
-    ("change", "mend"),
+    ("change", "command"),
     [
-        (Unarchived("/p", "/home/my repo", ("/p/a",), 1), "mala-context archives import --repo '/home/my repo' /p"),
-        (Unarchived("/p q", None, ("/p/a",), 1), "mala-context archives import '/p q'"),
-        (Unarchived("/p", "/home/r", ("/p/a",), 1, known=True), "mala-context archives catch-up --repo /home/r"),
+        (
+            UnarchivedProject("/p", "/home/my repo", ("/p/a",), 1),
+            "mala-context archives import --repo '/home/my repo' /p",
+        ),
+        (UnarchivedProject("/p q", None, ("/p/a",), 1), "mala-context archives import '/p q'"),
+        (UnarchivedProject("/p", "/home/r", ("/p/a",), 1, known=True), "mala-context archives catch-up --repo /home/r"),
     ],
 )
-def test_commands_can_be_pasted(change, mend):
-    (finding,) = found(transcripts=Transcripts(1, 1, (change,)))
-    assert finding.mend == mend
+def test_commands_can_be_pasted(change, command):
+    (finding,) = found(transcripts=TranscriptFacts(1, 1, (change,)))
+    assert finding.steps() == [command]
 
 
 def test_numbers():
@@ -202,24 +230,61 @@ def test_versions_newer_than_any_that_was_tested():
 
 
 def test_words_of_a_part():
-    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=Transcripts(9, 4)))}
-    assert checked["unarchived"] == "9 transcripts, the newest 4 of them searched"
-    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=Transcripts(9, 4, (), 3)))}
-    assert checked["unarchived"] == "9 transcripts, the newest 4 of 6 of them searched"
-    some = (Readable("/a", (), looked=4_000), Readable("/b", (), looked=5, left=1_200))
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=TranscriptFacts(9, 4)))}
+    assert checked["unarchived"] == "9 transcripts, the newest 4 searched"
+    some = (ReadableFiles("/a", (), looked=4_000), ReadableFiles("/b", (), looked=5, complete=False))
     checked = {each.check.name: each.words for each in examine(replace(HEALTHY, readable=some))}
-    assert checked["readable"].endswith(" ours alone to read, by 4,005 files; 1,200 more not looked at")
-    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, verified=Verified(9, 4)))}
+    assert checked["readable"].endswith(", by 4,005 files; there are more")
+    checked = {each.check.name: each.words for each in examine(replace(HEALTHY, verified=VerifiedArchives(9, 4)))}
     assert checked["verify"].startswith("the newest 4 of 9 sessions verified")
+
+
+@pytest.mark.parametrize(
+    ("changes", "items", "commands"),
+    [
+        (
+            {
+                "transcripts": TranscriptFacts(
+                    8, 8, tuple(UnarchivedProject(f"/p/{n}", f"/r{n}", (f"/p/{n}/a",), 1, n % 2 == 0) for n in range(8))
+                )
+            },
+            8,
+            8,
+        ),
+        ({"models": {"glm-5": "/t", "glm-6": "/u"}}, 2, 0),
+        ({"runs": RunsDirectory("/r", directories=(PathMode("/r", 0o755), PathMode("/r/a", 0o750)))}, 2, 1),
+    ],
+)
+def test_one_cause_is_one_finding_however_often_it_occurs(changes, items, commands):
+    (finding,) = found(**changes)
+    assert (len(finding.items), len(finding.commands)) == (items, commands)
+
+
+def test_no_command_of_a_finding_removes_anything():
+    """`doctor --fix` runs them: this is the whole list of what it may run."""
+    allowed = {("chmod",), ("mala-context", "archives", "import"), ("mala-context", "archives", "catch-up")}
+    allowed |= {("mala-context", "archives", "verify")}
+    faulty = replace(
+        HEALTHY,
+        runs=RunsDirectory("/r", directories=(PathMode("/r", 0o755),)),
+        readable=(ReadableFiles("/r", (PathMode("/r/a", 0o644),)),),
+        transcripts=TranscriptFacts(
+            2, 2, (UnarchivedProject("/p", None, ("/p/a",), 1), UnarchivedProject("/q", "/r", ("/q/a",), 1, known=True))
+        ),
+        verified=VerifiedArchives(1, 1, (DamagedArchive("/a", ("/a/x: bad",)),)),
+    )
+    commands = [command for each in examine(faulty) for finding in each.findings for command in finding.commands]
+    assert {command[:1] if command[0] == "chmod" else command[:3] for command in commands} == allowed
+    assert not any(option in {"--remove", "--yes"} for command in commands for option in command)
 
 
 def test_where_a_variable_is_wrong_it_is_named():
     (finding,) = found(claude=ClaudeDirectory("rel", "it is relative", "CLAUDE_CONFIG_DIR"))
-    assert (finding.where, finding.mend[:22]) == ("rel", "set CLAUDE_CONFIG_DIR ")
+    assert (finding.where, finding.fix[:22]) == ("rel", "set CLAUDE_CONFIG_DIR ")
     (finding,) = found(claude=ClaudeDirectory(None, "it is not set"))
     assert finding.where == "HOME"
 
 
-def test_what_mends_an_object_store():
-    (finding,) = found(stores=(ObjectStore("s3://b", error="not installed", installed=False),))
-    assert finding.mend.startswith("pip install 'mala-context[objects]'; then `mala-context archives push`")
+def test_what_fixes_an_object_store():
+    (finding,) = found(stores=(StoreProbe("s3://b", error="not installed", installed=False),))
+    assert finding.fix.startswith("pip install 'mala-context[objects]'; then `mala-context archives push`")

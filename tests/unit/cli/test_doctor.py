@@ -8,7 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 from mala_context.analysis.doctor import CHECKS, Facts
-from mala_context.analysis.doctor.facts import ConfigFile, Program, Settings
+from mala_context.analysis.doctor.facts import (
+    ConfigFile,
+    PathMode,
+    Program,
+    RunsDirectory,
+    SettingsFile,
+    TranscriptFacts,
+    UnarchivedProject,
+)
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.doctor import doctor
 from mala_context.cli.hook_proof import prove
@@ -45,16 +53,39 @@ def test_what_is_wrong(facts, tmp_path):
     facts(
         Facts(
             configs=(ConfigFile("/repo/mala.yaml", problems),),
-            settings=(Settings("user", "/u", {"disableAllHooks": True}),),
+            settings=(SettingsFile("user", "/u", {"disableAllHooks": True}),),
         )
     )
     text = run("--repo", str(tmp_path), status=1)
     assert "✗ mala.yaml        1 finding\n" in text
     assert "\nerror /repo/mala.yaml\n" in text
-    assert "  - line 4: bad\n  - and 2 more; --json lists all\n  mend: mend what is listed" in text
+    assert "  - line 4: bad\n  - and 2 more; --json lists all\n  fix: correct what is listed" in text
     assert text.endswith("2 things are wrong.\n")
-    paths = re.compile(r"mend:|/")
+    paths = re.compile(r"fix:|/")
     assert max(len(line) for line in text.splitlines() if not paths.search(line)) <= 80
+
+
+def test_commands_are_shown_a_line_each_and_the_rest_is_counted(facts, tmp_path):
+    projects = tuple(UnarchivedProject(f"/p/{n}", f"/r{n}", (f"/p/{n}/a",), 1) for n in range(7))
+    facts(Facts(transcripts=TranscriptFacts(7, 7, projects)))
+    text = run("--repo", str(tmp_path), status=1)
+    assert "  fix: mala-context archives import --repo /r0 /p/0\n       mala-context archives import --repo /r1" in text
+    assert "       and 2 more; `mala-context doctor --fix` runs all\n" in text
+    assert text.endswith("1 thing is wrong.\n")
+
+
+def test_a_command_that_fails_is_named(facts, tmp_path, capfd):
+    place = RunsDirectory("/nowhere\x1b", directories=(PathMode("/nowhere\x1b", 0o755),))
+    facts(Facts(runs=place))
+    result = CliRunner().invoke(doctor, ["--repo", str(tmp_path), "--fix", "--yes"], standalone_mode=False)
+    assert result.return_value == 1
+    assert "exit status 1" in result.stderr
+    assert "\x1b" not in result.output
+
+
+def test_fix_is_not_for_json(tmp_path):
+    result = CliRunner().invoke(doctor, ["--repo", str(tmp_path), "--fix", "--json"])
+    assert (result.exit_code, "exclude each other" in result.output) == (2, True)
 
 
 def test_hostile_text_does_nothing_to_a_terminal(facts, tmp_path):

@@ -1,47 +1,48 @@
-"""The table of checks, and walking it."""
+"""The table of checks, and running it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from mala_context.analysis.doctor.checks import archives, machine, settings
 from mala_context.analysis.doctor.facts import Facts
-from mala_context.analysis.doctor.findings import Check, F, Finding
+from mala_context.analysis.doctor.findings import F, Finding, HealthCheck
 
 CHECKS: Final = (
-    Check("sdk", "Agent SDK", lambda facts: facts.sdk, machine.sdk, machine.sdk_well),
-    Check("cli", "Claude Code", lambda facts: facts.programs, machine.cli, machine.cli_well),
-    Check("hooks", "hooks fire", machine.played, machine.hooks, machine.hooks_well),
-    Check("config", "mala.yaml", lambda facts: facts.configs, machine.config, machine.config_well),
-    Check("claude", "Claude's files", lambda facts: facts.claude, machine.claude, machine.claude_well),
-    Check("settings", "settings files", lambda facts: facts.settings, settings.settings, settings.settings_well),
-    Check("hooks-off", "hooks allowed", settings.in_force, settings.hooks_off, settings.hooks_off_well),
-    Check("compaction", "auto-compaction", settings.in_force, settings.compaction, settings.compaction_well),
-    Check("cleanup", "clean-up", settings.in_force, settings.cleanup, settings.cleanup_well),
-    Check("models", "windows known", settings.in_use, settings.models, settings.models_well),
-    Check("runs", "runs directory", lambda facts: facts.runs, archives.runs, archives.runs_well),
-    Check("permissions", "its permissions", lambda facts: facts.runs, archives.permissions, archives.permissions_well),
-    Check("readable", "kept private", lambda facts: facts.readable, archives.readable, archives.readable_well),
-    Check("space", "free space", lambda facts: facts.space, archives.space, archives.space_well),
-    Check(
-        "object-store", "object store", lambda facts: facts.stores, archives.object_store, archives.object_store_well
+    HealthCheck("sdk", "Agent SDK", attrgetter("sdk"), machine.sdk, machine.sdk_ok),
+    HealthCheck("cli", "Claude Code", attrgetter("programs"), machine.cli, machine.cli_ok),
+    HealthCheck("hooks", "hooks fire", machine.played, machine.hooks, machine.hooks_ok),
+    HealthCheck("config", "mala.yaml", attrgetter("configs"), machine.config, machine.config_ok),
+    HealthCheck("claude", "Claude's files", attrgetter("claude"), machine.claude, machine.claude_ok),
+    HealthCheck("settings", "settings files", attrgetter("settings"), settings.settings, settings.settings_ok),
+    HealthCheck(
+        "hooks-off", "hooks allowed", settings.in_force, settings.hooks_off, lambda _: "no settings switch them off"
     ),
-    Check("unarchived", "all archived", lambda facts: facts.transcripts, archives.unarchived, archives.unarchived_well),
-    Check("verify", "archives sound", lambda facts: facts.verified, archives.verify, archives.verify_well),
+    HealthCheck("compaction", "auto-compaction", settings.in_force, settings.compaction, lambda _: "on"),
+    HealthCheck("cleanup", "clean-up", settings.in_force, settings.cleanup, settings.cleanup_ok),
+    HealthCheck("models", "windows known", settings.in_use, settings.models, settings.models_ok),
+    HealthCheck("runs", "runs directory", attrgetter("runs"), archives.runs, archives.runs_ok),
+    HealthCheck("permissions", "its permissions", attrgetter("runs"), archives.permissions, archives.permissions_ok),
+    HealthCheck("readable", "kept private", attrgetter("readable"), archives.readable, archives.readable_ok),
+    HealthCheck("space", "free space", attrgetter("space"), archives.space, archives.space_ok),
+    HealthCheck("object-store", "object store", attrgetter("stores"), archives.object_store, archives.object_store_ok),
+    HealthCheck("unarchived", "all archived", attrgetter("transcripts"), archives.unarchived, archives.unarchived_ok),
+    HealthCheck("verify", "archives sound", attrgetter("verified"), archives.verify, archives.verify_ok),
 )
 """Every check, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What one check said."""
+class CheckResult:
+    """The result of one check."""
 
-    check: Check[Any]
+    check: HealthCheck[Any]
     findings: tuple[Finding, ...]
-    """Empty where all is well, and where it was passed over."""
+    """Empty where all is well, and where the check was skipped."""
     skipped: bool
-    """Whether nobody gathered what it looks at."""
+    """Whether the fact that it needs was not gathered."""
     words: str
     """What was looked at, where all is well; else empty."""
 
@@ -51,14 +52,14 @@ class Checked:
         return "skipped" if self.skipped else "failed" if self.findings else "ok"
 
 
-def examine(facts: Facts, checks: tuple[Check[Any], ...] = CHECKS) -> list[Checked]:
-    """Put every check to the facts, in the order of the table."""
-    return [_put(check, facts) for check in checks]
+def examine(facts: Facts, checks: tuple[HealthCheck[Any], ...] = CHECKS) -> list[CheckResult]:
+    """Run every check on the facts, in the order of the table."""
+    return [_run(check, facts) for check in checks]
 
 
-def _put(check: Check[F], facts: Facts) -> Checked:
+def _run(check: HealthCheck[F], facts: Facts) -> CheckResult:
     fact = check.fact(facts)
     if fact is None:
-        return Checked(check, (), skipped=True, words="")
+        return CheckResult(check, (), skipped=True, words="")
     findings = tuple(check.find(fact))
-    return Checked(check, findings, skipped=False, words="" if findings else check.well(fact))
+    return CheckResult(check, findings, skipped=False, words="" if findings else check.ok_message(fact))

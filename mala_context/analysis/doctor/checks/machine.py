@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from mala_context._util.formatting import plural
 from mala_context.analysis.doctor.facts import ClaudeDirectory, ConfigFile, Facts, HookProof, Program
 from mala_context.analysis.doctor.findings import Finding
 
@@ -32,7 +34,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def _beside(version: str, newest: tuple[int, ...]) -> str:
-    """Return what to say behind a version: that it is newer than any that was tested, or nothing."""
+    """Return a remark on a version that is newer than any that was tested; else nothing."""
     return f", newer than {_dotted(newest)}, the newest that was tested" if numbers(version) > newest else ""
 
 
@@ -43,7 +45,7 @@ def sdk(version: str) -> Iterator[Finding]:
         yield Finding("sdk", "error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
 
 
-def sdk_well(version: str) -> str:
+def sdk_ok(version: str) -> str:
     """Name its version, and say so where it is newer than any that was tested."""
     return f"{version}{_beside(version, NEWEST_SDK)}"
 
@@ -55,14 +57,14 @@ def cli(programs: tuple[Program, ...]) -> Iterator[Finding]:
         yield Finding("cli", "error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
     for each in programs:
         if each.version is None:
-            found = f"this Claude Code CLI does not run: {each.error or 'it says no version'}"
-            yield Finding("cli", "error", found, each.path, f"install it anew or remove it ({each.source})")
+            found = f"this Claude Code CLI does not run: {each.error or 'it printed no version'}"
+            yield Finding("cli", "error", found, each.path, f"reinstall it or remove it ({each.source})")
         elif numbers(each.version) < OLDEST_CLI:
             found = f"Claude Code {each.version} ({each.source}) is older than {oldest}, which the SDK needs"
             yield Finding("cli", "error", found, each.path, "`claude update`, or install a newer one")
 
 
-def cli_well(programs: tuple[Program, ...]) -> str:
+def cli_ok(programs: tuple[Program, ...]) -> str:
     """Name each CLI and its version, and say so where it is newer than any that was tested."""
     versions = ((each.version or "", each.source) for each in programs)
     return ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
@@ -85,15 +87,15 @@ def hooks(seen: Played) -> Iterator[Finding]:
     """Find that a session of our own archived nothing before its compaction."""
     proof, where = seen
     if proof.error is not None:
-        mend = "run `mala-context demo`, which says more"
-        yield Finding("hooks", "error", f"a session on the loopback failed: {proof.error}", where, mend)
+        fix = "run `mala-context demo`, which shows more of it"
+        yield Finding("hooks", "error", f"a session on the loopback failed: {proof.error}", where, fix)
     elif not proof.archived:
         found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
-        mend = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
-        yield Finding("hooks", "error", found, where, mend)
+        fix = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
+        yield Finding("hooks", "error", found, where, fix)
 
 
-def hooks_well(seen: Played) -> str:
+def hooks_ok(seen: Played) -> str:
     """Say how the proof went."""
     return f"PreCompact archived a session on the loopback ({seen.proof.seconds:.1f} s)"
 
@@ -101,12 +103,12 @@ def hooks_well(seen: Played) -> str:
 def claude(place: ClaudeDirectory) -> Iterator[Finding]:
     """Find that Claude Code has no place of its own for transcripts."""
     if place.error is not None:
-        found = f"Claude Code keeps no transcripts, or not where they are found again: {place.error}"
-        mend = f"set {place.variable} to an absolute path of a directory that is yours"
-        yield Finding("claude", "error", found, place.path or place.variable, mend)
+        found = f"Claude Code keeps no transcripts, or not where they can be found: {place.error}"
+        fix = f"set {place.variable} to an absolute path of a directory that is yours"
+        yield Finding("claude", "error", found, place.path or place.variable, fix)
 
 
-def claude_well(place: ClaudeDirectory) -> str:
+def claude_ok(place: ClaudeDirectory) -> str:
     """Name it."""
     return f"{place.path}" if place.there else f"{place.path} (no transcripts yet)"
 
@@ -115,15 +117,13 @@ def config(files: tuple[ConfigFile, ...]) -> Iterator[Finding]:
     """Find each `mala.yaml` that cannot be used; the agent of that repository does not start."""
     for each in files:
         if each.problems:
-            count = len(each.problems)
-            found = f"it cannot be used: {count} problem{'s' * (count > 1)}; an agent here does not start"
-            mend = (
-                f"mend what is listed; `mala-context config check {os.path.dirname(each.path)}` tells when it is right"
+            found = f"it cannot be used: {plural(len(each.problems), 'problem')}; an agent here does not start"
+            check = f"mala-context config check {shlex.quote(os.path.dirname(each.path))}"
+            yield Finding(
+                "config", "error", found, each.path, f"correct what is listed; `{check}` checks it", each.problems
             )
-            yield Finding("config", "error", found, each.path, mend, each.problems)
 
 
-def config_well(files: tuple[ConfigFile, ...]) -> str:
+def config_ok(files: tuple[ConfigFile, ...]) -> str:
     """Say how many there are."""
-    count = len(files)
-    return f"{count} can be used" if count else "none, the defaults are in force"
+    return f"{plural(len(files), 'file')}, valid" if files else "none, the defaults are in force"

@@ -9,31 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from mala_context.analysis.doctor.facts import Facts, Settings
+from mala_context._util.formatting import plural
+from mala_context.analysis.doctor.facts import Facts, SettingsFile
 from mala_context.analysis.doctor.findings import Finding
 from mala_context.config import Retention
 from mala_context.tracking.auto_compact import OFF_SWITCHES, switched_off
 from mala_context.tracking.windows import from_name
 
 DEFAULT_CLEANUP: Final = 30
-"""Days after which the CLI deletes transcripts where no settings say otherwise."""
+"""Days after which the CLI deletes transcripts by default."""
 SHORT_CLEANUP: Final = 7
-"""Days below which a session that nobody archived may be gone before anybody catches up."""
-LOOKED_AT: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL")
-"""Variables that these checks look at, and no others."""
+"""Days below which a session that was not archived may be deleted before a later start archives it."""
+VARIABLES: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL")
+"""Variables that these checks look at."""
 _ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
 
 
 class InForce(NamedTuple):
-    """What decides together how Claude Code behaves here."""
+    """Everything that decides how Claude Code behaves here."""
 
-    files: tuple[Settings, ...]
+    files: tuple[SettingsFile, ...]
     """The strongest first."""
     environment: Mapping[str, str]
     keep: Retention | None
     """How long archives are kept, by `mala.yaml`."""
 
-    def value(self, key: str) -> tuple[Any, Settings | None]:
+    def value(self, key: str) -> tuple[Any, SettingsFile | None]:
         """Return the value that counts and the file that has it, `None` twice where no file does."""
         for each in self.files:
             if key in each.values:
@@ -51,13 +52,13 @@ class InForce(NamedTuple):
 
 
 def in_force(facts: Facts) -> InForce | None:
-    """Return what is in force, `None` where nobody looked for settings files."""
+    """Return what is in force, `None` where settings files were not gathered."""
     keep = facts.config.archive.keep
     return None if facts.settings is None else InForce(facts.settings, facts.environment, keep)
 
 
 class InUse(NamedTuple):
-    """The models in use, and what `mala.yaml` says of their window."""
+    """The models in use, and the window that `mala.yaml` sets for them."""
 
     models: Mapping[str, str]
     """Model → where it was seen."""
@@ -65,7 +66,7 @@ class InUse(NamedTuple):
 
 
 def in_use(facts: Facts) -> InUse | None:
-    """Return the models in use, `None` where nobody looked for any."""
+    """Return the models in use, `None` where they were not gathered."""
     return None if facts.models is None else InUse(facts.models, facts.config.window)
 
 
@@ -74,15 +75,15 @@ def is_alias(model: str) -> bool:
     return model.strip().lower().removesuffix("[1m]") in _ALIASES
 
 
-def settings(found: tuple[Settings, ...]) -> Iterator[Finding]:
+def settings(found: tuple[SettingsFile, ...]) -> Iterator[Finding]:
     """Find settings files that the CLI cannot read."""
     for each in found:
         if each.error is not None:
             words = f"Claude Code's {each.source} settings cannot be read, so nothing in them counts: {each.error}"
-            yield Finding("settings", "error", words, each.path, "mend the file; it must be one JSON object")
+            yield Finding("settings", "error", words, each.path, "correct the file; it must be one JSON object")
 
 
-def settings_well(found: tuple[Settings, ...]) -> str:
+def settings_ok(found: tuple[SettingsFile, ...]) -> str:
     """Say how many were read."""
     return f"{len(found)} read" if found else "none, Claude Code's defaults are in force"
 
@@ -99,17 +100,12 @@ def hooks_off(force: InForce) -> Iterator[Finding]:
     for each in force.files:
         if each.source == "managed" and each.values.get("allowManagedHooksOnly") is True:
             found = "allowManagedHooksOnly is true: hooks of plugins and of your own settings do not fire"
-            mend = "ask whoever manages this machine, or have the hooks put into the managed settings"
-            yield Finding("hooks-off", "warning", found, each.path, mend)
-
-
-def hooks_off_well(_: InForce) -> str:
-    """Say that nothing switches them off."""
-    return "no settings switch them off"
+            fix = "ask whoever manages this machine, or have the hooks put into the managed settings"
+            yield Finding("hooks-off", "warning", found, each.path, fix)
 
 
 def compaction(force: InForce) -> Iterator[Finding]:
-    """Find what switches automatic compaction off, so that a full session can only end."""
+    """Find settings that switch automatic compaction off, so that a full session can only end."""
     for name in OFF_SWITCHES:
         value, where = force.variable(name)
         if switched_off({name: value}):
@@ -124,59 +120,58 @@ def compaction(force: InForce) -> Iterator[Finding]:
         )
 
 
-def compaction_well(_: InForce) -> str:
-    """Say that it is on."""
-    return "on"
-
-
 def cleanup(force: InForce) -> Iterator[Finding]:
     """Find that the CLI deletes transcripts at once, or earlier than the archive's own limit."""
     days, file = force.value("cleanupPeriodDays")
     where = "cleanupPeriodDays" if file is None else file.path
     kept = None if force.keep is None else force.keep.days
-    mend = f"set cleanupPeriodDays to {max(kept or 0, DEFAULT_CLEANUP)} or more in ~/.claude/settings.json"
+    fix = f"set cleanupPeriodDays to {max(kept or 0, DEFAULT_CLEANUP)} or more in ~/.claude/settings.json"
     if file is None:
         days = DEFAULT_CLEANUP
     if isinstance(days, bool) or not isinstance(days, int | float) or days < 0:
         found = f"cleanupPeriodDays is {days!r:.60}, wanted a number of days from 1"
-        yield Finding("cleanup", "warning", found, where, mend)
+        yield Finding("cleanup", "warning", found, where, fix)
     elif days == 0:
         found = "cleanupPeriodDays is 0: Claude Code keeps no transcripts, or refuses this settings file"
-        yield Finding("cleanup", "error", found, where, mend)
+        yield Finding("cleanup", "error", found, where, fix)
     elif kept is not None and days < kept:
         found = (
             f"Claude Code deletes transcripts after {days:g} days, archives are kept for {kept}: in between "
             "the archive is the only copy, which keep never removes"
         )
-        yield Finding("cleanup", "warning", found, where, f"{mend}, or lower archive.keep.days")
+        yield Finding("cleanup", "warning", found, where, f"{fix}, or lower archive.keep.days")
     elif kept is None and days < SHORT_CLEANUP:
-        found = f"Claude Code deletes transcripts after {days:g} days: what no hook archived is soon lost"
-        yield Finding("cleanup", "warning", found, where, mend)
+        found = f"Claude Code deletes transcripts after {days:g} days: a session that no hook archived is soon lost"
+        yield Finding("cleanup", "warning", found, where, fix)
 
 
-def cleanup_well(force: InForce) -> str:
+def cleanup_ok(force: InForce) -> str:
     """Say after how many days."""
     days, file = force.value("cleanupPeriodDays")
     return f"transcripts stay for {DEFAULT_CLEANUP if file is None else days:g} days"
 
 
 def models(seen: InUse) -> Iterator[Finding]:
-    """Find models of which nobody says how large their window is."""
+    """Find models whose window is not known."""
     if seen.window != "auto":
         return
-    for model, where in seen.models.items():
-        if is_alias(model):
-            continue
-        window = from_name(model)
-        if window.source == "guess":
-            found = f"the window of {model} is a guess: {window.tokens:,} tokens until the CLI reports another"
-            mend = "set `window:` under `context:` in mala.yaml to what the model really holds"
-            yield Finding("models", "warning", found, where, mend, (model,))
+    guessed = {model: where for model, where in seen.models.items() if not is_alias(model) and _is_guess(model)}
+    if guessed:
+        first = next(iter(guessed))
+        found = f"the window of {first} is a guess: {from_name(first).tokens:,} tokens until the CLI reports another"
+        if len(guessed) > 1:
+            found = f"the windows of {len(guessed)} models are guesses until the CLI reports others"
+        fix = "set `window:` under `context:` in mala.yaml to the real size"
+        items = tuple(f"{model} ({where})" for model, where in guessed.items())
+        yield Finding("models", "warning", found, guessed[first], fix, items)
 
 
-def models_well(seen: InUse) -> str:
-    """Say of how many models."""
+def _is_guess(model: str) -> bool:
+    return from_name(model).source == "guess"
+
+
+def models_ok(seen: InUse) -> str:
+    """Say how many models were seen."""
     if seen.window != "auto":
         return f"mala.yaml says {seen.window:,} tokens"
-    names = [model for model in seen.models if not is_alias(model)]
-    return f"{len(names)} models seen of late" if len(names) != 1 else "1 model seen of late"
+    return f"{plural(sum(not is_alias(model) for model in seen.models), 'model')} seen lately"

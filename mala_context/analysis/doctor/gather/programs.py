@@ -1,4 +1,4 @@
-"""Which SDK and which Claude Code CLIs there are, and their versions."""
+"""The SDK, the Claude Code CLIs, and their versions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mala_context.analysis.doctor.facts import Program
 from mala_context.transcripts.projects import home_dir
 
 SECONDS: Final = 15.0
-"""Longest that a CLI may take to say its version."""
+"""How long a CLI may take to print its version."""
 _ELSEWHERE: Final = (".local/bin/claude", ".npm-global/bin/claude", ".claude/local/claude", "node_modules/.bin/claude")
-"""Where the SDK looks too, below the home directory, when there is none on PATH."""
+"""Where the SDK looks below the home directory when no CLI is on PATH."""
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 
 
 def sdk_version() -> str | None:
-    """Return the version of claude-agent-sdk as it was installed; `None` where nothing tells."""
+    """Return the version of the installed claude-agent-sdk; `None` where it is unknown."""
     try:
         return metadata.version("claude-agent-sdk")
     except metadata.PackageNotFoundError:
@@ -64,7 +64,7 @@ def _ask(path: str, source: str, env: Mapping[str, str]) -> Program:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Program(path, source, error=f"it said no version within {SECONDS:g} s")
+        return Program(path, source, error=f"it printed no version within {SECONDS:g} s")
     except OSError as error:
         return Program(path, source, error=error.strerror or str(error))
     match = _VERSION.search(done.stdout.decode("utf-8", "replace")[:1000])

@@ -1,4 +1,4 @@
-"""Claude Code's settings files, and every `mala.yaml` that we know of."""
+"""Claude Code's settings files, and every `mala.yaml` of a known repository."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mala_context._util.safe_open import read_regular
-from mala_context.analysis.doctor.facts import ConfigFile, Settings
+from mala_context.analysis.doctor.facts import ConfigFile, SettingsFile
 from mala_context.config import load_config
 from mala_context.config.reading import FILE_NAME
 from mala_context.errors import ConfigError
 from mala_context.transcripts.projects import home_dir
 
 MANAGED: Final = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
-"""Directory of the settings that whoever manages the machine makes."""
+"""Directory of the settings that the administrator of the machine makes."""
 _MOST_BYTES: Final = 4 << 20
 
 
-def files(repo: str, env: Mapping[str, str], managed: str = MANAGED) -> tuple[Settings, ...]:
-    """Return the settings files that there are, the strongest first."""
+def files(repo: str, env: Mapping[str, str], managed: str = MANAGED) -> tuple[SettingsFile, ...]:
+    """Return the settings files that exist, the strongest first."""
     found = [_read(source, path) for source, path in _paths(repo, env, managed) if os.path.lexists(path)]
     return tuple(found)
 
@@ -41,7 +41,7 @@ def _paths(repo: str, env: Mapping[str, str], managed: str) -> Iterator[tuple[st
         names = sorted(each for each in os.listdir(parts) if each.endswith(".json"))
     except OSError:
         names = []
-    for name in reversed(names):  # of these the last one counts
+    for name in reversed(names):  # the last of these counts
         yield "managed", os.path.join(parts, name)
     yield "managed", os.path.join(managed, "managed-settings.json")
     yield "local", os.path.join(repo, ".claude", "settings.local.json")
@@ -53,25 +53,25 @@ def _paths(repo: str, env: Mapping[str, str], managed: str) -> Iterator[tuple[st
         yield "global", os.path.join(around, ".claude.json")
 
 
-def _read(source: str, path: str) -> Settings:
+def _read(source: str, path: str) -> SettingsFile:
     try:
         if not os.path.isfile(path):
-            return Settings(source, path, error="it is no file")
+            return SettingsFile(source, path, error="it is no file")
         data = read_regular(path, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            return Settings(source, path, error=f"it has more than {_MOST_BYTES:,} bytes")
+            return SettingsFile(source, path, error=f"it has more than {_MOST_BYTES:,} bytes")
         values = json.loads(data.decode("utf-8-sig")) if data.strip() else {}
     except OSError as error:
-        return Settings(source, path, error=error.strerror or str(error))
+        return SettingsFile(source, path, error=error.strerror or str(error))
     except (ValueError, RecursionError) as error:
-        return Settings(source, path, error=f"not JSON: {error!s:.200}")
+        return SettingsFile(source, path, error=f"not JSON: {error!s:.200}")
     if not isinstance(values, dict):
-        return Settings(source, path, error="it is no JSON object")
-    return Settings(source, path, values)
+        return SettingsFile(source, path, error="it is no JSON object")
+    return SettingsFile(source, path, values)
 
 
 def configs(repositories: Iterable[str]) -> tuple[ConfigFile, ...]:
-    """Return each `mala.yaml` of these repositories that is there, with its problems."""
+    """Return each `mala.yaml` of these repositories that exists, with its problems."""
     found = []
     for repo in dict.fromkeys(os.path.realpath(each) for each in repositories if os.path.isabs(each)):
         path = os.path.join(repo, FILE_NAME)
@@ -86,9 +86,7 @@ def problems_of(repo: str) -> tuple[str, ...]:
         load_config(repo)
     except ConfigError as error:
         return tuple(
-            f"line {each.line}: {each.key + ': ' if each.key else ''}{each.message}"
-            if each.line
-            else f"{each.key + ': ' if each.key else ''}{each.message}"
+            f"{f'line {each.line}: ' if each.line else ''}{f'{each.key}: ' if each.key else ''}{each.message}"
             for each in error.problems
         )
     return ()

@@ -1,21 +1,21 @@
-"""The CLI's transcripts: which were compacted beyond what any archive holds.
+"""The CLI's transcripts: which compactions no archive covers, and which models are in use.
 
-A compaction counts as archived where an archive's pieces of that session reach up to it, or where what lies between
-has no answer of the model in it: the newest prompt is written after PreCompact has run. A fork repeats the rows of the
-session that it comes from, boundaries too; those are the other session's.
+A compaction counts as archived where an archive's pieces of that session reach up to it, or where the model answered
+nothing between the last piece and the compaction: the newest prompt is written after PreCompact has run. A fork repeats
+the rows of the session that it comes from, boundaries included; those belong to the other session.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from mala_context.analysis.doctor.facts import Transcripts, Unarchived
-from mala_context.analysis.doctor.gather.bounds import fitting, shares
+from mala_context._util.safe_open import open_regular
+from mala_context.analysis.doctor.facts import SettingsFile, TranscriptFacts, UnarchivedProject
 from mala_context.analysis.doctor.gather.settings import config_dir
 from mala_context.archive.compactions import compactions
 from mala_context.archive.store import TranscriptArchive
@@ -25,109 +25,96 @@ from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import Row, file_chunks, rows
 from mala_context.transcripts.session_ids import check_session_id
 
-"""What stands in the rows of a compaction."""
+MOST_FILES: Final = 2_000
+"""Transcripts that are searched, the newest."""
+WITH_MODELS: Final = 50
+"""Transcripts that are searched for models, the newest."""
 _LONGEST_MARK: Final = max(map(len, MARKS))
 _FORKED: Final = b'"forkedFrom"'
 _ANSWER: Final = b'"type":"assistant"'
-MOST_FILES: Final = 100_000
-"""Transcripts whose times are looked at, to tell which are the newest."""
-MOST_SEARCHED: Final = 10_000
-"""Transcripts that are searched, the newest."""
 _OPENING: Final = 50
 """Rows at a transcript's start among which its working directory must be named."""
+_TAIL: Final = 256 * 1024
+"""Bytes at a transcript's end that are searched for models."""
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The CLI's main transcripts, those that were written to last first."""
+class NewestTranscripts:
+    """The CLI's main transcripts."""
 
-    newest: Mapping[str, os.stat_result]
-    """Of those that were looked at."""
-    left: int = 0
-    """Names in folders with very many of them that were not looked at."""
+    sizes: Mapping[str, int]
+    """Path → bytes, the one that was written to last first; at most `MOST_FILES`."""
+    count: int = 0
+    """All that exist."""
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The paths, in that order."""
+        return list(self.sizes)
 
 
-def candidates(env: Mapping[str, str], found: Callable[[int], object] = lambda _: None) -> Candidates:
-    """Look for main transcripts in the CLI's project folders; `found` is told the files that were looked at."""
+def newest(env: Mapping[str, str]) -> NewestTranscripts:
+    """Return the newest main transcripts in the CLI's project folders."""
     user = config_dir(env)
-    folders = _directories(os.path.join(user, "projects")) if user is not None else []
-    names = [[name for name in _names(folder) if name.endswith(".jsonl")] for folder in folders]
-    counts = [len(each) for each in names]
-    given = shares(counts, MOST_FILES)
-    known: list[tuple[str, os.stat_result]] = []
-    for folder, each, share in zip(folders, names, given, strict=True):
-        for name in each[:share]:
-            path = os.path.join(folder, name)
-            status = _status(path)
-            if status is not None and stat.S_ISREG(status.st_mode):
-                known.append((path, status))
-        found(share)
-    known.sort(key=lambda each: (-each[1].st_mtime_ns, each[0]))
-    return Candidates(dict(known), sum(counts) - sum(given))
+    found = [] if user is None else list(_transcripts(os.path.join(user, "projects")))
+    latest = heapq.nlargest(MOST_FILES, found)
+    return NewestTranscripts({path: size for _, path, size in latest}, len(found))
 
 
-def _directories(path: str) -> list[str]:
-    return [each for name in _names(path) if os.path.isdir(each := os.path.join(path, name))]
+def _transcripts(projects: str) -> Iterator[tuple[int, str, int]]:
+    """Yield time, path and size of each main transcript."""
+    for folder in _entries(projects):
+        for each in _entries(folder.path):
+            if each.name.endswith(".jsonl") and each.is_file(follow_symlinks=False):
+                try:
+                    status = each.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                yield status.st_mtime_ns, each.path, status.st_size
 
 
-def _names(path: str) -> list[str]:
+def _entries(directory: str) -> list[os.DirEntry[str]]:
     try:
-        return sorted(os.listdir(path))
+        with os.scandir(directory) as found:
+            return list(found)
     except OSError:
         return []
 
 
-def _status(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
-
-
-@dataclass
-class _Folder:
-    """What was found in one project folder."""
-
-    cwd: str | None = None
-    transcripts: list[str] = field(default_factory=list)
-    compactions: int = 0
-    known: bool = True
+# -- compactions ----------------------------------------------------------------------------------------------------
 
 
 def transcripts(
-    found: Candidates,
-    directories: Sequence[str],
-    progress: Callable[[int], object],
-    most_bytes: int,
-) -> Transcripts:
-    """Search transcripts for compactions that are not archived, in their order until so many bytes were read."""
-    chosen = list(within(found, most_bytes))
-    compacted = {}
-    for path in chosen:
+    found: NewestTranscripts, directories: Sequence[str], progress: Callable[[int], object], most_bytes: int
+) -> TranscriptFacts:
+    """Search transcripts for compactions that are not archived, in their order until `most_bytes` were read."""
+    searched, compacted = 0, {}
+    for path, size in found.sizes.items():
+        most_bytes -= size
+        if most_bytes < 0:
+            break
+        searched += 1
         if places := _compactions(path):
             compacted[path] = places
-        progress(found.newest[path].st_size)
+        progress(size)
     ids = {session_id for path in compacted if (session_id := _session_id(path)) is not None}
     archives = [TranscriptArchive(each).listed(ids) for each in directories]
-    folders: dict[str, _Folder] = {}
+    folders: dict[str, list[tuple[str, int, bool]]] = {}
     for path, places in compacted.items():
         missing, known = _missing(path, places, archives)
         if missing:
-            folder = folders.setdefault(os.path.dirname(path), _Folder(cwd=_cwd(path)))
-            folder.transcripts.append(path)
-            folder.compactions += missing
-            folder.known = folder.known and known
-    listed = (
-        Unarchived(path, each.cwd, tuple(each.transcripts), each.compactions, each.known)
-        for path, each in folders.items()
+            folders.setdefault(os.path.dirname(path), []).append((path, missing, known))
+    projects = (
+        UnarchivedProject(
+            folder,
+            _cwd(each[0][0]),
+            tuple(path for path, _, _ in each),
+            sum(missing for _, missing, _ in each),
+            all(known for _, _, known in each),
+        )
+        for folder, each in folders.items()
     )
-    return Transcripts(len(found.newest) + found.left, len(chosen), tuple(listed), found.left)
-
-
-def within(found: Candidates, most_bytes: int) -> Iterator[str]:
-    """Return the transcripts that are searched: the newest, until there are so many bytes or `MOST_SEARCHED`."""
-    newest = itertools.islice(found.newest, MOST_SEARCHED)
-    return fitting(newest, lambda path: found.newest[path].st_size, most_bytes)
+    return TranscriptFacts(found.count, searched, tuple(projects))
 
 
 def _compactions(path: str) -> list[int]:
@@ -149,7 +136,7 @@ def _missing(path: str, found: Sequence[int], archives: Sequence[TranscriptArchi
 
 
 def _has_marks(path: str) -> bool:
-    """Tell whether a file has the words of a compaction anywhere, quicker than by its rows."""
+    """Tell whether a file has the words of a compaction anywhere, faster than decoding its rows."""
     rest = b""
     for chunk in file_chunks(path):
         data = rest + chunk
@@ -164,7 +151,7 @@ def _own_rows(path: str) -> Iterator[Row]:
 
 
 def _session_id(path: str) -> str | None:
-    """Return the session whose transcript a path is by its name; `None` for a name that no session has."""
+    """Return the session whose transcript a path names; `None` for a name that no session has."""
     try:
         return check_session_id(os.path.splitext(os.path.basename(path))[0])
     except ArchiveError:
@@ -172,7 +159,7 @@ def _session_id(path: str) -> str | None:
 
 
 def _archived(session_id: str | None, archives: Sequence[TranscriptArchive]) -> int | None:
-    """Return up to which byte a session is archived anywhere; `None` where nobody knows it."""
+    """Return up to which byte a session is archived anywhere; `None` where no archive has it."""
     if session_id is None:
         return None
     ends: list[int] = []
@@ -196,12 +183,46 @@ def _answers_between(path: str, start: int, end: int) -> bool:
 
 
 def _cwd(path: str) -> str | None:
-    """Return the working directory that a transcript's first rows name, if it is still there."""
-    for number, row in enumerate(rows(file_chunks(path))):
-        if number >= _OPENING:
-            break
+    """Return the working directory that a transcript's first rows name, if it still exists."""
+    for row in itertools.islice(rows(file_chunks(path)), _OPENING):
         for value in objects(row.data):
             cwd = value.get("cwd")
             if isinstance(cwd, str) and os.path.isdir(cwd):
                 return cwd
     return None
+
+
+# -- models ---------------------------------------------------------------------------------------------------------
+
+
+def models(paths: Sequence[str], settings: Sequence[SettingsFile], env: Mapping[str, str]) -> dict[str, str]:
+    """Return each model that settings, the environment or a transcript's end names, with the first place of it."""
+    seen: dict[str, str] = {}
+    for each in settings:
+        model = each.values.get("model")
+        if isinstance(model, str) and model:
+            seen.setdefault(model, each.path)
+    if env.get("ANTHROPIC_MODEL"):
+        seen.setdefault(env["ANTHROPIC_MODEL"], "$ANTHROPIC_MODEL")
+    for path in paths[:WITH_MODELS]:
+        for model in _answering(path):
+            seen.setdefault(model, path)
+    return seen
+
+
+def _answering(path: str) -> Iterator[str]:
+    """Yield the models that answered at the end of a transcript; nothing where it cannot be read."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        start = max(0, os.fstat(descriptor).st_size - _TAIL)
+        file.seek(start)
+        lines = file.read(_TAIL).split(b"\n")
+    for line in lines[1:] if start else lines:
+        for row in objects(line) if b"assistant" in line else ():
+            message = row.get("message")
+            model = message.get("model") if row.get("type") == "assistant" and isinstance(message, dict) else None
+            if isinstance(model, str) and model:
+                yield model
