@@ -169,7 +169,7 @@ def _settle(watcher: Watcher) -> None:
 
 def _doing(watcher: Watcher) -> str:
     left = f"; {watcher.waiting:,} to read" if watcher.waiting else ""
-    return f"{watcher.known:,} transcripts and folders found{left}"
+    return f"{watcher.known:,} transcripts found{left}"
 
 
 def _once(watcher: Watcher, directories: Sequence[str], *, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """The last archive of each session, from the manifests in the runs directory.
 
-Directories of archives are listed when their time changed, manifests read when theirs did. An archive that a
-`mala.yaml` keeps elsewhere is not seen.
+A directory of archives is listed again when its time changed, a manifest is read again when its own did. An archive
+that a `mala.yaml` keeps elsewhere is not seen.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class LastArchive(NamedTuple):
     trigger: str | None
     """What caused it: `auto`, `manual`, `session_end`, …; `None` where the manifest does not say."""
     outcome: str | None
-    """How its compaction ended; `None` where there was none, or where nobody said."""
+    """How its compaction ended; `None` where there was none, or where the manifest does not say."""
 
 
-class Archives:
-    """Looks after all repositories' archives below the runs directory.
+class LatestArchives:
+    """Keeps an eye on all repositories' archives below the runs directory.
 
     Args:
         runs: that directory; `None` for that of the environment, which may have no place for one.
@@ -52,7 +52,7 @@ class Archives:
     def look(self, sessions: Iterable[str | None]) -> bool:
         """Look for new archives of sessions, `PAUSE` seconds after the last look at the earliest.
 
-        Returns whether `last` says something new for one of them.
+        Returns whether `last` changed for one of them.
         """
         now = time.monotonic()
         if not self._runs or now < self._next:

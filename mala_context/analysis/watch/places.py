@@ -1,13 +1,14 @@
-"""Which transcripts are there, and which of them changed: by asking for the status of files and directories.
+"""Which transcripts exist, and which of them changed: by asking for the status of files and directories.
 
-A directory's time says that a name in it is new or gone, so directories are listed only then, and one that takes long
-no more often than lets listing take a fiftieth of the time. Asking costs a few microseconds a path. What was written
-to lately, what is shown and the folders are asked for at every look; of all others a share in turn, so that a hundred
-thousand old transcripts cost little more than sixty, and one that is taken up again is noticed a little later. A look
-ends after `PATIENCE`; what is left over waits for the next one, and `looking` says so.
+There are two kinds of looks. A quick one asks for the transcripts that are followed and for the directories in which
+new ones appear: a directory's time tells that a name in it is new or gone. Asking costs a few microseconds a path. A
+full one walks through everything, so that an old transcript that is written to again is noticed. Each kind waits
+`PAUSE` times as long as it took before it is repeated, so that looking costs at most about 2 % of a core each, however
+many transcripts there are. A full look is done in steps of `PATIENCE` seconds; until it is done, `looking` is true.
 
-The CLI keeps `{project}/{session}.jsonl`, and subagents in `{project}/{session}/subagents/agent-{id}.jsonl`; older
-ones put `agent-{id}.jsonl` beside the sessions. Links are not followed.
+The CLI keeps `{project}/{session}.jsonl`, and subagents in `{project}/{session}/subagents/agent-{id}.jsonl` or deeper
+(`subagents/workflows/{run}/`); old CLIs put `agent-{id}.jsonl` beside the sessions. A project's folder may be a link;
+links below it are not followed, since an agent may make them.
 """
 
 from __future__ import annotations
@@ -15,206 +16,189 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-HOT: Final = 120.0
-"""Seconds after the last write during which a transcript is asked for at every look."""
-FOLDER_HOT: Final = 86_400.0
-"""The same for a project's folder: after a day without a new session it is asked for in turn."""
-SHARE: Final = 64
-"""Other paths that are asked for at one look, at least; of very many four times as many."""
+FULL: Final = 10.0
+"""Seconds between two full looks, at least."""
+PAUSE: Final = 50
+"""A look is not repeated before this many times its own duration has passed."""
 PATIENCE: Final = 0.1
-"""Seconds after which a look is over, whatever is left to ask for."""
-LISTING: Final = 50
-"""A directory is not listed again before so many times as long as it took have passed."""
-QUICK: Final = 0.005
-"""Seconds of a listing that is no matter."""
-_ORDER: Final = 5.0
+"""Seconds after which a step of a full look ends."""
 _UNSETTLED: Final = 100_000_000
-_NEVER: Final = 0
 _STRIDE: Final = 256
+_SUBAGENTS: Final = "subagents"
 
 
-class Found(NamedTuple):
-    """A transcript that is there."""
+class ChangedTranscript(NamedTuple):
+    """A transcript that is new or was written to."""
 
     path: str
     modified: float
-    """When it was written to last, in seconds since 1970."""
+    """When it was last written to, in seconds since 1970."""
 
 
-class _Path:
-    """A path that is asked for: a directory or a transcript."""
-
-    __slots__ = ("again", "changed", "depth", "is_cold", "path", "stamp")
-
-    def __init__(self, path: str, depth: int) -> None:
-        self.path = path
-        self.depth = depth
-        """0: projects directory, 1: project's folder, 2: a session's `subagents`, 3: a transcript."""
-        self.stamp = _NEVER
-        """Hash of inode, size and time."""
-        self.changed = 0.0
-        self.again = 0.0
-        """When a directory may be listed again."""
-        self.is_cold = False
-        """Whether it is among those that are asked for in turn."""
-
-
-class Places:
-    """Looks after the transcripts in projects directories, or after those that are named.
+class TranscriptFinder:
+    """Looks for transcripts in projects directories, or only at those that are named.
 
     Args:
         projects: directories of project folders; each may still be missing.
-        only: transcripts to look after instead, with their subagents.
+        only: transcripts to look at instead, with their subagents.
     """
 
     def __init__(self, projects: Iterable[str] = (), only: Iterable[str] = ()) -> None:
-        self._paths: dict[str, _Path] = {}
-        self._hot: dict[str, _Path] = {}
-        self._cold: list[_Path] = []
-        self._pending: deque[_Path] = deque()
-        self._listings: deque[Iterator[_Path]] = deque()
-        self._next = 0
-        self._ordered = -_ORDER
-        self.shown: set[str] = set()
-        """Transcripts that are asked for at every look, whatever their age."""
-        for path in projects:
-            self._add(path, 0)
-        for path in only:
-            self._add(path, 3)
-            self._add_subagents(path)
+        self._projects = tuple(projects)
+        self._only = tuple(only)
+        self._transcripts: dict[str, int] = {}
+        """Path → hash of inode, size and time; 0 while it is gone."""
+        self._directories: dict[str, int] = {}
+        """Directories of quick looks → their time when they were listed."""
+        self._followed: set[str] = set()
+        self._walk: Iterator[str] | None = None
+        self._walked: set[str] = set()
+        self._walk_seconds = self._next_walk = self._next_look = 0.0
+        for path in self._only:
+            self.follow(path)
 
     @property
     def looking(self) -> bool:
-        """Whether the last look did not come to its end: look again without waiting."""
-        return bool(self._pending or self._listings)
+        """Whether a full look is not done yet: look again without waiting."""
+        return self._walk is not None
 
     @property
     def known(self) -> int:
-        """How many paths are known so far."""
-        return len(self._paths)
+        """How many transcripts are known so far."""
+        return len(self._transcripts)
 
-    def look(self) -> tuple[list[Found], list[str]]:
+    def follow(self, path: str) -> None:
+        """Ask for a transcript at every quick look, and for new subagents of its session."""
+        self._followed.add(path)
+        if agent_of(path) is None:
+            self._directories.setdefault(_subagents_of(path), 0)
+
+    def leave(self, path: str) -> None:
+        """Ask for a transcript at full looks only."""
+        self._followed.discard(path)
+        top = _subagents_of(path)
+        for directory in [each for each in self._directories if each == top or each.startswith(top + os.sep)]:
+            del self._directories[directory]
+
+    def look(self) -> tuple[list[ChangedTranscript], list[str]]:
         """Return the transcripts that are new or changed since the last look, and those that are gone. Never raises."""
-        changed: list[Found] = []
+        changed: list[ChangedTranscript] = []
         gone: list[str] = []
-        now = time.monotonic()
-        if not self.looking:
-            if now - self._ordered >= _ORDER:
-                self._order(now)
-            self._pending.extend(self._hot.values())
-            self._pending.extend(self._in_turn())
-        for count, each in enumerate(self._to_ask(), 1):
-            self._ask(each, changed, gone)
-            if count % _STRIDE == 0 and time.monotonic() > now + PATIENCE:
-                break
+        begun = time.monotonic()
+        if begun >= self._next_look:
+            for path in (*self._followed, *self._new_names()):
+                self._ask(path, changed, gone)
+            now = time.monotonic()
+            self._next_look = now + PAUSE * (now - begun)
+        if self._walk is None and begun >= self._next_walk:
+            self._walk, self._walked, self._walk_seconds = self._everything(), set(), 0.0
+        if self._walk is not None:
+            self._step(self._walk, changed, gone)
         return changed, gone
 
-    def _to_ask(self) -> Iterator[_Path]:
-        while True:
-            if self._pending:
-                yield self._pending.popleft()
-            elif self._listings:
-                new = next(self._listings[0], None)
-                if new is None:
-                    self._listings.popleft()
-                else:
-                    yield new
-            else:
+    def _step(self, walk: Iterator[str], changed: list[ChangedTranscript], gone: list[str]) -> None:
+        begun = time.monotonic()
+        for count, path in enumerate(walk, 1):
+            self._ask(path, changed, gone)
+            if count % _STRIDE == 0 and time.monotonic() > begun + PATIENCE:
+                self._walk_seconds += time.monotonic() - begun
                 return
+        for path in self._transcripts.keys() - self._walked:
+            self._ask(path, changed, gone)  # not among the names any more
+        now = time.monotonic()
+        self._walk = None
+        self._next_walk = now + max(FULL, PAUSE * (self._walk_seconds + now - begun))
 
-    def _in_turn(self) -> list[_Path]:
-        size = min(max(SHARE, len(self._cold) // 1000), 4 * SHARE)
-        share = self._cold[self._next : self._next + size]
-        self._next = self._next + size if self._next + size < len(self._cold) else 0
-        return share
-
-    def _order(self, now: float) -> None:
-        """Have those that were not written to for long asked for in turn; those that are shown always."""
-        clock = time.time()
-        since = (0.0, clock - FOLDER_HOT, clock - HOT, clock - HOT)
-        for each in list(self._hot.values()):
-            if each.depth and each.changed <= since[each.depth] and each.path not in self.shown:
-                del self._hot[each.path]
-                if not each.is_cold:
-                    each.is_cold = True
-                    self._cold.append(each)
-        for path in self.shown:
-            if path in self._paths:
-                self._hot[path] = self._paths[path]
-        self._ordered = now
-
-    def _ask(self, each: _Path, changed: list[Found], gone: list[str]) -> None:
+    def _ask(self, path: str, changed: list[ChangedTranscript], gone: list[str]) -> None:
+        self._walked.add(path)
         try:
-            status = os.stat(each.path, follow_symlinks=each.depth == 0)
+            status = os.stat(path, follow_symlinks=False)
         except (OSError, ValueError):
-            if each.stamp != _NEVER and each.depth == 3:
-                gone.append(each.path)
-            each.stamp = _NEVER
+            if self._transcripts.pop(path, 0):
+                gone.append(path)
             return
         stamp = hash((status.st_ino, status.st_size, status.st_mtime_ns)) or 1
-        if stamp == each.stamp:
-            return
-        if each.depth < 3 and time.monotonic() < each.again:
-            return
-        each.stamp, each.changed = stamp, status.st_mtime
-        self._hot[each.path] = each
-        if each.depth == 3:
-            if stat.S_ISREG(status.st_mode):
-                changed.append(Found(each.path, status.st_mtime))
-        elif stat.S_ISDIR(status.st_mode):
-            if time.time_ns() - status.st_mtime_ns < _UNSETTLED:
-                each.stamp = _NEVER  # the clock of directories is coarse: what comes now may leave the same time
-            self._listings.append(self._list(each))
+        if stamp != self._transcripts.get(path) and stat.S_ISREG(status.st_mode):
+            self._transcripts[path] = stamp
+            changed.append(ChangedTranscript(path, status.st_mtime))
 
-    def _list(self, directory: _Path) -> Iterator[_Path]:
-        """Yield what is new in a directory."""
-        known, spent, began = self._paths, 0.0, time.monotonic()
-        try:
-            with os.scandir(directory.path) as found:
-                for each in found:
-                    path, depth = self._place(directory, each)
-                    if depth and path not in known:
-                        spent += time.monotonic() - began
-                        yield self._add(path, depth)
-                        began = time.monotonic()
-        except OSError:
-            directory.stamp = _NEVER
-        spent += time.monotonic() - began
-        directory.again = time.monotonic() + LISTING * spent if spent > QUICK else 0.0
+    # -- names ------------------------------------------------------------------------------------------------------
 
-    def _place(self, directory: _Path, entry: os.DirEntry[str]) -> tuple[str, int]:
-        """Return the path that an entry makes known, and its depth; depth 0 for none."""
-        name = entry.name
-        if directory.depth == 0:
-            return entry.path, int(entry.is_dir(follow_symlinks=False))
-        if name.endswith(".jsonl") and not entry.is_dir(follow_symlinks=False):
-            return entry.path, 3 if directory.depth == 1 or name.startswith("agent-") else 0
-        if directory.depth == 1 and entry.is_dir(follow_symlinks=False):
-            return os.path.join(entry.path, "subagents"), 2
-        return "", 0
+    def _new_names(self) -> Iterator[str]:
+        """Yield transcripts that are not known yet, from directories whose time changed."""
+        pending = list(self._directories)
+        for directory in pending:  # which grows
+            known = self._directories[directory]
+            found = self._directories[directory] = _time_of(directory)
+            if found and found == known:
+                continue
+            for each in _entries(directory):
+                if self._holds_directories(directory) and each.is_dir(follow_symlinks=directory in self._projects):
+                    if each.path not in self._directories:
+                        self._directories[each.path] = 0
+                        pending.append(each.path)
+                elif directory not in self._projects and _is_transcript(each) and each.path not in self._transcripts:
+                    yield each.path
 
-    def _add_subagents(self, path: str) -> None:
-        self._add(os.path.join(os.path.splitext(path)[0], "subagents"), 2)
+    def _holds_directories(self, directory: str) -> bool:
+        return directory in self._projects or _SUBAGENTS in directory.split(os.sep)
 
-    def _add(self, path: str, depth: int) -> _Path:
-        each = self._paths[path] = _Path(path, depth)
-        self._hot[path] = each
-        each.changed = time.time()
-        return each
+    def _everything(self) -> Iterator[str]:
+        for path in self._only:
+            yield path
+            yield from _agents_below(_subagents_of(path))
+        for projects in self._projects:
+            self._directories.setdefault(projects, _time_of(projects))
+            for folder in (each.path for each in _entries(projects) if each.is_dir()):
+                self._directories.setdefault(folder, _time_of(folder))
+                for each in _entries(folder):
+                    if _is_transcript(each):
+                        yield each.path
+                    elif each.is_dir(follow_symlinks=False):
+                        yield from _agents_below(os.path.join(each.path, _SUBAGENTS))
+
+
+def _time_of(directory: str) -> int:
+    """Return a directory's time; 0 where it has none, or where a name that comes now may leave the same time."""
+    try:
+        modified = os.stat(directory).st_mtime_ns
+    except OSError:
+        return 0
+    return 0 if time.time_ns() - modified < _UNSETTLED else modified  # the clock of directories is coarse
+
+
+def _is_transcript(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _subagents_of(path: str) -> str:
+    return os.path.join(os.path.splitext(path)[0], _SUBAGENTS)
+
+
+def _agents_below(directory: str) -> Iterator[str]:
+    for folder, _, names in os.walk(directory):
+        yield from (os.path.join(folder, name) for name in names if name.startswith("agent-") and name[-6:] == ".jsonl")
 
 
 def session_of(path: str) -> str | None:
-    """Return the session's id that a transcript's path says; `None` for a subagent's beside the sessions."""
-    folder, name = os.path.split(path)
+    """Return the session's id that a transcript's path names; `None` for a subagent's beside the sessions."""
+    *folders, name = path.split(os.sep)
     if not name.startswith("agent-"):
         return os.path.splitext(name)[0]
-    if os.path.basename(folder) == "subagents":
-        return os.path.basename(os.path.dirname(folder))
-    return None
+    if _SUBAGENTS not in folders:
+        return None
+    return folders[len(folders) - 2 - folders[::-1].index(_SUBAGENTS)]
 
 
 def agent_of(path: str) -> str | None:

@@ -112,10 +112,10 @@ def threshold_of(snapshot: ContextSnapshot, last_automatic: int | None = None) -
     return Threshold(reported, "seen" if seen else "reported")
 
 
-def row_of(state: TranscriptState, path: str, last: float, *, before: int = 0, complete: bool = True) -> WatchRow:
+def row_of(state: TranscriptState, path: str, last: float, *, before: int | None = 0) -> WatchRow:
     """Return the row of a transcript's agent, with the subagents inside of it.
 
-    `before` are compactions counted in what the state was not given; `complete` says whether that is all of it.
+    `before` are the compactions in the part that the state was not given; `None` while they are not counted.
     """
     snapshot = state.snapshot()
     row = _row(state, snapshot, path, last)
@@ -127,8 +127,8 @@ def row_of(state: TranscriptState, path: str, last: float, *, before: int = 0, c
         change=state.pace.change,
         pace=state.pace.per_turn,
         turns_left=state.pace.turns_left(left),
-        compactions=state.compactions + before,
-        compactions_at_least=not complete,
+        compactions=state.compactions + (before or 0),
+        compactions_at_least=before is None,
         subagents=tuple(reversed(inside)),
     )
 

@@ -1,9 +1,9 @@
 """The sessions of a machine, kept up to date: call `tick` again and again, and ask for `rows`.
 
-A tick takes no longer than `PATIENCE` where much is new: transcripts are read newest first, and what is left waits for
-the next one, so that a view begins at once. Only the newest sessions are read, `MOST` by default; of a folder that
-holds very many, none is read in the first seconds as long as not all of their times are known. Compactions in the part
-of a huge transcript that is not read for its rows are counted bit by bit in the same time.
+A tick takes about `PATIENCE` where much is new: transcripts are read newest first, and the others wait for the next
+tick, so that a view begins at once. Only the newest sessions are read, `MOST` by default; in the first seconds none is
+read before the times of all are known. Compactions in the part of a huge transcript that is not read for its rows are
+counted when nothing else is to be read.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from mala_context.analysis.watch.archived import Archives
-from mala_context.analysis.watch.places import Found, Places, agent_of, session_of
+from mala_context.analysis.watch.archived import LatestArchives
+from mala_context.analysis.watch.places import ChangedTranscript, TranscriptFinder, agent_of, session_of
 from mala_context.analysis.watch.state import TranscriptState, tells_size
 from mala_context.analysis.watch.tail import LiveTail
 from mala_context.analysis.watch.view import WatchRow, joined, ordered, row_of
 from mala_context.archive.compactions import Counter
 from mala_context.errors import TranscriptError
-from mala_context.transcripts.rows import file_chunks
-from mala_context.transcripts.rows import rows as rows_in
+from mala_context.transcripts.rows import Row, file_chunks
 
 PATIENCE: Final = 0.1
 """Seconds of a tick after which what is left waits for the next one."""
-MOST: Final = 200
+MOST: Final = 500
 """Sessions that are followed by default: those that were written to last."""
 BEFORE: Final = 2.0
-"""Seconds in which nothing is read as long as not all transcripts are known, so that the newest ones are read."""
+"""Seconds for which reading waits until all transcripts are known, so that the newest ones are read."""
 SUBAGENTS: Final = 3_600.0
 """Seconds since its last row for which a subagent is followed."""
-_STRIDE: Final = 64
 
 
-class _Watched:
+class _FollowedTranscript:
     """One transcript that is followed."""
 
     def __init__(self, path: str, auto_compact_window: int | None) -> None:
         self.path = path
         self.modified = 0.0
         self.problem: OSError | None = None
-        self.before = 0
-        self.counting: Iterator[None] | None = None
-        self.complete = True
+        self.before: int | None = 0
+        """Compactions in the part that was not read for its rows; `None` while they are not counted."""
+        self.uncounted = 0
+        """Bytes of that part, if it is still to be counted."""
         self._row: WatchRow | None = None
         self._tail = LiveTail()
         self._window = auto_compact_window
@@ -66,32 +66,35 @@ class _Watched:
             return
         self.problem = None
         if gain.afresh:
-            self.state, self.before = self._new_state(), 0
-            self.complete, self.counting = not gain.start, None
+            self.state, self.before, self.uncounted = self._new_state(), 0, gain.start
             if gain.start:
-                self.counting = self._count(gain.start)
+                self.before = None
                 self.state.opening(gain.opening)
         self.state.take(gain.rows)
 
-    def _count(self, end: int) -> Iterator[None]:
-        """Count the compactions up to an offset; to be asked again until it is over."""
-        counter = Counter()
-        try:
-            for number, row in enumerate(rows_in(file_chunks(self.path, end))):
-                if row.offset >= end:
-                    break
-                if counter.see(row) is not None:
-                    self.before, self._row = self.before + 1, None
-                if number % _STRIDE == 0:
-                    yield
-        except OSError:
-            return
-        self.complete, self._row = True, None
+    def count(self) -> None:
+        """Count the compactions of the part that was not read; they stay unknown where it cannot be read."""
+        end, self.uncounted, self._row = self.uncounted, 0, None
+        with suppress(OSError):
+            self.before = _compactions_up_to(self.path, end)
 
     def row(self) -> WatchRow:
         if self._row is None:
-            self._row = row_of(self.state, self.path, self.modified, before=self.before, complete=self.complete)
+            self._row = row_of(self.state, self.path, self.modified, before=self.before)
         return self._row
+
+
+def _compactions_up_to(path: str, end: int) -> int:
+    """Count the compactions in a file's first bytes; only blocks with a mark are cut into rows, which is much faster."""
+    counter, count, rest = Counter(), 0, b""
+    for chunk in file_chunks(path, end):
+        lines, _, after = (rest + chunk).rpartition(b"\n")
+        rest = after
+        if b"ompact" in lines:  # of compact_boundary and of isCompactSummary
+            count += sum(counter.see(Row(0, line)) is not None for line in lines.split(b"\n"))
+        elif b'"assistant"' in lines:
+            counter.see(Row(0, b'"assistant"'))
+    return count
 
 
 class Watcher:
@@ -101,8 +104,8 @@ class Watcher:
         projects: directories of project folders; each may still be missing.
         only: transcripts to follow instead, whatever their age.
         since: seconds since a session's last row for which it is shown.
-        most: how many sessions, and how many subagents, are followed; of more, those that were written to last. What is
-            not followed is never opened.
+        most: how many sessions, and how many subagents, are followed: those that were written to last. The others are
+            never opened.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW` of the sessions, in tokens, where it is known.
         archives: where archives are looked for; by default the runs directory of the environment.
     """
@@ -115,15 +118,15 @@ class Watcher:
         since: float = 86_400.0,
         most: int = MOST,
         auto_compact_window: int | None = None,
-        archives: Archives | None = None,
+        archives: LatestArchives | None = None,
     ) -> None:
         named = tuple(only)
         self._only = frozenset(named)
-        self._places = Places(() if named else projects, named)
-        self._archives = Archives() if archives is None else archives
+        self._finder = TranscriptFinder(() if named else projects, named)
+        self._archives = LatestArchives() if archives is None else archives
         self._since = since
         self._window = auto_compact_window
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _FollowedTranscript] = {}
         self._pending: dict[str, float] = {}
         self._most = most
         self._older: set[str] = set()
@@ -132,13 +135,13 @@ class Watcher:
     @property
     def busy(self) -> bool:
         """Whether more is to be read already: tick again without waiting."""
-        looking = self._places.looking or bool(self._pending)
-        return looking or any(each.counting for each in self._watched.values())
+        looking = self._finder.looking or bool(self._pending)
+        return looking or any(each.uncounted for each in self._watched.values())
 
     @property
     def known(self) -> int:
-        """How many transcripts and folders were found so far."""
-        return self._places.known
+        """How many transcripts were found so far."""
+        return self._finder.known
 
     @property
     def waiting(self) -> int:
@@ -147,23 +150,22 @@ class Watcher:
 
     @property
     def older(self) -> int:
-        """How many sessions were active lately that are not followed, since so many others were later."""
+        """How many sessions were active lately and are not followed, because others were active later."""
         return sum(agent_of(path) is None for path in self._older)
 
     def tick(self) -> bool:
         """Notice what is new, read it, and return whether `rows` may say something new. Raises nothing."""
-        changed, gone = self._places.look()
+        changed, gone = self._finder.look()
         archived = self._archives.look({each.state.session_id for each in self._watched.values()})
         for path in gone:
-            self._watched.pop(path, None)
-            self._pending.pop(path, None)
+            self._leave_out([path])
             self._older.discard(path)
         now = time.time()
         for found in changed:
             if self._is_followed(found, now):
                 self._pending[found.path] = found.modified
         self._keep_the_newest()
-        if self._places.looking and time.monotonic() < self._begun + BEFORE:
+        if self._finder.looking and time.monotonic() < self._begun + BEFORE:
             return False
         end = time.monotonic() + PATIENCE
         read = bool(self._pending)
@@ -171,9 +173,9 @@ class Watcher:
             self._read(path, self._pending.pop(path))
             if time.monotonic() > end:
                 break
-        return self._count(end) or read or archived or bool(gone)
+        return read or archived or bool(gone) or self._count()
 
-    def _is_followed(self, found: Found, now: float) -> bool:
+    def _is_followed(self, found: ChangedTranscript, now: float) -> bool:
         if found.path in self._only or found.path in self._watched:
             return True
         return found.modified >= now - (self._since if agent_of(found.path) is None else min(self._since, SUBAGENTS))
@@ -194,28 +196,24 @@ class Watcher:
         for path in paths:
             self._pending.pop(path, None)
             self._watched.pop(path, None)
-            self._places.shown.discard(path)
+            self._finder.leave(path)
             self._older.add(path)
 
     def _read(self, path: str, modified: float) -> None:
         watched = self._watched.get(path)
         if watched is None:
-            watched = self._watched[path] = _Watched(path, self._window)
-            if watched.state.agent_id is None:
-                self._places.shown.add(path)
+            watched = self._watched[path] = _FollowedTranscript(path, self._window)
+            self._finder.follow(path)
         watched.modified = modified
         watched.read()
 
-    def _count(self, end: float) -> bool:
-        """Count on, at least a step, until the time is over; return whether there was anything to count."""
-        counting = [each for each in self._watched.values() if each.counting is not None]
-        for watched in counting:
-            while watched.counting is not None:
-                if next(watched.counting, self) is self:
-                    watched.counting = None
-                if time.monotonic() > end:
-                    return True
-        return bool(counting)
+    def _count(self) -> bool:
+        """Count the compactions of one transcript that was read in part; return whether there was any."""
+        for each in self._watched.values():
+            if each.uncounted:
+                each.count()
+                return True
+        return False
 
     def rows(self) -> list[WatchRow]:
         """Return a row for each session that was active lately, subagents below their session, in a table's order."""
@@ -225,7 +223,7 @@ class Watcher:
         agents = [each.row() for each in followed if each.state.agent_id is not None]
         return ordered(joined(mains, agents), now)
 
-    def _is_shown(self, each: _Watched, now: float) -> bool:
+    def _is_shown(self, each: _FollowedTranscript, now: float) -> bool:
         if each.problem is not None and each.state.last is None:
             return False
         return each.path in self._only or each.modified >= now - self._since

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mala_context.analysis.watch.archived import Archives, last_of
+from mala_context.analysis.watch.archived import LatestArchives, last_of
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import get_repo_runs_dir
 from mala_context.archive.store import TranscriptArchive
@@ -29,14 +29,14 @@ def archive(tmp_path, trigger="auto"):
 
 
 def test_a_session_that_nobody_archived(runs):
-    archives = Archives()
+    archives = LatestArchives()
     assert not archives.look({SID, None})
     assert archives.last(SID) is None
     assert archives.last(None) is None
 
 
 def test_an_archive_is_noticed(runs, tmp_path, look):
-    archives = Archives()
+    archives = LatestArchives()
     archives.look({SID})
     archive(tmp_path)
     assert archives.look({SID})
@@ -46,7 +46,7 @@ def test_an_archive_is_noticed(runs, tmp_path, look):
 
 
 def test_how_its_compaction_ended_is_noticed_too(runs, tmp_path, look):
-    archives = Archives()
+    archives = LatestArchives()
     name = archive(tmp_path).path.rpartition("/")[2]
     archives.look({SID})
     manifest = get_repo_runs_dir(tmp_path) / "archives" / f"{SID}.manifest.jsonl"
@@ -57,7 +57,7 @@ def test_how_its_compaction_ended_is_noticed_too(runs, tmp_path, look):
 
 
 def test_it_looks_only_now_and_then(runs, tmp_path):
-    archives = Archives(str(runs))
+    archives = LatestArchives(str(runs))
     runs.mkdir()
     archives.look({SID})
     archive(tmp_path)
@@ -69,7 +69,7 @@ def test_no_place_for_archives(monkeypatch):
     monkeypatch.delenv("MALA_RUNS_DIR", raising=False)
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", "/")
-    archives = Archives()
+    archives = LatestArchives()
     assert not archives.look({SID})
 
 
@@ -78,7 +78,7 @@ def test_a_manifest_that_cannot_be_read_says_nothing(runs, tmp_path, look):
     manifest = get_repo_runs_dir(tmp_path) / "archives" / f"{SID}.manifest.jsonl"
     manifest.unlink()
     manifest.symlink_to("/nowhere")
-    archives = Archives()
+    archives = LatestArchives()
     archives.look({SID})
     assert archives.last(SID) is None
 

@@ -41,8 +41,10 @@ def test_what_is_not_known_is_none_and_never_zero():
 
 
 def test_compactions_that_were_counted_apart():
-    found = row_of(state(), "/p/s.jsonl", 5.0, before=3, complete=False)
-    assert (found.compactions, found.compactions_at_least) == (4, True)
+    found = row_of(state(), "/p/s.jsonl", 5.0, before=3)
+    assert (found.compactions, found.compactions_at_least) == (4, False)
+    found = row_of(state(), "/p/s.jsonl", 5.0, before=None)
+    assert (found.compactions, found.compactions_at_least) == (1, True)
 
 
 def turns(*sizes, model="claude-sonnet-4-5"):

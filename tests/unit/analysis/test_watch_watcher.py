@@ -7,11 +7,13 @@ import pytest
 
 from mala_context.analysis.watch import tail as tail_module
 from mala_context.analysis.watch import watcher as watcher_module
-from mala_context.analysis.watch.archived import Archives
+from mala_context.analysis.watch.archived import LatestArchives
 from mala_context.analysis.watch.watcher import Watcher, check_readable
+from mala_context.archive.compactions import compactions
+from mala_context.archive.reading import rows as rows_of
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import TranscriptError
-from tests.helpers.recordings import SID, Rows, plain
+from tests.helpers.recordings import SID, Rows, dump, plain
 from tests.helpers.watch_sessions import append, session, session_id, subagent
 
 
@@ -23,9 +25,11 @@ def projects(tmp_path):
 @pytest.fixture
 def start(projects, tmp_path, monkeypatch):
     monkeypatch.setattr("mala_context.analysis.watch.archived.PAUSE", 0.0)
+    monkeypatch.setattr("mala_context.analysis.watch.places.PAUSE", 0.0)
+    monkeypatch.setattr("mala_context.analysis.watch.places.FULL", 0.0)
 
     def start(*only, **options):
-        return Watcher([str(projects)], only, archives=Archives(str(tmp_path / "runs")), **options)
+        return Watcher([str(projects)], only, archives=LatestArchives(str(tmp_path / "runs")), **options)
 
     return start
 
@@ -181,19 +185,32 @@ def test_a_huge_transcript_is_shown_before_it_is_counted(huge, start, monkeypatc
     assert not watcher.busy
 
 
-def test_a_huge_transcript_that_goes_while_it_is_counted(huge, start, monkeypatch):
-    monkeypatch.setattr(watcher_module, "PATIENCE", 0.0)
-    watcher = start()
-    watcher.tick()
-
+def test_a_huge_transcript_that_cannot_be_read_again_stays_uncounted(huge, start, monkeypatch):
     def gone(*_):
         raise FileNotFoundError(2, "gone")
         yield
 
-    watcher._watched[huge[1]].counting = watcher._watched[huge[1]]._count(100)
     monkeypatch.setattr(watcher_module, "file_chunks", gone)
-    (row,) = settled(watcher).values()
-    assert row.compactions_at_least
+    (row,) = settled(start()).values()
+    assert (row.compactions, row.compactions_at_least) == (1, True)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
+def test_compactions_are_counted_as_the_archive_counts_them(tmp_path, monkeypatch, size):
+    """Whatever bytes are read at once, and of summaries without a boundary (old CLIs) too."""
+    rows = Rows()
+    rows.prompt("a word of compact_boundary and isCompactSummary is none")
+    for number in range(3):
+        rows.response(f"m{number}", 20_000)
+        rows.boundary(167_100, 900)
+        rows.prompt("summary", isCompactSummary=True)
+    rows.response("n", 20_000)
+    rows.prompt("summary of an old CLI", isCompactSummary=True)
+    data = dump(rows.rows)
+    chunks = [data[place : place + size] for place in range(0, len(data), size)]
+    monkeypatch.setattr(watcher_module, "file_chunks", lambda *_: iter(chunks))
+    expected = sum(1 for _ in compactions(rows_of(iter([data]))))
+    assert watcher_module._compactions_up_to("", len(data)) == expected == 4
 
 
 def test_many_sessions_begin_to_show_at_once(projects, start, monkeypatch):
@@ -299,12 +316,12 @@ def test_nothing_is_read_before_the_newest_are_known(projects, start, opened, mo
     while not opened:
         watcher.tick()
         assert opened or watcher.busy
-    assert watcher.known == 9
-    assert not watcher._places.looking
+    assert watcher.known == 5
+    assert not watcher._finder.looking
     assert watcher.waiting in {0, 1}
     monkeypatch.setattr(watcher_module, "BEFORE", 0.0)
     opened.clear()
     hasty = start(most=2)
     while not opened:
         hasty.tick()
-    assert hasty._places.looking
+    assert hasty._finder.looking

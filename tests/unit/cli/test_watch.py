@@ -30,6 +30,7 @@ def projects(tmp_path, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     monkeypatch.delenv(AUTO_COMPACT_WINDOW, raising=False)
+    monkeypatch.setattr("mala_context.analysis.watch.places.PAUSE", 0.0)
     (tmp_path / "projects").mkdir()
     return tmp_path / "projects"
 
@@ -379,7 +380,7 @@ def test_reading_says_how_far_it_is(monkeypatch):
     words = []
     monkeypatch.setattr(progress.Wait, "say", lambda self, said: words.append(said))
     watch_module._settle(Watched([(True, 30), (True, 1), (True, 0)]))
-    assert words == [f"1,200 transcripts and folders found; {left} to read" for left in (30, 1)]
+    assert words == [f"1,200 transcripts found; {left} to read" for left in (30, 1)]
 
 
 def test_a_problem_is_told_once_however_long_one_follows(capsys):
