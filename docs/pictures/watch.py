@@ -1,4 +1,4 @@
-"""Draw `watch.svg` and `watch-wide.svg`: what `mala-context watch` shows of some sessions, in 80 and in 120 columns.
+"""Draw what `mala-context watch` shows: some sessions in 80 and 120 columns, and 250 in 45 and 200 columns, 24 lines.
 
 Run `python docs/pictures/watch.py [directory]`. The same rows give the same bytes each time.
 """
@@ -18,7 +18,8 @@ from rich.console import Console
 from mala_context.analysis.watch.archived import LastArchive
 from mala_context.analysis.watch.state import TranscriptState
 from mala_context.analysis.watch.view import WatchRow, joined, ordered, row_of
-from mala_context.cli.watch_table import Look, lines
+from mala_context.cli.watch_screen import WatchScreen
+from mala_context.cli.watch_table import Look
 
 NOW = 1_800_000_000.0
 SESSIONS: tuple[dict[str, Any], ...] = (
@@ -52,7 +53,7 @@ def rows_of(session: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "message": {"content": "so far"},
         }
     for number, size in enumerate(session["sizes"]):
-        yield common | {"type": "user", "uuid": f"p{number}", "message": {"content": "go on"}}
+        yield common | {"type": "user", "uuid": f"p{number}", "message": {"content": session.get("prompt", "go on")}}
         usage = {"input_tokens": size, "output_tokens": 400}
         message = {"id": f"m{number}", "model": session.get("model", "claude-sonnet-4-5"), "usage": usage}
         yield common | {"type": "assistant", "uuid": f"r{number}", "message": message | {"content": []}}
@@ -60,29 +61,62 @@ def rows_of(session: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def sessions() -> list[WatchRow]:
     """Return the rows of the table."""
-    mains, agents = [], []
+    mains: list[WatchRow] = []
+    agents: list[WatchRow] = []
     for session in SESSIONS:
         state = TranscriptState(None, session.get("agent"))
         state.take(rows_of(session))
         (agents if "agent" in session else mains).append(row_of(state, session["id"], NOW - session.get("seen", 2)))
     for place, minutes in ((1, 14), (3, 95)):
         mains[place] = replace(mains[place], archived=LastArchive(NOW - 60 * minutes, "auto", "compacted"))
-    return ordered(joined(mains, agents), NOW)
+    return ordered(joined(mains, agents))
 
 
-def draw(width: int) -> str:
-    """Return the table as SVG."""
+def crowd(count: int = 250) -> list[WatchRow]:
+    """Return many rows: the sessions above again and again, each with an id and sizes of its own."""
+    rows = sessions()
+    found = []
+    for number in range(count):
+        row = rows[number % len(rows)]
+        tokens = 15_000 + number * 7_919 % 140_000
+        found.append(
+            replace(
+                row,
+                session_id=f"{number * 2_654_435_761 % (1 << 32):08x}",
+                path=str(number),
+                cwd=f"/home/dev/{PROJECTS[number // 5 % len(PROJECTS)]}",
+                tokens=tokens,
+                ratio=tokens / row.window,
+                last=NOW - number * 97 % 80_000,
+                first_prompt=PROMPTS[number % len(PROMPTS)],
+                subagents=(),
+            )
+        )
+    return found
+
+
+PROJECTS = ("web-shop", "parser", "atlas", "notes", "billing")
+PROMPTS = ("Fix the rounding of prices in the cart", "Why is the parser slow on long lines?", "Write the release notes")
+
+
+def draw(rows: list[WatchRow], width: int, height: int) -> str:
+    """Return the screen as SVG."""
     console = Console(width=width, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    for line in lines(sessions(), Look(width, NOW)):
+    for line in WatchScreen(lambda *_: []).frame(rows, Look(width, NOW), height):
         console.print(line, soft_wrap=True)
     drawn = console.export_svg(title="mala-context watch", unique_id="watch")
     return re.sub(r"\s*@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # fonts from the network
 
 
 def main(directory: Path) -> None:
-    """Write both pictures."""
-    for name, width in (("watch.svg", 80), ("watch-wide.svg", 120)):
-        (directory / name).write_text(draw(width) + "\n", encoding="utf-8")
+    """Write the pictures."""
+    for name, rows, width in (
+        ("watch.svg", sessions(), 80),
+        ("watch-wide.svg", sessions(), 120),
+        ("watch-250-narrow.svg", crowd(), 45),
+        ("watch-250-wide.svg", crowd(), 200),
+    ):
+        (directory / name).write_text(draw(rows, width, 24) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

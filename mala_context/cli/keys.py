@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -17,14 +19,37 @@ QUIT: Final = frozenset({"q", "Q", "\x04", GONE})
 """What ends a view: q, Ctrl-D, and a terminal that is gone."""
 SUSPEND: Final = "\x1a"
 """Ctrl-Z comes as a key, so that the view can put the terminal back before it stops; `suspend` stops it."""
+_NAMES: Final = {
+    "\x1b[A": "up",
+    "\x1bOA": "up",
+    "\x1b[B": "down",
+    "\x1bOB": "down",
+    "\x1b[D": "left",
+    "\x1bOD": "left",
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+    "\x1b[H": "home",
+    "\x1bOH": "home",
+    "\x1b[1~": "home",
+    "\x1b[F": "end",
+    "\x1bOF": "end",
+    "\x1b[4~": "end",
+    "\x1b": "escape",
+    "\r": "enter",
+    "\n": "enter",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+}
+_KEY: Final = re.compile("\x1b\\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
+"""One key in what a terminal sends; a sequence that has no name above is one key too."""
 
 
 @contextmanager
 def keys() -> Iterator[Callable[[float], str | None]]:
-    """Yield a function that waits at most so many seconds for a key and returns it.
+    """Yield a function that waits at most this many seconds for a key and returns it: a character, or a name.
 
     It returns `None` where none was pressed, and an empty text where the terminal is gone. Where standard input is no
-    terminal it only waits. The terminal is as it was when the block ends.
+    terminal it only waits. The terminal is as it was before when the block ends.
     """
     try:
         import termios
@@ -39,9 +64,16 @@ def keys() -> Iterator[Callable[[float], str | None]]:
         yield _wait
         return
 
+    waiting: deque[str] = deque()
+
     def pressed(seconds: float) -> str | None:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        return os.read(descriptor, 64).decode("utf-8", "replace")[:1] if ready else None
+        if not waiting:
+            ready, _, _ = select.select([descriptor], [], [], seconds)
+            if not ready:
+                return None
+            read = os.read(descriptor, 1024).decode("utf-8", "replace")
+            waiting.extend(_NAMES.get(key, key) for key in _KEY.findall(read) or [GONE])
+        return waiting.popleft()
 
     silent[3] &= ~(termios.ECHO | termios.ICANON)
     silent[6][termios.VSUSP] = b"\0"  # no key is that one

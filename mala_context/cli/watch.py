@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context.analysis.watch.view import ORDERS, ordered
 from mala_context.analysis.watch.watcher import MOST
 from mala_context.cli.replay import moment_since
 from mala_context.cli.streams import can_redraw
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from mala_context.analysis.watch import Watcher, WatchRow
+    from mala_context.cli.watch_screen import WatchScreen
+    from mala_context.cli.watch_table import Look
 
 AGES: Final = 10.0
 """Seconds after which a table is drawn again where nothing changed but times."""
@@ -37,6 +40,14 @@ WHILE_READING: Final = 0.3
 )
 @click.option("--once", is_flag=True, help="Print one table and end.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each session, then each change.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(list(ORDERS)),
+    default="context",
+    show_default=True,
+    help="The order of the table: fullest first, last active first, by project, fewest turns left first.",
+)
 @click.option(
     "--interval",
     type=click.FloatRange(0.05, 3600),
@@ -65,6 +76,7 @@ def watch(
     projects: tuple[str, ...],
     once: bool,
     as_json: bool,
+    order: str,
     interval: float,
     most: int,
     auto_compact_window: int | None,
@@ -72,8 +84,8 @@ def watch(
     """Show how full each session on this machine is, live from the transcripts.
 
     SESSION is a session's id, the first letters of one, or a transcript; without any, all sessions that were active
-    lately are shown. A terminal gets a table that follows the sessions until q or Ctrl-C; a pipe gets a line for each
-    change.
+    lately are shown. A terminal gets a table that follows the sessions until q or Ctrl-C; in it, ? lists the keys to
+    scroll, filter, sort and open a session. A pipe gets a line for each change.
 
     COMP is the number of compactions, ARCH how long ago the last archive was made, LEFT the turns that are left at the
     pace of the last ones.
@@ -93,11 +105,11 @@ def watch(
     )
     with ended_like_ctrl_c():
         if once:
-            _once(watcher, directories, as_json=as_json)
+            _once(watcher, directories, order, as_json=as_json)
         elif as_json:
             _follow(watcher, interval, lambda row: json.dumps(row.as_dict()))
         elif can_redraw(sys.stdout):
-            _live(watcher, interval, directories)
+            _live(watcher, interval, directories, order)
         else:
             _follow(watcher, interval, _stamped)
 
@@ -172,9 +184,9 @@ def _doing(watcher: Watcher) -> str:
     return f"{watcher.known:,} transcripts found{left}"
 
 
-def _once(watcher: Watcher, directories: Sequence[str], *, as_json: bool) -> None:
+def _once(watcher: Watcher, directories: Sequence[str], order: str, *, as_json: bool) -> None:
     _settle(watcher)
-    rows = watcher.rows()
+    rows = ordered(watcher.rows(), order)
     if as_json:
         for row in rows:
             _print(json.dumps(row.as_dict()))
@@ -183,7 +195,7 @@ def _once(watcher: Watcher, directories: Sequence[str], *, as_json: bool) -> Non
         from mala_context.cli.watch_table import lines
 
         out = console()
-        for text in lines(rows, _look(out, watcher, height=False)):
+        for text in lines(rows, _look(out, watcher)):
             out.print(text, soft_wrap=True)
     for error in watcher.problems():
         _complain(error)
@@ -232,52 +244,54 @@ def _stamped(row: WatchRow) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(row.last))} {sentence(row)}"
 
 
-def _live(watcher: Watcher, interval: float, directories: Sequence[str]) -> None:
+def _live(watcher: Watcher, interval: float, directories: Sequence[str], order: str) -> None:
     """Draw the table until q or Ctrl-C; the terminal is as before then, and while Ctrl-Z has stopped it."""
     from rich.live import Live
 
     from mala_context.cli.keys import GONE, SUSPEND, keys, suspend
     from mala_context.cli.tables import console
+    from mala_context.cli.watch_screen import WatchScreen
+    from mala_context.cli.watch_session import describe
 
-    out = console()
+    out, screen = console(), WatchScreen(describe, order)
     while True:
         with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
-            key = _draw(watcher, live, directories, lambda: pressed(0.0 if watcher.busy else interval))
-        if key == GONE:  # else the exit status would hang on whether anything was still to be written
+            key = _draw(watcher, live, screen, directories, lambda: pressed(0.0 if watcher.busy else interval))
+        if key == GONE:  # else the exit status would depend on whether something was still to be written
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if key != SUSPEND:
             return
         suspend()
 
 
-def _draw(watcher: Watcher, live: Live, directories: Sequence[str], pressed: Callable[[], str | None]) -> str:
-    """Draw what changes until a key ends that; return the key."""
+def _draw(
+    watcher: Watcher, live: Live, screen: WatchScreen, directories: Sequence[str], pressed: Callable[[], str | None]
+) -> str:
+    """Draw each change until a key ends that; return the key."""
     from rich.text import Text
 
-    from mala_context.cli.keys import QUIT, SUSPEND
-    from mala_context.cli.watch_table import lines
+    from mala_context.cli.keys import GONE, SUSPEND
 
-    out, size, drawn = live.console, None, 0.0
+    out, size, drawn, key = live.console, None, 0.0, None
     while True:
         _fit(out)
         changed = watcher.tick()
         pause = WHILE_READING if watcher.busy else AGES
-        if changed or size != out.size or time.monotonic() - drawn > pause:
+        if changed or key is not None or size != out.size or time.monotonic() - drawn > pause:
             rows = watcher.rows()
             size, drawn = out.size, time.monotonic()
             nothing = _doing(watcher) if watcher.busy else _nothing(directories)
-            text = lines(rows, _look(out, watcher, height=True)) if rows else [Text(nothing)]
+            text = screen.frame(rows, _look(out, watcher), out.height) if rows else [Text(nothing)]
             live.update(Text("\n").join(text), refresh=True)
         key = pressed()
-        if key is not None and (key in QUIT or key == SUSPEND):
+        if key is not None and (key in {GONE, SUSPEND} or screen.press(key, _look(out, watcher))):
             return key
 
 
 def _fit(out: Console) -> None:
-    """Give a console the size that its terminal has now, whatever `COLUMNS` and `LINES` said when it began.
+    """Give a console the size that its terminal has now, whatever `COLUMNS` and `LINES` said at the start.
 
-    A program that has imported readline hands them on to what it starts, and of a screen that is taken for higher than
-    it is the first lines are lost.
+    A program that has imported readline exports them, and a frame that is higher than the screen loses its first lines.
     """
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
@@ -287,19 +301,19 @@ def _fit(out: Console) -> None:
         out.size = columns, lines
 
 
-def _look(out: Console, watcher: Watcher, *, height: bool) -> Any:
+def _look(out: Console, watcher: Watcher) -> Look:
     from mala_context.cli.tables import can_encode
     from mala_context.cli.watch_table import PLAIN, Look, Marks
 
     marks = Marks() if can_encode(out, "".join(Marks())) else PLAIN
-    return Look(out.width, time.time(), marks, out.height if height else None, watcher.older)
+    return Look(out.width, time.time(), marks, watcher.older)
 
 
 def _nothing(directories: Sequence[str]) -> str:
     from mala_context._util.printable import printable
 
     where = ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
-    return f"no session was active lately in {where}; --since 7d looks further back"
+    return f"no session was active lately in {where}; a longer --since looks further back"
 
 
 def _complain(error: OSError) -> None:

@@ -1,13 +1,12 @@
 """The table of `mala-context watch`: rows in, lines of text out, as wide as the terminal.
 
-Names of directories, branches and models come from transcripts, which hold whatever an agent read; each is made
-printable before it is drawn.
+A terminal that is too narrow for all columns loses whole columns, the least important first; a figure is never cut.
+Names of directories, branches and models, and prompts, come from transcripts, which hold whatever an agent read; each
+is made printable before it is drawn.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -20,8 +19,10 @@ from mala_context.analysis.watch.view import ACTIVE, WatchRow
 from mala_context.cli.live_gauge import FULL, HIGH
 from mala_context.tracking.windows import plain_name
 
-LEAST: Final = 80
-"""Columns that the table needs; a narrower terminal cuts it."""
+LEGEND_WIDTH: Final = 40
+"""Columns that the lines below the table take where they can, however narrow the terminal is."""
+_BAR_FIRST: Final = 20
+"""Columns that the bar gets before names and prompts do."""
 
 
 class Marks(NamedTuple):
@@ -50,114 +51,128 @@ class Look(NamedTuple):
     now: float
     """Seconds since 1970."""
     marks: Marks = Marks()
-    height: int | None = None
-    """Lines of the terminal; `None` for no bound."""
     older: int = 0
     """Sessions that were active lately and are not among the rows."""
 
 
-class _Line(NamedTuple):
-    """A row with its place in the table."""
+class AgentLine(NamedTuple):
+    """An agent's line in the table."""
 
     row: WatchRow
-    name: str
-    is_below: bool
+    session: WatchRow
+    """The session's row; the same for a main agent."""
+
+    @property
+    def is_below(self) -> bool:
+        """Whether it is a subagent's, below its session."""
+        return self.row is not self.session
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
+    """One column of the table."""
+
     heading: str
-    width: int
-    cell: Callable[[_Line, Look], str]
-    on_the_left: bool = False
-    from_width: int = 0
+    rank: int
+    """Order in which columns are chosen for the width of a terminal; 0 is the first."""
+    cell: Callable[[AgentLine, Look], str]
+    most: int = 0
+    """Columns at most, for text; 0 for figures, which are never cut."""
+    least: int = 0
+    """Columns that text needs to be of use."""
 
 
 def lines(rows: Sequence[WatchRow], look: Look) -> list[Text]:
-    """Return the whole table: headings, a line for each agent, what the marks mean."""
-    columns = [each for each in COLUMNS if look.width >= each.from_width]
-    name, bar = _widths(columns, look.width)
-    body = list(_body(rows, look, name))
-    foot = _legend([line.row for line in body], look)
-    if look.older:
-        older = f"{look.marks.cut} and {look.older:,} that were active before these: --most shows more"
-        foot.insert(0, Text(older, style="dim"))
-    left_out = 0
-    if look.height is not None and len(body) + 1 + len(foot) > look.height:
-        keep = max(1, look.height - 2 - len(foot))
-        left_out, body = len(body) - keep, body[:keep]
-    drawn = [Text(_headings(columns, name, bar), style="bold")]
-    drawn += [_draw(line, columns, look, name, bar) for line in body]
-    if left_out:
-        drawn.append(Text(f"{look.marks.cut} {left_out} more: a taller window shows them", style="dim"))
-    drawn += foot
+    """Return the whole table: headings, a line for each agent, and what the marks mean."""
+    body = list(agent_lines(rows, look))
+    return [*table(body, look), *legend(body, look)]
+
+
+def agent_lines(rows: Sequence[WatchRow], look: Look) -> Iterator[AgentLine]:
+    """Yield a line for each session, and below it one for each of its subagents that is active."""
+    for row in rows:
+        yield AgentLine(row, row)
+        yield from (AgentLine(each, row) for each in row.subagents if look.now - each.last <= ACTIVE)
+
+
+def table(
+    body: Sequence[AgentLine], look: Look, widest: dict[str, int] | None = None, selected: AgentLine | None = None
+) -> list[Text]:
+    """Return headings and a line for each agent.
+
+    `widest` keeps the widths of cells by heading from one drawing to the next, so that columns do not jump.
+    """
+    widest = {} if widest is None else widest
+    cells = [[column.cell(line, look) for column in COLUMNS] for line in body]
+    for place, column in enumerate(COLUMNS):
+        found = max([cell_len(column.heading), *(cell_len(each[place]) for each in cells)])
+        widest[column.heading] = max(found, widest.get(column.heading, 0))
+    widths = _widths(widest, look.width)
+    drawn = [Text(" ".join(_placed(column, column.heading, width, look) for column, width in widths), style="bold")]
+    for line, texts in zip(body, cells, strict=True):
+        known = dict(zip((column.heading for column in COLUMNS), texts, strict=True))
+        drawn.append(_draw(line, [(column, known[column.heading], width) for column, width in widths], look))
+        if line is selected:
+            drawn[-1].stylize("reverse")
     for text in drawn:
-        text.truncate(look.width)
         text.no_wrap = True
     return drawn
 
 
-def _widths(columns: Sequence[_Column], width: int) -> tuple[int, int]:
-    """Return the columns of the name and of the bar: what the others leave, shared."""
-    left = max(width, LEAST) - sum(each.width + 1 for each in columns) - 1
-    bar = min(40, max(11, left * 2 // 5))
-    return min(48, left - bar), bar
+def _widths(widest: dict[str, int], width: int) -> list[tuple[Column, int]]:
+    """Choose the columns that fit, and share what is left among those that can use it."""
+    natural = {column.heading: min(widest[column.heading], column.most or width * 2) for column in COLUMNS}
+    natural["CONTEXT"] = _column("CONTEXT").most
+    given: dict[str, int] = {}
+    left = width
+    for column in sorted(COLUMNS, key=lambda each: each.rank):
+        name = column.heading
+        least = min(natural[name], column.least or natural[name])
+        if not given:
+            least = min(least, width)
+        if least + (1 if given else 0) > left:
+            break
+        left -= least + (1 if given else 0)
+        given[name] = least
+    for name, most in (("CONTEXT", _BAR_FIRST), *((each, natural[each]) for each in _FLEXIBLE)):
+        if name in given:
+            more = max(0, min(left, most - given[name]))
+            given[name] += more
+            left -= more
+    return [(column, given[column.heading]) for column in COLUMNS if column.heading in given]
 
 
-def _body(rows: Sequence[WatchRow], look: Look, width: int) -> Iterator[_Line]:
-    names = [_name(row) for row in rows]
-    alike = Counter(names)
-    for row, name in zip(rows, names, strict=True):
-        shown = name
-        if alike[name] > 1 and row.session_id is not None and look.width < _ID_FROM:
-            shown = f"{_cut(name, width - 5, look)} {printable(row.session_id[:4])}"
-        yield _Line(row, shown, is_below=False)
-        for agent in row.subagents:
-            if look.now - agent.last <= ACTIVE:
-                yield _Line(agent, look.marks.branch + printable(agent.agent_id or ""), is_below=True)
-
-
-def _name(row: WatchRow) -> str:
-    """Return what people call a session: the directory that it works in."""
-    if row.agent_id is not None:
-        return f"agent {printable(row.agent_id)}"
-    return printable(os.path.basename((row.cwd or "").rstrip("/")) or row.cwd or row.session_id or row.path)
-
-
-def _headings(columns: Sequence[_Column], name: int, bar: int) -> str:
-    cells = ["SESSION".ljust(name), "CONTEXT".ljust(bar)]
-    cells += [
-        each.heading.ljust(each.width) if each.on_the_left else each.heading.rjust(each.width) for each in columns
-    ]
-    return " ".join(cells)
-
-
-def _draw(line: _Line, columns: Sequence[_Column], look: Look, name: int, bar: int) -> Text:
+def _draw(line: AgentLine, cells: Sequence[tuple[Column, str, int]], look: Look) -> Text:
     row = line.row
-    idle = look.now - row.last > ACTIVE
     colour = _colour(row)
-    text = Text(_cut(line.name, name, look), style="dim" if idle or line.is_below else "")
-    text.append(" ")
-    text.append_text(_bar(row, bar, look, colour))
-    for column in columns:
-        cell = column.cell(line, look)
-        cell = _cut(cell, column.width, look) if column.on_the_left else cell.rjust(column.width)
-        text.append(" ")
-        text.append(cell, style=colour if column.heading == "%" else "")
+    text = Text()
+    for place, (column, cell, width) in enumerate(cells):
+        text.append(" " if place else "")
+        if column.heading == "CONTEXT":
+            text.append_text(bar(row, width, look.marks))
+        else:
+            is_dim = place == 0 and (line.is_below or look.now - row.last > ACTIVE)
+            style = colour if column.heading == "%" else "dim" if is_dim else ""
+            text.append(_placed(column, cell, width, look), style=style)
     return text
 
 
-def _bar(row: WatchRow, width: int, look: Look, colour: str) -> Text:
-    marks = look.marks
+def _placed(column: Column, cell: str, width: int, look: Look) -> str:
+    if column.most:
+        return cut(cell, width, look.marks)
+    return " " * (width - cell_len(cell)) + cell
+
+
+def bar(row: WatchRow, width: int, marks: Marks) -> Text:
+    """Return the bar of a window, with a mark at the threshold."""
     filled = min(width, round(width * (row.ratio or 0.0)))
     if row.ratio and not filled:
         filled = 1
     text = Text()
-    mark = None
-    if row.threshold is not None:
-        mark = min(width - 1, int(width * row.threshold.tokens / row.window))
+    threshold, colour = row.threshold, _colour(row)
+    mark = -1 if threshold is None else min(width - 1, int(width * threshold.tokens / row.window))
     for place in range(width):
-        if place == mark and row.threshold is not None:
-            acts = row.threshold.acted_on
+        if place == mark and threshold is not None:
+            acts = threshold.acted_on
             text.append(marks.acts if acts else marks.reports, style="bold" if acts else "dim")
         else:
             text.append(marks.full if place < filled else marks.empty, style=colour if place < filled else "dim")
@@ -165,77 +180,96 @@ def _bar(row: WatchRow, width: int, look: Look, colour: str) -> Text:
 
 
 def _colour(row: WatchRow) -> str:
-    if row.tokens is None:
-        return "dim"
-    share = row.tokens / row.limit
-    return "red" if share >= FULL else "yellow" if share >= HIGH else "green"
+    fullness = row.fullness
+    return "dim" if fullness is None else "red" if fullness >= FULL else "yellow" if fullness >= HIGH else "green"
 
 
-def _cut(text: str, width: int, look: Look) -> str:
+def cut(text: str, width: int, marks: Marks) -> str:
+    """Return text as wide as this; what is longer ends with a mark."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
-    return set_cell_size(text, width - 1) + look.marks.cut
+    return set_cell_size(text, width - 1) + marks.cut if width > 1 else set_cell_size(text, width)
+
+
+def one_line(text: str) -> str:
+    """Return text printable, with each run of white space as one space."""
+    return printable(" ".join(text.split()))
 
 
 # -- cells ---------------------------------------------------------------------------------------------------------
 
 
-def _model(line: _Line, look: Look) -> str:
+def project(row: WatchRow) -> str:
+    """Return what people call the directory that an agent works in; without one, the session or the file."""
+    if row.agent_id is not None:
+        return f"agent {one_line(row.agent_id)}"
+    return one_line(row.project or row.session_id or row.path)
+
+
+def _project(line: AgentLine, look: Look) -> str:
+    return look.marks.branch + one_line(line.row.agent_id or "") if line.is_below else project(line.row)
+
+
+def _model(line: AgentLine, look: Look) -> str:
     model = line.row.model
-    return look.marks.unknown if model is None else printable(plain_name(model)).removeprefix("claude-")
+    return look.marks.unknown if model is None else one_line(plain_name(model)).removeprefix("claude-")
 
 
-def _ratio(line: _Line, look: Look) -> str:
+def _ratio(line: AgentLine, look: Look) -> str:
     return look.marks.unknown if line.row.ratio is None else percent(line.row.ratio)
 
 
-def _tokens(line: _Line, look: Look) -> str:
+def _tokens(line: AgentLine, look: Look) -> str:
     row = line.row
     if row.tokens is None:
         return look.marks.unknown
     return f"{'' if row.accuracy == 'exact' else look.marks.about}{row.tokens:,}"
 
 
-def _window(line: _Line, look: Look) -> str:
+def _window(line: AgentLine, look: Look) -> str:
     del look
     row = line.row
     size = f"{row.window / 1e6:g}M" if row.window >= 1_000_000 else f"{row.window / 1000:g}k"
     return size + ("?" if row.window_source == "guess" else "")
 
 
-def _change(line: _Line, look: Look) -> str:
+def _change(line: AgentLine, look: Look) -> str:
     change = line.row.change
-    return look.marks.unknown if change is None else f"{change:+,}" if abs(change) < 100_000 else f"{change:+.1e}"
+    return look.marks.unknown if change is None else f"{change:+,}"
 
 
-def _left(line: _Line, look: Look) -> str:
+def _left(line: AgentLine, look: Look) -> str:
     left = line.row.turns_left
     return look.marks.unknown if left is None else str(left) if left < 1_000 else "999+"
 
 
-def _compactions(line: _Line, look: Look) -> str:
+def _compactions(line: AgentLine, look: Look) -> str:
     return (look.marks.at_least if line.row.compactions_at_least else "") + str(line.row.compactions)
 
 
-def _archived(line: _Line, look: Look) -> str:
+def _archived(line: AgentLine, look: Look) -> str:
     archived = line.row.archived
     return look.marks.unknown if archived is None else age(look.now - archived.time)
 
 
-def _seen(line: _Line, look: Look) -> str:
+def _seen(line: AgentLine, look: Look) -> str:
     return age(look.now - line.row.last)
 
 
-def _id(line: _Line, look: Look) -> str:
+def _id(line: AgentLine, look: Look) -> str:
     return look.marks.unknown if line.row.session_id is None else printable(line.row.session_id[:8])
 
 
-def _branch(line: _Line, look: Look) -> str:
-    return look.marks.unknown if line.row.branch is None else printable(line.row.branch)
+def _branch(line: AgentLine, look: Look) -> str:
+    return look.marks.unknown if line.row.branch is None else one_line(line.row.branch)
+
+
+def _first_prompt(line: AgentLine, look: Look) -> str:
+    return look.marks.unknown if line.row.first_prompt is None else one_line(line.row.first_prompt)
 
 
 def age(seconds: float) -> str:
-    """Return a time that is over in at most four characters: `now`, `5m`, `3h`, `12d`."""
+    """Return how long ago something was, in few characters: `now`, `5m`, `3h`, `12d`."""
     if seconds < 60:
         return "now"
     minutes = int(seconds / 60)
@@ -244,48 +278,64 @@ def age(seconds: float) -> str:
     return f"{minutes // 60}h" if minutes < 48 * 60 else f"{minutes // 1440}d"
 
 
-_ID_FROM: Final = 100
-
 COLUMNS: Final = (
-    _Column("%", 6, _ratio),
-    _Column("TOKENS", 8, _tokens),
-    _Column("OF", 5, _window),
-    _Column("+/TURN", 7, _change),
-    _Column("LEFT", 4, _left),
-    _Column("COMP", 4, _compactions),
-    _Column("ARCH", 4, _archived),
-    _Column("MODEL", 10, _model, on_the_left=True),
-    _Column("SEEN", 4, _seen, from_width=96),
-    _Column("ID", 8, _id, on_the_left=True, from_width=_ID_FROM),
-    _Column("BRANCH", 16, _branch, on_the_left=True, from_width=140),
+    Column("PROJECT", 0, _project, most=40, least=12),
+    Column("CONTEXT", 2, lambda *_: "", most=40, least=8),
+    Column("%", 1, _ratio),
+    Column("TOKENS", 5, _tokens),
+    Column("OF", 10, _window),
+    Column("+/TURN", 9, _change),
+    Column("LEFT", 4, _left),
+    Column("COMP", 8, _compactions),
+    Column("ARCH", 11, _archived),
+    Column("MODEL", 6, _model, most=24, least=10),
+    Column("SEEN", 7, _seen),
+    Column("ID", 3, _id, most=8),
+    Column("BRANCH", 12, _branch, most=24, least=8),
+    Column("FIRST PROMPT", 13, _first_prompt, most=120, least=16),
 )
-"""Columns behind the name and the bar."""
+"""All columns, from left to right."""
+_FLEXIBLE: Final = ("PROJECT", "MODEL", "BRANCH", "FIRST PROMPT", "CONTEXT")
 
 
-def _legend(rows: Sequence[WatchRow], look: Look) -> list[Text]:
-    """Return what the marks mean that are in the table, and how many sessions it has."""
-    marks = look.marks
+def _column(heading: str) -> Column:
+    return next(each for each in COLUMNS if each.heading == heading)
+
+
+def legend(body: Sequence[AgentLine], look: Look) -> list[Text]:
+    """Return how many sessions the table has, and what its marks mean."""
+    parts = [plural(len({line.row.session_id for line in body}), "session"), *meanings(body, look)]
+    return [Text(each, style="dim", no_wrap=True) for each in wrapped(parts, max(look.width, LEGEND_WIDTH))]
+
+
+def meanings(body: Sequence[AgentLine], look: Look) -> list[str]:
+    """Return what the marks mean that stand in the table, and how many sessions it leaves out."""
+    marks, rows = look.marks, [line.row for line in body]
     thresholds = [row.threshold for row in rows if row.threshold is not None]
-    parts = []
+    parts = [f"{look.older:,} older ones not shown (--most)"] if look.older else []
     if any(each.acted_on for each in thresholds):
         parts.append(f"{marks.acts} compacts here")
     if any(not each.acted_on for each in thresholds):
-        parts.append(f"{marks.reports} threshold, not known to be acted on")
+        parts.append(f"{marks.reports} reported threshold")
     if any(row.tokens is not None and row.accuracy != "exact" for row in rows):
         parts.append(f"{marks.about} estimate")
     if any(row.compactions_at_least for row in rows):
-        parts.append(f"{marks.at_least} counting")
+        parts.append(f"{marks.at_least} still counting")
     if any(row.window_source == "guess" for row in rows):
         parts.append("? a guess")
-    words = [plural(len({row.session_id for row in rows}), "session"), *parts]
-    text, line = [], ""
-    for word in words:
-        if line and cell_len(line) + 2 + cell_len(word) > max(look.width, LEAST):
-            text.append(Text(line, style="dim"))
-            line = word
+    return parts
+
+
+def wrapped(parts: Sequence[str], width: int) -> list[str]:
+    """Join words with commas into lines of at most this width; a longer one stands alone."""
+    found = [""]
+    for part in parts:
+        joined = f"{found[-1]}, {part}" if found[-1] else part
+        if found[-1] and cell_len(joined) > width:
+            found.append(part)
         else:
-            line = f"{line}, {word}" if line else word
-    return [*text, Text(line, style="dim")]
+            found[-1] = joined
+    return found
 
 
 def sentence(row: WatchRow) -> str:
@@ -299,6 +349,6 @@ def sentence(row: WatchRow) -> str:
         parts.append(f"{plural(row.turns_left, 'turn')} left")
     if row.compactions:
         parts.append(("at least " if row.compactions_at_least else "") + plural(row.compactions, "compaction"))
-    name = _name(row) if row.agent_id is None else f"{_name(row)} of {printable(row.session_id or '')[:8]}"
+    name = project(row) if row.agent_id is None else f"{project(row)} of {printable(row.session_id or '')[:8]}"
     identity = "" if row.agent_id is not None or row.session_id is None else f" {printable(row.session_id[:8])}"
     return f"{name}{identity}: {size}, {', '.join(parts)}"

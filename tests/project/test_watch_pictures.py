@@ -9,7 +9,7 @@ import pytest
 PICTURES = pathlib.Path(__file__).parents[2] / "docs/pictures"
 
 
-@pytest.mark.parametrize("name", ["watch.svg", "watch-wide.svg"])
+@pytest.mark.parametrize("name", ["watch.svg", "watch-wide.svg", "watch-250-narrow.svg", "watch-250-wide.svg"])
 def test_a_picture_is_current_and_needs_no_network(name, tmp_path):
     spec = importlib.util.spec_from_file_location("picture_watch", PICTURES / "watch.py")
     module = importlib.util.module_from_spec(spec)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from mala_context.analysis.report.gather import report
-from mala_context.analysis.report.model import Report, SessionReport
+from mala_context.analysis.report.gather import observe_transcript, report
+from mala_context.analysis.report.model import CompactionEntry, Report, SessionReport
 from mala_context.analysis.report.observe import Looking
 
-__all__ = ["Looking", "Report", "SessionReport", "report"]
+__all__ = ["CompactionEntry", "Looking", "Report", "SessionReport", "observe_transcript", "report"]

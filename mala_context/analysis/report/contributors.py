@@ -1,4 +1,4 @@
-"""What filled a context: tokens by tool, by file and by what else comes into it.
+"""What filled a context: tokens by tool, by file and by whatever else comes into it.
 
 Tokens of a text are told from its characters by the table of `projection`, times the ratio that the session itself
 taught for its maker. So they are estimates, right to a few percent in sum; answers are counted by the API, and the
@@ -24,7 +24,7 @@ MOST_NAMES: Final = 20_000
 """Files and kinds that are told apart; the rest is one."""
 
 
-class Came(NamedTuple):
+class Contribution(NamedTuple):
     """One thing that came into the context."""
 
     kind: str
@@ -74,24 +74,24 @@ class Ledger:
                 self._names.clear()
                 self._paths.clear()
 
-    def take(self, event: Appended, model: str | None) -> list[Came]:
+    def take(self, event: Appended, model: str | None) -> list[Contribution]:
         """Add what was appended, and return its parts with their tokens."""
-        found = list(self._came(event, model))
+        found = list(self._parts_of(event, model))
         for each in found:
             self.add(each)
         return found
 
-    def add(self, came: Came) -> None:
+    def add(self, added: Contribution) -> None:
         """Add one thing."""
-        _count(self._sums, (came.kind, came.name, came.key), came)
-        if came.path is not None:
-            _count(self._files, (came.path, came.key), came)
+        _count(self._sums, (added.kind, added.name, added.key), added)
+        if added.path is not None:
+            _count(self._files, (added.path, added.key), added)
 
     def plain(self, kind: str, name: str, tokens: int) -> None:
         """Add something whose tokens are known."""
-        self.add(Came(kind, name, None, 0.0, float(tokens), ""))
+        self.add(Contribution(kind, name, None, 0.0, float(tokens), ""))
 
-    def _came(self, event: Appended, model: str | None) -> Iterator[Came]:
+    def _parts_of(self, event: Appended, model: str | None) -> Iterator[Contribution]:
         content = event.content
         if event.kind == "attachment":
             kind, path = field(content, "type"), field(content, "filename")
@@ -111,12 +111,12 @@ class Ledger:
 
     def _measured(
         self, kind: str, name: str, path: str | None, part: str, content: Any, model: str | None
-    ) -> Iterator[Came]:
+    ) -> Iterator[Contribution]:
         found = pieces(part, content, self._names)
         if found:
             table = FAMILIES[family(model)]
             text = sum(text_tokens(piece, table) for piece in found)
-            yield Came(kind, name, path, text, sum(unit_tokens(piece.unit) for piece in found), found[0].key)
+            yield Contribution(kind, name, path, text, sum(unit_tokens(piece.unit) for piece in found), found[0].key)
 
     def contributors(self, ratios: Ratios) -> tuple[list[Contributor], list[Contributor]]:
         """Return all contributors and all files, the largest first, with their shares of everything."""
@@ -128,21 +128,21 @@ class Ledger:
         return all_of, files
 
 
-def tokens_of(came: Came, ratios: Ratios) -> int:
+def tokens_of(added: Contribution, ratios: Ratios) -> int:
     """Return about how many tokens a thing takes."""
-    return round(came.text * ratios.get(came.key) + came.fixed)
+    return round(added.text * ratios.get(added.key) + added.fixed)
 
 
-def _count(sums: dict[Any, _Sum], key: Any, came: Came) -> None:
+def _count(sums: dict[Any, _Sum], key: Any, added: Contribution) -> None:
     if key not in sums and len(sums) >= MOST_NAMES:
-        key = (*("others" if part != came.kind else part for part in key[:-1]), "")
+        key = (*("others" if part != added.kind else part for part in key[:-1]), "")
     each = sums.get(key)
     if each is None:
         each = sums[key] = _Sum()
     each.count += 1
-    each.text += came.text
-    each.fixed += came.fixed
-    each.largest = max(each.largest, came.text + came.fixed)
+    each.text += added.text
+    each.fixed += added.fixed
+    each.largest = max(each.largest, added.text + added.fixed)
 
 
 def _made(sums: Iterator[tuple[str, str, str, _Sum]], ratios: Ratios) -> list[Contributor]:

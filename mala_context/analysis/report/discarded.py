@@ -1,7 +1,7 @@
 """What each compaction replaced, and what its summary does not mention, while a recording is read.
 
-The rows of the conversation are held back to the compaction before the last one, since open todo items outlive a
-compaction; that is what fits into a window, so memory does not grow with the recording. `loss.measure` compares them
+The rows since the compaction before the last one are held, because open todo items outlive a compaction. They fit into
+two windows, so memory does not grow with the recording. `loss.measure` compares them
 with the summary, as `archives lost` does.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from mala_context.analysis.report.contributors import Came
+from mala_context.analysis.report.contributors import Contribution
 from mala_context.analysis.report.model import Discarded
 from mala_context.tracking.projection import Ratios
 from mala_context.tracking.text_counts import all_text, field, kind_of
@@ -22,8 +22,8 @@ _KINDS: Final = frozenset({"user", "assistant", "attachment"})
 _SHOWN: Final = 3
 
 
-class Stretch:
-    """The conversation since the last compaction."""
+class SinceCompaction:
+    """What came into the context since the last compaction, or since the start."""
 
     def __init__(self) -> None:
         self._before: list[Mapping[str, Any]] = []
@@ -34,10 +34,10 @@ class Stretch:
 
     def _begin(self) -> None:
         self._counts = Discarded()
-        self._came: dict[tuple[str, str], list[float]] = {}
+        self._sums: dict[tuple[str, str], list[float]] = {}
 
     def row(self, row: dict[str, Any]) -> None:
-        """Hold a row of the main agent; the CLI's own copy of a tool's result is let go."""
+        """Hold a row of the main agent, without the CLI's own copy of a tool's result."""
         if kind_of(row) in _KINDS and not row.get("isSidechain") and not is_summary(row):
             row.pop("toolUseResult", None)
             self._rows.append(row)
@@ -46,22 +46,27 @@ class Stretch:
         """Count a response."""
         self._counts.responses += 1
 
-    def came(self, came: Came) -> None:
+    def add(self, added: Contribution) -> None:
         """Count something that came into the context."""
-        if came.kind == "prompts":
+        if added.kind == "prompts":
             self._counts.prompts += 1
-        elif came.kind == "tool":
+        elif added.kind == "tool":
             self._counts.results += 1
-        sums = self._came.setdefault((came.name, came.key), [0.0, 0.0])
-        sums[0] += came.text
-        sums[1] += came.fixed
+        sums = self._sums.setdefault((added.name, added.key), [0.0, 0.0])
+        sums[0] += added.text
+        sums[1] += added.fixed
+
+    def contents(self, ratios: Ratios) -> list[tuple[str, int]]:
+        """Return what came into the context with its tokens, about; the largest first."""
+        tokens = dict[str, int]()
+        for (name, key), (text, fixed) in self._sums.items():
+            tokens[name] = tokens.get(name, 0) + round(text * ratios.get(key) + fixed)
+        return sorted(tokens.items(), key=lambda each: (-each[1], each[0]))
 
     def compacted(self, ratios: Ratios, preserved: Collection[str] = ()) -> Discarded:
-        """Close the stretch at a compaction and return what it held; the summary may follow."""
-        found, tokens = self._counts, dict[str, int]()
-        for (name, key), (text, fixed) in self._came.items():
-            tokens[name] = tokens.get(name, 0) + round(text * ratios.get(key) + fixed)
-        found.largest = sorted(tokens.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
+        """Begin again at a compaction and return what it replaced; the summary may follow."""
+        found = self._counts
+        found.largest = self.contents(ratios)[:_SHOWN]
         self._waiting = [*self._before, _BETWEEN, *self._rows] if self._before else self._rows
         self._before, self._rows = self._rows, []
         self._preserved = preserved
@@ -69,14 +74,14 @@ class Stretch:
         return found
 
     def summary(self, content: Any) -> dict[str, Any] | None:
-        """Compare what the last compaction replaced with its summary; `None` where that was done."""
+        """Compare what the last compaction replaced with its summary; `None` where that is done already."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return None
         return measure(waiting, _text(content), preserved=self._preserved).as_dict()
 
     def thrown_away(self) -> None:
-        """Forget everything: the conversation began anew."""
+        """Forget everything: a new conversation begins."""
         self._before, self._rows, self._waiting = [], [], None
         self._begin()
 

@@ -68,6 +68,12 @@ def _observe(looking: Looking, recording: Recording) -> list[Found]:
     return Observer(recording, looking).observe()
 
 
+def observe_transcript(path: str, looking: Looking | None = None) -> Part | None:
+    """Return what a transcript shows of its last session; `None` where it has none. Never raises for what is in it."""
+    found = Observer(Recording(path, (path,), os.path.getsize(path)), looking or Looking()).observe()
+    return found[-1][1] if found else None
+
+
 # -- which recordings -------------------------------------------------------------------------------------------
 
 

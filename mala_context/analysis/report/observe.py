@@ -15,8 +15,8 @@ from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.record import Stretch
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
-from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES, Came, Ledger, tokens_of
-from mala_context.analysis.report.discarded import Stretch as Held
+from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES, Contribution, Ledger, tokens_of
+from mala_context.analysis.report.discarded import SinceCompaction
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
 from mala_context.guard.policy.arming import Line as Threshold
 from mala_context.tracking.agents import AgentState
@@ -57,6 +57,8 @@ class Part:
     """Lines of the subagents with rows in this recording; `x` counts the main agent's responses."""
     contributors: list[Contributor] = field(default_factory=list)
     files: list[Contributor] = field(default_factory=list)
+    contents: list[tuple[str, int]] = field(default_factory=list)
+    """What came into the context since the last compaction, with its tokens, about; the largest first."""
     big_omitted: int = 0
     """Big results that are not among the marks."""
 
@@ -67,13 +69,13 @@ class _Session:
     def __init__(self, warn_at: float | None) -> None:
         self.part = Part()
         self.ledger = Ledger()
-        self.held = Held()
+        self.since = SinceCompaction()
         self.warning = Threshold(warn_at, _MARGIN)
         self.identity: object = None
         self.answer = 0
         self.appended = 0
         self.begun = False
-        self.big: list[tuple[Came, float, str | None, int]] = []
+        self.big: list[tuple[Contribution, float, str | None, int]] = []
         self.others: dict[str, object] = {}
 
 
@@ -115,7 +117,7 @@ class Observer(RecordingReader):
     def line_done(self, line: Line) -> None:
         """Hold the rows for the next compaction."""
         for row in line.rows:
-            self._now.held.row(row)
+            self._now.since.row(row)
 
     def before(self, event: Event) -> None:
         """See to it that the event finds the session that it belongs to."""
@@ -156,7 +158,7 @@ class Observer(RecordingReader):
                 now.begun = True
                 now.ledger.plain("start", START, max(0, tokens - now.appended))
             self._arrived(tokens)
-            now.held.response()
+            now.since.response()
             points.add(self._x() + 1.0, self._time, tokens, self.number)
             now.identity = identity
             state.settle()  # what its text cost is learned now or never
@@ -204,13 +206,13 @@ class Observer(RecordingReader):
         now, main = self._now, self.tracker.main
         if not now.begun and isinstance(event.content, str) and event.content.startswith(_CONTINUES):
             self._mark("restart", 1.0, None, "goes on from the checkpoint of a session that was full")
-        for came in now.ledger.take(event, main.model):
-            now.held.came(came)
-            size = tokens_of(came, main.ratios)
-            if not now.begun and came.kind != "tool":
+        for added in now.ledger.take(event, main.model):
+            now.since.add(added)
+            size = tokens_of(added, main.ratios)
+            if not now.begun and added.kind != "tool":
                 now.appended += size
-            if came.kind == "tool" and size >= self.looking.big_result:
-                now.big.append((came, self._x(), self._time, self.number))
+            if added.kind == "tool" and size >= self.looking.big_result:
+                now.big.append((added, self._x(), self._time, self.number))
 
     def _compacted(self, event: Compaction | Summary, state: AgentState | None) -> None:
         now, main = self._now, self.tracker.main
@@ -218,11 +220,11 @@ class Observer(RecordingReader):
             self._entry(event, state)
         if isinstance(event, Summary) and event.agent is None:
             entries = now.part.compactions
-            lost = now.held.summary(event.content)
+            lost = now.since.summary(event.content)
             if entries and lost is not None and entries[-1].lost is None:
                 entries[-1].lost = lost
-            for came in now.ledger.take(Appended(None, None, "user", event.content), main.model):
-                now.ledger.plain("summary", SUMMARIES, tokens_of(came, main.ratios))
+            for added in now.ledger.take(Appended(None, None, "user", event.content), main.model):
+                now.ledger.plain("summary", SUMMARIES, tokens_of(added, main.ratios))
 
     def _entry(self, event: Compaction | Summary, state: AgentState) -> None:
         now, main, points = self._now, self.tracker.main, self._now.part.points
@@ -243,7 +245,7 @@ class Observer(RecordingReader):
                 before,
                 after,
                 cli_before=None if boundary is None else boundary.pre_tokens,
-                discarded=now.held.compacted(main.ratios, () if boundary is None else boundary.preserved),
+                discarded=now.since.compacted(main.ratios, () if boundary is None else boundary.preserved),
             )
         )
         now.warning.reached(0.0)
@@ -256,7 +258,7 @@ class Observer(RecordingReader):
             self._mark("clear", x, tokens, "the conversation was thrown away (/clear)")
             points.add(x, self._time, None, self.number, exact=False)
         self._answered()
-        now.held.thrown_away()
+        now.since.thrown_away()
         now.warning.reached(0.0)
         now.begun, now.appended = False, 0
 
@@ -285,6 +287,7 @@ class Observer(RecordingReader):
     def _close_part(self) -> None:
         part = self._now.part
         self._answered()
+        part.contents = self._now.since.contents(self._ratios)
         part.contributors, part.files = self._now.ledger.contributors(self._ratios)
         self._mark_big()
         part.marks.sort(key=lambda mark: mark.x)
@@ -293,12 +296,12 @@ class Observer(RecordingReader):
     def _mark_big(self) -> None:
         """Mark the largest results, at the height that the context had when they came."""
         part = self._now.part
-        sized = [(tokens_of(came, self._ratios), came, x, time, row) for came, x, time, row in self._now.big]
+        sized = [(tokens_of(added, self._ratios), added, x, time, row) for added, x, time, row in self._now.big]
         sized = sorted((each for each in sized if each[0] >= self.looking.big_result), key=lambda each: -each[0])
         part.big_omitted = max(0, len(sized) - MOST_BIG)
         heights = dict(zip(part.points.x, part.points.tokens, strict=True))
-        for size, came, x, time, row in sized[:MOST_BIG]:
-            words = came.name if came.path is None else f"{came.name} {came.path}"
+        for size, added, x, time, row in sized[:MOST_BIG]:
+            words = added.name if added.path is None else f"{added.name} {added.path}"
             part.marks.append(Mark("big_result", x, time, row, heights.get(x), words, size))
 
 

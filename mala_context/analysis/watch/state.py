@@ -10,7 +10,7 @@ the estimate after a compaction, and counts are of what was read: `partial` says
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from mala_context.analysis.watch.pace import Pace
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary, TotalTokens
@@ -18,6 +18,9 @@ from mala_context.tracking.readers import read_row
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import field
 from mala_context.tracking.tracker import ContextTracker
+
+MOST_PROMPT: Final = 200
+"""Characters of a first prompt that are kept."""
 
 
 class TranscriptState:
@@ -38,6 +41,8 @@ class TranscriptState:
         self.pace = Pace()
         self.cwd: str | None = None
         self.branch: str | None = None
+        self.first_prompt: str | None = None
+        """The beginning of the first prompt that a user wrote."""
         self.last: str | None = None
         """Time of the newest row, as it stands there (ISO 8601)."""
         self.last_automatic: int | None = None
@@ -100,6 +105,8 @@ class TranscriptState:
             event = event._replace(session_id=self._given_id)
         if isinstance(event, Appended) and self._is_own(event) and _is_prompt(event, row):
             self.pace.prompt()
+            if self.first_prompt is None:
+                self.first_prompt = prompt_text(event.content)
         state = self.tracker.advance(event)
         if state is None or not self._is_own(event):
             return
@@ -120,6 +127,16 @@ def _is_prompt(event: Appended, row: Mapping[str, Any]) -> bool:
         return False
     content = event.content
     return not (isinstance(content, list) and any(field(block, "tool_use_id") is not None for block in content))
+
+
+def prompt_text(content: object) -> str | None:
+    """Return the beginning of what a user wrote; `None` for a command's own text (`<command-name>`) and for no text."""
+    blocks = [content] if isinstance(content, str) else content if isinstance(content, list | tuple) else ()
+    for block in blocks:
+        text = block if isinstance(block, str) else field(block, "text")
+        if isinstance(text, str) and text.strip() and not text.lstrip().startswith("<"):
+            return text.strip()[:MOST_PROMPT]
+    return None
 
 
 def tells_size(rows: Iterable[Mapping[str, Any]], *, subagent: bool) -> bool:

@@ -1,8 +1,9 @@
-"""What is known of a session, as a row to draw or to print as JSON. Pure."""
+"""What is known of a session, as a row to draw or to print as JSON; rows in an order, rows with some words. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from mala_context.tracking.snapshot import ContextSnapshot
 NEAR: Final = 0.1
 """An automatic compaction this near to the reported threshold, as a share of it, shows that it is acted on."""
 ACTIVE: Final = 300.0
-"""Seconds without a row after which a session stands below the active ones, and a subagent is no longer drawn."""
+"""Seconds without a row after which a session counts as idle, and a subagent is no longer drawn."""
 
 
 class Threshold(NamedTuple):
@@ -76,6 +77,8 @@ class WatchRow:
     """When the transcript was written to last, in seconds since 1970."""
     subagents: tuple[WatchRow, ...] = ()
     """Its subagents, the newest first."""
+    first_prompt: str | None = None
+    """The beginning of the session's first prompt. For a screen only: it is in no JSON and in no log."""
 
     @property
     def limit(self) -> int:
@@ -83,11 +86,21 @@ class WatchRow:
         threshold = self.threshold
         return threshold.tokens if threshold is not None and threshold.acted_on else self.window
 
+    @property
+    def project(self) -> str | None:
+        """Name of the directory that the agent works in."""
+        return os.path.basename((self.cwd or "").rstrip("/")) or self.cwd
+
+    @property
+    def fullness(self) -> float | None:
+        """Share of what is usable; colours and the order of a table go by it."""
+        return None if self.tokens is None or self.limit <= 0 else self.tokens / self.limit
+
     def as_dict(self) -> dict[str, Any]:
-        """Return every value under a stable key, for JSON; times are in UTC."""
+        """Return every value but the first prompt under a stable key, for JSON; times are in UTC."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         threshold, archived = self.threshold, self.archived
-        del values["threshold"], values["archived"], values["subagents"]
+        del values["threshold"], values["archived"], values["subagents"], values["first_prompt"]
         values["auto_compact_threshold"] = None if threshold is None else threshold.tokens
         values["auto_compact_source"] = None if threshold is None else threshold.source
         values["last"] = iso(self.last)
@@ -154,6 +167,7 @@ def _row(state: TranscriptState, snapshot: ContextSnapshot, path: str, last: flo
         compactions_at_least=False,
         archived=None,
         last=last,
+        first_prompt=state.first_prompt,
     )
 
 
@@ -183,11 +197,30 @@ def _with(row: WatchRow, agents: Iterable[WatchRow]) -> WatchRow:
     return replace(row, subagents=tuple(both), last=max([row.last, *(each.last for each in both)])) if both else row
 
 
-def ordered(rows: Iterable[WatchRow], now: float) -> list[WatchRow]:
-    """Return rows in the order of a table: the active ones by name, so that they stay in place, then the others."""
-    found = list(rows)
-    active = [row for row in found if now - row.last <= ACTIVE]
-    idle = [row for row in found if now - row.last > ACTIVE]
-    active.sort(key=lambda row: (row.cwd or "~", row.session_id or "", row.agent_id or ""))
-    idle.sort(key=lambda row: (-row.last, row.session_id or ""))
-    return active + idle
+class RowOrder(NamedTuple):
+    """An order of rows."""
+
+    words: str
+    key: Callable[[WatchRow], tuple[Any, ...]]
+
+
+ORDERS: Final = {
+    "context": RowOrder("fullest first", lambda row: (-(row.fullness or 0.0),)),
+    "activity": RowOrder("last active first", lambda row: (-row.last,)),
+    "project": RowOrder("by project", lambda row: (row.project or "~", row.branch or "")),
+    "turns": RowOrder("fewest turns left first", lambda row: (row.turns_left is None, row.turns_left)),
+}
+"""Name → order; rows that are equal in it are ordered by session."""
+
+
+def ordered(rows: Iterable[WatchRow], order: str = "context") -> list[WatchRow]:
+    """Return rows in one of the `ORDERS`."""
+    key = ORDERS[order].key
+    return sorted(rows, key=lambda row: (*key(row), row.session_id or "", row.agent_id or ""))
+
+
+def matches(row: WatchRow, words: str) -> bool:
+    """Tell whether all of some words stand in a row's project, branch, model, ids or first prompt, in any case."""
+    texts = (row.cwd, row.branch, row.model, row.session_id, row.agent_id, row.first_prompt)
+    text = "\n".join(each for each in texts if each).casefold()
+    return all(word in text for word in words.casefold().split())

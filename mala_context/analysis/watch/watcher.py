@@ -85,7 +85,7 @@ class _FollowedTranscript:
 
 
 def _compactions_up_to(path: str, end: int) -> int:
-    """Count the compactions in a file's first bytes; only blocks with a mark are cut into rows, which is much faster."""
+    """Count the compactions in a file's first bytes; only blocks with a mark are cut into rows, for speed."""
     counter, count, rest = Counter(), 0, b""
     for chunk in file_chunks(path, end):
         lines, _, after = (rest + chunk).rpartition(b"\n")
@@ -216,12 +216,12 @@ class Watcher:
         return False
 
     def rows(self) -> list[WatchRow]:
-        """Return a row for each session that was active lately, subagents below their session, in a table's order."""
+        """Return a row for each session that was active lately, with its subagents; the fullest first."""
         now = time.time()
         followed = [each for each in self._watched.values() if self._is_shown(each, now)]
         mains = [self._with_archive(each.row()) for each in followed if each.state.agent_id is None]
         agents = [each.row() for each in followed if each.state.agent_id is not None]
-        return ordered(joined(mains, agents), now)
+        return ordered(joined(mains, agents))
 
     def _is_shown(self, each: _FollowedTranscript, now: float) -> bool:
         if each.problem is not None and each.state.last is None:

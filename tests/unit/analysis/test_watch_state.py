@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mala_context.analysis.watch.state import TranscriptState, tells_size
+from mala_context.analysis.watch.state import MOST_PROMPT, TranscriptState, tells_size
+from mala_context.analysis.watch.view import row_of
 from tests.helpers.recordings import OTHER, SID, Rows, generated, plain
 
 
@@ -153,3 +154,24 @@ def test_which_rows_tell_a_size():
     assert not tells_size(sub.rows, subagent=False)
     assert tells_size(sub.rows, subagent=True)
     assert not tells_size(main[:1], subagent=False)
+
+
+@pytest.mark.parametrize(
+    ("contents", "found"),
+    [
+        (["<command-name>/clear</command-name>", "  Fix the cart\n"], "Fix the cart"),
+        ([[{"type": "image"}, {"type": "text", "text": "What is this?"}], "later"], "What is this?"),
+        (["x" * 500], "x" * MOST_PROMPT),
+        ([[{"type": "tool_result", "tool_use_id": "t", "content": "no prompt"}], "  "], None),
+        ([5, None, {"text": 3}, [3]], None),
+    ],
+)
+def test_the_first_prompt_is_what_a_user_wrote_first(contents, found):
+    rows = Rows()
+    for content in contents:
+        rows.row("user", message={"role": "user", "content": content})
+    state = TranscriptState()
+    state.take(rows.rows)
+    assert state.first_prompt == found
+    assert row_of(state, "/p", 0.0).first_prompt == found
+    assert "first_prompt" not in row_of(state, "/p", 0.0).as_dict()

@@ -1,12 +1,23 @@
 """Rows to draw, from what is known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from mala_context.analysis.watch.archived import LastArchive
 from mala_context.analysis.watch.state import TranscriptState
-from mala_context.analysis.watch.view import ACTIVE, WatchRow, iso, joined, ordered, row_of, threshold_of
+from mala_context.analysis.watch.view import (
+    ORDERS,
+    Threshold,
+    WatchRow,
+    iso,
+    joined,
+    matches,
+    ordered,
+    row_of,
+    threshold_of,
+)
 from tests.helpers.recordings import SID, Rows, plain
 
 
@@ -106,7 +117,6 @@ def test_json_has_stable_keys_and_can_be_written():
 
 
 def test_an_archive_in_json():
-    from dataclasses import replace
 
     found = replace(made("s"), archived=LastArchive(60.0, "auto", "compacted"), subagents=(made("s", "a1"),))
     values = found.as_dict()
@@ -130,13 +140,28 @@ def test_of_a_session_that_moved_the_newer_file_counts():
     assert [each.last for each in joined([made("s", last=2.0), made("s", last=1.0)], [])] == [2.0]
 
 
-def test_active_ones_stay_in_place_and_idle_ones_follow_newest_first():
-    now = 10_000.0
+def test_orders_of_a_table():
     rows = [
-        made("a", last=now - ACTIVE - 9),
-        made("b", last=now - 1, cwd="/z"),
-        made("c", last=now - 50, cwd="/a"),
-        made("d", last=now - ACTIVE - 5),
-        made("e", last=now, cwd=None),
+        replace(made("a", last=1.0, cwd="/x/z"), tokens=10_000, turns_left=3),
+        replace(made("b", last=3.0, cwd="/y/b"), tokens=90_000, turns_left=None),
+        replace(made("c", last=2.0, cwd="/a/c/"), tokens=None, turns_left=9),
+        replace(made("d", last=0.0, cwd=None), tokens=None, turns_left=9),
     ]
-    assert [each.session_id for each in ordered(rows, now)] == ["c", "b", "e", "d", "a"]
+    found = {name: "".join(each.session_id for each in ordered(rows, name)) for name in ORDERS}
+    assert found == {"context": "bacd", "activity": "bcad", "project": "bcad", "turns": "acdb"}
+    assert ordered(rows) == ordered(rows[::-1], "context")
+
+
+def test_fullness_goes_by_what_is_usable():
+    row = replace(made("a"), tokens=80_000, window=100_000, threshold=Threshold(80_000, "given"))
+    assert row.fullness == 1.0
+    assert replace(row, threshold=Threshold(80_000, "reported")).fullness == 0.8
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("", True), ("Shop", True), ("shop MAIN", True), ("opus", False), ("rounding", True), ("shop api", False)],
+)
+def test_a_row_matches_all_words_of_a_filter(words, found):
+    row = replace(made("4d11", cwd="/home/dev/web-shop"), branch="main", model=None, first_prompt="Fix the rounding")
+    assert matches(row, words) is found

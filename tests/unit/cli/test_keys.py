@@ -33,6 +33,15 @@ def test_a_key_is_read_at_once_and_not_echoed(terminal):
     assert termios.tcgetattr(slave) == before
 
 
+def test_keys_have_names_and_each_is_given_once(terminal):
+    master, _ = terminal
+    with keys() as pressed:
+        os.write(master, b"\x1b[A\x1bOB\x1b[5~\x1b[99;9Zjq\r\x7f\x1b")
+        found = [pressed(5.0) for _ in range(9)]
+        assert pressed(0.0) is None
+    assert found == ["up", "down", "page up", "\x1b[99;9Z", "j", "q", "enter", "backspace", "escape"]
+
+
 def test_ctrl_z_is_a_key_too(terminal):
     master, _ = terminal
     with keys() as pressed:

@@ -55,7 +55,7 @@ def test_one_table(projects):
     session(projects, 1)
     session(projects, 2)
     found = once().stdout.splitlines()
-    assert found[0].startswith("SESSION")
+    assert found[0].startswith("PROJECT")
     assert [line.split()[0] for line in found[1:3]] == ["project-1", "project-2"]
     assert max(map(len, found)) <= 80
 
@@ -73,7 +73,7 @@ def test_of_many_sessions_the_newest(projects):
     for number in range(3):
         session(projects, number)
     found = once("--most", "2")
-    assert "… and 1 that were active before these: --most shows more" in found.output
+    assert "1 older ones not shown (--most)" in found.output
     assert "2 sessions" in found.output
     found = once("--most", "2", "--json")
     assert "and 1 that were active before these: --most shows more" in found.stderr
@@ -222,6 +222,30 @@ def test_a_terminal_follows_a_session_until_q(projects):
         assert "\x1b[?25h" in screen.text
 
 
+def test_keys_filter_sort_open_and_go_back(projects):
+    for number in range(30):
+        session(projects, number, start=20_000 + 1_000 * number)
+    with terminal(lines=12) as screen:
+        screen.until("fullest project-29 25.5%")
+        screen.until("lines 1-8 of 30")
+        screen.write(b"\x1b[F")
+        screen.until("lines 23-30 of 30")
+        screen.write(b"/project-7\r")
+        screen.until("1 with /project-7,")
+        screen.write(b"\r")
+        screen.until(f"mala-context report {session_id(7)}")
+        screen.write(b"q")
+        screen.until("1 with /project-7,", times=2)
+        screen.write(b"\x1b")
+        screen.until("of 30", times=3)
+        screen.write(b"3?")
+        screen.until("page up, page down")
+        screen.write(b"x")
+        screen.until("s sort: by project")
+        screen.write(b"q")
+        assert screen.ended() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_restores_the_terminal(projects, number):
     import termios
@@ -237,7 +261,7 @@ def test_a_signal_restores_the_terminal(projects, number):
         assert "\x1b[?1049l" in screen.text
 
 
-def test_ctrl_z_gives_the_terminal_back_and_draws_anew_afterwards(projects):
+def test_ctrl_z_gives_the_terminal_back_and_draws_again_afterwards(projects):
     session(projects)
     with terminal() as screen:
         screen.until("22,000")
@@ -265,10 +289,10 @@ def test_the_terminals_own_size_counts_and_not_what_a_parent_exported(projects):
     with terminal(COLUMNS="200", LINES="90", columns=100, lines=12) as screen:
         screen.until("22,000")
         screen.resize(columns=90, lines=9)
-        screen.until("SESSION", times=2)
+        screen.until("PROJECT", times=2)
         screen.write(b"q")
         assert screen.ended() == 0
-    frames = [frame for frame in screen.text.split("\x1b[H") if "SESSION" in frame]
+    frames = [frame for frame in screen.text.split("\x1b[H") if "PROJECT" in frame]
     assert [frame.count("\n") + 1 for frame in (frames[0], frames[-1])] == [12, 9]
 
 
@@ -318,7 +342,7 @@ def test_in_tmux_the_table_fits_and_q_ends_it(projects, tmux, pane, tmp_path, co
     script.write_text(f"{shlex.join(WATCH)} 2>{errors}; echo ended with $?; exec sleep 100\n")
     opened(columns, "sh", str(script))
     screen = until("project-1")
-    assert screen.startswith("SESSION")
+    assert screen.startswith("1 session, 1 active, fullest project-1 11.0%")
     assert 60 < max(map(len, screen.splitlines())) <= columns
     tmux("send-keys", "q")
     assert until("ended with 0").startswith("ended")
@@ -335,9 +359,9 @@ def test_in_tmux_it_stops_goes_on_and_follows_a_new_size(projects, tmux, pane):
     tmux("send-keys", "C-z")
     assert "22,000" not in until("Stopped")
     tmux("send-keys", "fg", "Enter")
-    assert until("22,000").startswith("SESSION")
+    assert until("22,000").startswith("1 session")
     tmux("resize-window", "-x", "120", "-y", "10")
-    assert until("SEEN ID").startswith("SESSION")
+    assert until("FIRST PROMPT").startswith("1 session")
     tmux("send-keys", "q")
     until("Stopped")
 

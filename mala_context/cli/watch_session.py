@@ -1,0 +1,117 @@
+"""One session in `mala-context watch`: what fills its context, its compactions, and commands to go back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from mala_context._util.formatting import percent, plural
+from mala_context._util.printable import printable
+from mala_context.cli.watch_table import Look, age, bar, cut, one_line, project
+
+if TYPE_CHECKING:
+    from mala_context.analysis.report import CompactionEntry
+    from mala_context.analysis.watch import WatchRow
+
+MOST_BYTES: Final = 64 << 20
+"""Bytes of a transcript that are read for the view of one session; of a longer one nothing is."""
+_CONTENTS: Final = 8
+_COMPACTIONS: Final = 4
+_BAR: Final = 20
+
+
+def describe(row: WatchRow, look: Look) -> list[Text]:
+    """Return the lines about a session; reads its transcript, which takes about a second for 20 MB."""
+    from mala_context.analysis.report import observe_transcript
+
+    try:
+        found = observe_transcript(row.path) if os.path.getsize(row.path) <= MOST_BYTES else None
+    except OSError:
+        found = None
+    parts: list[Text | str] = [
+        Text(f"{project(row)} {printable(row.session_id or '')}", style="bold"),
+        *_facts(row, look),
+    ]
+    parts += _commands(row)
+    if found is None:
+        parts.append(Text("What fills the context: the transcript is too long to read here, or gone", style="dim"))
+    else:
+        parts += [*_compactions(found.compactions), *_contents(row, found.contents, look)]
+    return [_fit(each, look) for each in parts]
+
+
+def _fit(line: Text | str, look: Look) -> Text:
+    text = Text(line) if isinstance(line, str) else line
+    if cell_len(text.plain) > look.width and not text.plain.startswith("  $ "):  # commands are for copying
+        text.truncate(look.width, overflow="ellipsis" if look.marks.cut == "…" else "crop")
+    text.no_wrap = not text.plain.startswith("  $ ")
+    return text
+
+
+def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:
+    about = "" if row.accuracy == "exact" else look.marks.about
+    size = (
+        "unknown" if row.tokens is None or row.ratio is None else f"{about}{row.tokens:,} tokens, {percent(row.ratio)}"
+    )
+    line = Text("Context   ")
+    line.append_text(bar(row, _BAR, look.marks))
+    threshold = row.threshold
+    words = f" {size} of {row.window:,}{'?' if row.window_source == 'guess' else ''}"
+    if threshold is not None:
+        words += f"; {'compacts at' if threshold.acted_on else 'reported threshold'} {threshold.tokens:,}"
+    yield line.append(words)
+    left = "" if row.turns_left is None else f", {plural(row.turns_left, 'turn')} left"
+    yield f"Model     {one_line(row.model or 'unknown')}{left}"
+    yield f"Directory {one_line(row.cwd or 'unknown')}{f', branch {one_line(row.branch)}' if row.branch else ''}"
+    yield f"Last row  {age(look.now - row.last)}, in {one_line(row.path)}"
+    if row.first_prompt:
+        yield f"Prompt    {one_line(row.first_prompt)}"
+
+
+def _contents(row: WatchRow, contents: Sequence[tuple[str, int]], look: Look) -> Iterator[Text]:
+    """Yield what the context holds; its parts are estimates, the rest is what no row shows."""
+    yield Text("What fills the context, about:", style="bold")
+    shown = list(contents[:_CONTENTS])
+    more = sum(tokens for _, tokens in contents[_CONTENTS:])
+    if more:
+        shown.append((f"{len(contents) - _CONTENTS} more", more))
+    total = row.tokens or sum(tokens for _, tokens in shown)
+    rest = total - sum(tokens for _, tokens in shown)
+    if rest > 0:
+        shown.append(("system prompt, tools, answers, summary", rest))
+    name_width = max([cell_len(one_line(name)) for name, _ in shown] + [1])
+    name_width = min(name_width, max(10, look.width - 30))
+    for name, tokens in shown:
+        filled = min(10, round(10 * tokens / total)) if total else 0
+        marks = look.marks.full * filled + look.marks.empty * (10 - filled)
+        yield Text(f"  {cut(one_line(name), name_width, look.marks)} {marks} {tokens:>9,}")
+
+
+def _compactions(entries: Sequence[CompactionEntry]) -> Iterator[Text]:
+    yield Text(f"Compactions: {len(entries)}" if entries else "Compactions: none", style="bold")
+    for number, entry in list(enumerate(entries, 1))[-_COMPACTIONS:]:
+        when = one_line((entry.time or "")[:19].replace("T", " "))
+        sizes = " → ".join("?" if size is None else f"{size:,}" for size in (entry.before, entry.after))
+        missing = entry.missing
+        lost = "" if missing is None else f", {plural(missing, 'thing')} not in the summary"
+        yield Text(f"  {number}. {when} {one_line(entry.trigger or '')} {sizes} tokens{lost}")
+
+
+def _commands(row: WatchRow) -> Iterator[Text | str]:
+    if row.session_id is None:
+        return
+    session = shlex.quote(printable(row.session_id))
+    place = f"cd {shlex.quote(printable(row.cwd))} && " if row.cwd else ""
+    yield Text("Commands:", style="bold")
+    if row.archived is not None:
+        yield f"  $ {place}mala-context archives restore {session}"
+        yield f"  $ {place}mala-context archives lost {session}"
+    else:
+        yield "  no archive of this session is known"
+    yield f"  $ {place}claude --resume {session}"
+    yield f"  $ mala-context report {session}"

@@ -1,0 +1,89 @@
+"""One session in `watch`."""
+
+from dataclasses import replace
+
+import pytest
+
+from mala_context.analysis.watch.archived import LastArchive
+from mala_context.cli import watch_session
+from mala_context.cli.watch_session import describe
+from mala_context.cli.watch_table import Look
+from tests.helpers.recordings import SID, Rows, plain
+from tests.unit.cli.test_watch_table import HOSTILE, NOW, made
+
+
+def about(row, width=100):
+    return [line.plain for line in describe(row, Look(width, NOW))]
+
+
+@pytest.fixture
+def row(tmp_path):
+    rows = plain()
+    for number in range(12):
+        rows.row("assistant", message={**_call(number), "usage": _usage(30_000 + number)}, requestId=f"q{number}")
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "a line of the file\n" * 300}
+        rows.row("user", message={"role": "user", "content": [result]})
+    path = rows.write(tmp_path / f"{SID}.jsonl")
+    return replace(made(rows.rows), path=str(path), first_prompt="Fix\nthe cart")
+
+
+def _usage(tokens):
+    return {"input_tokens": tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 9}
+
+
+def _call(number):
+    block = {"type": "tool_use", "id": f"t{number}", "name": f"Tool{number}", "input": {}}
+    return {"id": f"c{number}", "model": "claude-sonnet-4-5", "role": "assistant", "content": [block]}
+
+
+def test_what_fills_the_context_its_compactions_and_commands(row):
+    found = about(replace(row, archived=LastArchive(NOW, "auto", None)))
+    assert found[0] == f"project {SID}"
+    assert "Prompt    Fix the cart" in found
+    start = found.index("What fills the context, about:")
+    assert "Tool" in found[start + 1]
+    assert [line.strip().split()[0] for line in found[start + 9 : start + 11]] == ["4", "system"]
+    assert "Compactions: 1" in found
+    assert any(line.startswith("  1. ") and " tokens" in line for line in found)
+    assert f"  $ cd /home/dev/project && mala-context archives restore {SID}" in found
+    assert f"  $ cd /home/dev/project && claude --resume {SID}" in found
+
+
+def test_without_an_archive_no_restore_is_offered(row):
+    found = "\n".join(about(row))
+    assert "restore" not in found
+    assert "no archive of this session is known" in found
+
+
+@pytest.mark.parametrize("fault", ["gone", "long"])
+def test_a_transcript_that_is_gone_or_too_long(row, monkeypatch, fault):
+    if fault == "gone":
+        row = replace(row, path="/nowhere")
+    else:
+        monkeypatch.setattr(watch_session, "MOST_BYTES", 10)
+    assert any("too long to read here, or gone" in line for line in about(row))
+
+
+def test_an_empty_transcript_and_an_unknown_session(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("")
+    row = replace(made([], number=None, cwd=None), path=str(path), threshold=None)
+    found = about(row)
+    assert "Compactions: none" in found
+    assert not any(line.startswith("  $") for line in found)
+
+
+@pytest.mark.parametrize("width", [20, 45, 80])
+def test_lines_fit_except_commands_which_are_for_copying(row, width):
+    assert max(len(line) for line in about(row, width) if not line.startswith("  $")) <= width
+
+
+def test_hostile_text_moves_no_terminal(tmp_path):
+    rows = Rows()
+    rows.prompt("x")
+    rows.response("m", 20_000, model=HOSTILE)
+    path = rows.write(tmp_path / "h.jsonl")
+    row = replace(
+        made(rows.rows, cwd=HOSTILE), path=str(path), session_id=HOSTILE, first_prompt=HOSTILE, branch=HOSTILE
+    )
+    assert "".join(about(row)).isprintable()
