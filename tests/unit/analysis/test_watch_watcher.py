@@ -10,9 +10,9 @@ from mala_context.analysis.watch import watcher as watcher_module
 from mala_context.analysis.watch.archived import LatestArchives
 from mala_context.analysis.watch.watcher import Watcher, check_readable
 from mala_context.archive.compactions import compactions
-from mala_context.archive.reading import rows as rows_of
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import TranscriptError
+from mala_context.transcripts.rows import rows as rows_of
 from tests.helpers.recordings import SID, Rows, dump, plain
 from tests.helpers.watch_sessions import append, session, session_id, subagent
 
