@@ -41,7 +41,8 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
             sys.stderr.write(f"mala-context: --format: {error}\n")
             return 2
     given = _input()
-    gauge = core.measure(given or {}, os.environ)
+    history = as_json or any(field in (template or "") for field in core.HISTORY)
+    gauge = core.measure(given or {}, os.environ, history=history)
     if as_json:
         import json
 

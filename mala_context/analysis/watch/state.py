@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mala_context.analysis.watch.pace import Pace
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary, TotalTokens
+from mala_context.tracking.pace import Pace, begins_turn
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import field
@@ -103,7 +103,7 @@ class TranscriptState:
     def _event(self, event: Event, row: Mapping[str, Any]) -> None:
         if self._given_id is not None and not isinstance(event, TotalTokens):
             event = event._replace(session_id=self._given_id)
-        if isinstance(event, Appended) and self._is_own(event) and _is_prompt(event, row):
+        if isinstance(event, Appended) and event.kind == "user" and self._is_own(event) and begins_turn(row):
             self.pace.prompt()
             if self.first_prompt is None:
                 self.first_prompt = prompt_text(event.content)
@@ -119,14 +119,6 @@ class TranscriptState:
 
     def _is_own(self, event: Event) -> bool:
         return (getattr(event, "agent", None) is None) == (self.agent_id is None)
-
-
-def _is_prompt(event: Appended, row: Mapping[str, Any]) -> bool:
-    """Tell whether something appended begins a turn: no tool's result, no note of the CLI's own."""
-    if event.kind != "user" or row.get("isMeta") is True or field(row.get("origin"), "kind") == "task-notification":
-        return False
-    content = event.content
-    return not (isinstance(content, list) and any(field(block, "tool_use_id") is not None for block in content))
 
 
 def prompt_text(content: object) -> str | None:

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,8 @@ from mala_context.agent.claude_code.statusline import (
     short,
     wants_color,
 )
-from mala_context.agent.claude_code.statusline.recorded import said_since_compaction
+from mala_context.agent.claude_code.statusline.recorded import pace_and_cache, said_since_compaction
+from mala_context.analysis.watch.state import TranscriptState
 
 CASES = json.loads((pathlib.Path(__file__).parents[2] / "data/statusline/cases.json").read_text())
 
@@ -170,6 +172,99 @@ class TestTranscript:
         assert not said_since_compaction(write(path, said, ROWS["boundary"](5), response(5)), "Mind the gap")
         assert not said_since_compaction(str(tmp_path / "none"), "Mind the gap")
 
+    def test_images_at_the_end_are_passed_by(self, tmp_path):
+        """Three user rows of 32 MB each after the last response (case people-20), and no counts from the CLI."""
+        path = tmp_path / "t.jsonl"
+        write(path, response(50_000))
+        image = b'{"type": "user", "message": {"content": "' + b"iVBORw0KGgo" * (3 << 20) + b'"}}\n'
+        with path.open("ab") as file:
+            for _ in range(3):
+                file.write(image)
+        assert path.stat().st_size > 96 << 20
+        given_ = {"transcript_path": str(path), "context_window": {"context_window_size": 200_000}}
+        assert line(measure(given_, {}), color=False).endswith("25% (50k of 200k)")
+
+    @pytest.mark.parametrize("shift", [*range(24), 4_000])
+    def test_a_mark_of_a_long_row_is_seen_across_blocks(self, tmp_path, shift):
+        path = tmp_path / "t.jsonl"
+        long = json.dumps(response(60_000)).replace('"content"', f'"x": "{"y" * (200_000 + shift)}", "content"')
+        path.write_text(json.dumps(response(70_000)) + "\n" + long + "\n")
+        path.write_text(path.read_text() + json.dumps({"type": "user", "x": "z" * (65_500 - shift)}) + "\n")
+        assert measure({"transcript_path": str(path)}, {}).tokens == 60_000
+
+
+def turns(*sizes, start=0, **usage):
+    """Rows of turns, each a prompt and responses of these sizes, a minute apart."""
+    rows, clock = [], start
+    for responses in sizes:
+        rows.append({"type": "user", "message": {"content": "go on"}})
+        for tokens in responses:
+            clock += 60
+            moment = datetime.fromtimestamp(clock, UTC).isoformat().replace("+00:00", "Z")
+            rows.append({**response(tokens, **usage), "timestamp": moment})
+            rows.append({"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t"}]}})
+    return rows
+
+
+class TestHistory:
+    """The turns that are left, and the prompt's cache."""
+
+    @pytest.mark.parametrize("count", [2, 3, 9, 30])
+    def test_turns_left_are_those_of_watch(self, tmp_path, count):
+        rows = turns(*([20_000 + 5_000 * number, 22_000 + 5_000 * number] for number in range(count)))
+        path = write(tmp_path / "t.jsonl", *rows)
+        state = TranscriptState()
+        state.take(rows)
+        pace, _ = pace_and_cache(path)
+        assert pace.per_turn == state.pace.per_turn
+        tokens = 22_000 + 5_000 * (count - 1)
+        gauge = measure({"transcript_path": path, **usage_of(tokens)}, {}, history=True)
+        assert gauge.turns == state.pace.turns_left(200_000 - tokens)
+        assert line(gauge, "{turns}", color=False) == str(gauge.turns)
+
+    @pytest.mark.parametrize("kind", ["boundary", "summary"])
+    def test_turns_before_a_compaction_do_not_count(self, tmp_path, kind):
+        rows = [*turns([20_000], [90_000]), ROWS[kind](5_000), *turns([30_000], [31_000], [32_000])]
+        pace, _ = pace_and_cache(write(tmp_path / "t.jsonl", *rows))
+        assert pace.per_turn == 1_000
+
+    @pytest.mark.parametrize(
+        ("creation", "seconds"),
+        [({}, 300), ({"ephemeral_5m_input_tokens": 9}, 300), ({"ephemeral_1h_input_tokens": 9}, 3_600)],
+    )
+    def test_the_cache_lapses_after_the_time_that_it_was_written_for(self, tmp_path, creation, seconds):
+        rows = [
+            *turns([20_000], start=1_000, cache_creation=creation, cache_creation_input_tokens=0),
+            *turns([21_000], start=2_000),
+        ]
+        _, lapses = pace_and_cache(write(tmp_path / "t.jsonl", *rows))
+        assert lapses == 2_060 + seconds
+
+    @pytest.mark.parametrize(
+        ("ago", "words"), [(0, "4 min"), (65, "3 min"), (250, "<1 min"), (301, "lapsed"), (1e6, "lapsed")]
+    )
+    def test_the_field_of_the_cache(self, tmp_path, monkeypatch, ago, words):
+        path = write(tmp_path / "t.jsonl", *turns([20_000], start=1_000))
+        monkeypatch.setattr("time.time", lambda: 1_060.5 + ago)
+        assert (
+            line(measure({"transcript_path": path, **usage_of(1)}, {}, history=True), "{cache}", color=False) == words
+        )
+
+    def test_nothing_of_it_is_read_where_nothing_asks_for_it(self, tmp_path):
+        path = write(tmp_path / "t.jsonl", *turns([20_000], [30_000], [40_000]))
+        gauge = measure({"transcript_path": path, **usage_of(1)}, {})
+        assert (gauge.turns, gauge.cache) == (None, None)
+        assert line(gauge, "{turns} {cache}", color=False) == "? ?"
+
+    @pytest.mark.parametrize(
+        "content", ["", "x\n[]\n", '{"type": "assistant", "timestamp": 5, "message": {"usage": {"input_tokens": 4}}}']
+    )
+    def test_odd_transcripts(self, tmp_path, content):
+        (tmp_path / "t.jsonl").write_text(content)
+        pace, lapses = pace_and_cache(str(tmp_path / "t.jsonl"))
+        assert (pace.per_turn, lapses) == (None, None)
+        assert pace_and_cache("/nowhere")[1] is None
+
 
 class TestWindow:
     @pytest.mark.parametrize(
@@ -218,12 +313,30 @@ class TestUsable:
 
 class TestLine:
     @pytest.mark.parametrize(
-        ("tokens", "color"), [(99_999, "32"), (100_000, "33"), (159_999, "33"), (160_000, "31"), (250_000, "31")]
+        ("tokens", "color"),
+        [(98_900, "32"), (99_100, "33"), (158_900, "33"), (159_100, "31"), (160_000, "31"), (250_000, "31")],
     )
     def test_colours_at_half_and_at_four_fifths(self, tokens, color):
         text = line(measure(usage_of(tokens), {}))
         assert text.startswith(f"\x1b[{color}m")
         assert text.endswith("\x1b[0m")
+
+    def test_the_colour_is_that_of_the_percentage_shown(self):
+        for tokens in range(157_000, 161_000, 100):
+            text = line(measure(usage_of(tokens), {}), "{usable_percent}")
+            assert text.startswith("\x1b[31m") == ("80%" in text)
+
+    def test_a_window_that_is_a_guess_is_marked(self):
+        given_ = {"model": {"id": "glm-9-air"}, "context_window": {"current_usage": {"input_tokens": 50_000}}}
+        assert line(measure(given_, {}), color=False).endswith("25% (50k of 200k?)")
+        assert line(measure(usage_of(50_000), {}), color=False).endswith("25% (50k of 200k)")
+
+    def test_the_threshold(self):
+        assert (
+            line(measure(usage_of(1), {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "150000"}), "{threshold}", color=False)
+            == "117k"
+        )
+        assert line(measure(usage_of(1), {}), "{threshold}", color=False) == "-"
 
     def test_colours_go_by_what_is_usable(self):
         gauge = measure(usage_of(60_000), {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "150000"})

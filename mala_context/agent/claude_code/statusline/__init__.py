@@ -7,7 +7,7 @@ by the same formula as the tracker's: what the session's first request held besi
 that remained.
 
 The tracker itself would take longer to import than the line may take, so the few rules that are needed stand here:
-only rows of the main agent count, synthetic and all-zero ones do not, and a compaction behind the last response makes
+only rows of the main agent count, synthetic and all-zero ones do not, and a compaction after the last response makes
 it void.
 
 Colours go by what is usable: up to the size at which the CLI compacts by itself, where it is told to act on one, and
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from mala_context.agent.claude_code.statusline.gauge import (
     FIELDS,
+    HISTORY,
     TEMPLATE,
     Gauge,
     check_template,
     line,
+    measure,
     short,
     wants_color,
 )
-from mala_context.agent.claude_code.statusline.measuring import measure
 
-__all__ = ["FIELDS", "TEMPLATE", "Gauge", "check_template", "line", "measure", "short", "wants_color"]
+__all__ = ["FIELDS", "HISTORY", "TEMPLATE", "Gauge", "check_template", "line", "measure", "short", "wants_color"]

@@ -1,8 +1,11 @@
-"""What a status line can say of one session, and how it says it."""
+"""What a status line can say of one session, how that is measured, and how it is said."""
 
 from __future__ import annotations
 
 from mala_context._util.printable import printable
+from mala_context.agent.claude_code.statusline.usable import threshold_of
+from mala_context.agent.claude_code.statusline.values import count, table, tokens_of
+from mala_context.agent.hook_inputs import text_in
 from mala_context.archive.records import record
 
 TYPE_CHECKING = False
@@ -10,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-WARM, HOT = 0.5, 0.8
-"""Shares of what is usable from which the line is yellow, and red."""
+WARM, HOT = 50, 80
+"""Percent of what is usable from which the line is yellow, and red."""
 _COLORS = ("\x1b[32m", "\x1b[33m", "\x1b[31m")
 _RESET = "\x1b[0m"
 TEMPLATE = "{model} {bar} {about}{percent} ({tokens} of {window})"
@@ -33,6 +36,10 @@ class Gauge:
     """Where the CLI compacts by itself; `None` where it acts on no threshold."""
     source: str
     """Where the size comes from: `cli`, `transcript`, `estimate`, `rough`, `none`."""
+    turns: int | None = None
+    """Turns until what is usable is full, at the pace of the last ones; `None` where it was not asked for too."""
+    cache: float | None = None
+    """Seconds until the prompt's cache lapses, below 0 after that; `None` where it was not asked for too."""
 
     @property
     def exact(self) -> bool:
@@ -61,7 +68,18 @@ class Gauge:
 
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
-        names = ("session_id", "model", "tokens", "window", "window_source", "threshold", "source", "exact")
+        names = (
+            "session_id",
+            "model",
+            "tokens",
+            "window",
+            "window_source",
+            "threshold",
+            "source",
+            "turns",
+            "cache",
+            "exact",
+        )
         return {name: getattr(self, name) for name in (*names, "usable", "ratio", "usable_ratio")}
 
 
@@ -89,21 +107,42 @@ def _bar(gauge: Gauge) -> str:
     return "".join(cells)
 
 
+def _window_text(gauge: Gauge) -> str:
+    return f"{short(gauge.window)}{'?' if gauge.window_source == 'guess' else ''}"
+
+
+def _cache_text(gauge: Gauge) -> str:
+    if gauge.cache is None:
+        return "?"
+    return "lapsed" if gauge.cache <= 0 else "<1 min" if gauge.cache < 60 else f"{gauge.cache // 60:.0f} min"
+
+
 FIELDS: dict[str, tuple[Callable[[Gauge], str], str]] = {
     "model": (lambda gauge: gauge.model or "model unknown", "the model's name"),
     "percent": (lambda gauge: _percent(gauge.ratio), "share of the window"),
     "usable_percent": (lambda gauge: _percent(gauge.usable_ratio), "share of what is usable"),
     "tokens": (lambda gauge: short(gauge.tokens), "size of the context, short"),
     "tokens_exact": (lambda gauge: "?" if gauge.tokens is None else f"{gauge.tokens:,}", "the same in full"),
-    "window": (lambda gauge: short(gauge.window), "the context window, short"),
+    "window": (_window_text, "the context window, short; with a ? where it is a guess"),
     "usable": (lambda gauge: short(gauge.usable), "tokens until the CLI compacts, or the window"),
     "left": (lambda gauge: short(gauge.left), "usable, free"),
+    "threshold": (
+        lambda gauge: short(gauge.threshold) if gauge.threshold else "-",
+        "where the CLI compacts, - for nowhere",
+    ),
+    "turns": (
+        lambda gauge: "?" if gauge.turns is None else str(gauge.turns),
+        "turns left, at the pace of the last ones",
+    ),
+    "cache": (_cache_text, "minutes until the prompt's cache lapses, or `lapsed`"),
     "about": (lambda gauge: "" if gauge.exact or gauge.tokens is None else "~", "`~` for an estimate"),
     "bar": (_bar, "ten cells, with a mark where the CLI compacts"),
     "session": (lambda gauge: (gauge.session_id or "")[:8], "the session's id, its first eight characters"),
     "source": (lambda gauge: gauge.source, "where the size comes from"),
 }
 """Fields of a template: what each says, and what it is."""
+HISTORY = ("{turns", "{cache")
+"""Fields for which `measure` is to be asked for the history."""
 
 
 def check_template(template: str) -> None:
@@ -129,12 +168,73 @@ def line(gauge: Gauge, template: str | None = None, *, color: bool = True) -> st
         check_template(chosen)
         raise
     text = printable(text)
-    ratio = gauge.usable_ratio
-    if not color or ratio is None:
+    if not color or gauge.usable_ratio is None:
         return text
-    return f"{_COLORS[(ratio >= WARM) + (ratio >= HOT)]}{text}{_RESET}"
+    shown = round(gauge.usable_ratio * 100)  # 79.6 % is shown as 80 %, so it is red as 80 % is
+    return f"{_COLORS[(shown >= WARM) + (shown >= HOT)]}{text}{_RESET}"
 
 
 def wants_color(choice: str, env: Mapping[str, str]) -> bool:
     """Decide on colours; `auto` means yes unless `NO_COLOR` is set: Claude Code reads a pipe and draws colours."""
     return choice == "always" or (choice == "auto" and not env.get("NO_COLOR"))
+
+
+# -- measuring ------------------------------------------------------------------------------------------------------
+
+
+def measure(given: Mapping[str, Any], env: Mapping[str, str], *, history: bool = False) -> Gauge:
+    """Return how full a session is, from Claude Code's JSON and, where that lacks something, from its transcript.
+
+    With `history`, `turns` and `cache` are looked for in the transcript's last turns too. Never raises: what cannot be
+    read is unknown.
+    """
+    context, model = table(given, "context_window"), table(given, "model")
+    path, identity = text_in(given, "transcript_path"), text_in(model, "id")
+    tokens, source, named = tokens_of(table(context, "current_usage")), "cli", None
+    if not tokens:
+        tokens, source, named = _recorded(path) if path else (None, "none", None)
+    window, window_source = _window(context, model, identity or named or "", tokens)
+    threshold = threshold_of(window, given, env)
+    turns = cache = None
+    if history and path:
+        turns, cache = _history(path, None if tokens is None else (threshold or window) - tokens)
+    return Gauge(
+        session_id=text_in(given, "session_id"),
+        model=text_in(model, "display_name") or identity or named or "",
+        tokens=tokens,
+        window=window,
+        window_source=window_source,
+        threshold=threshold,
+        source=source,
+        turns=turns,
+        cache=cache,
+    )
+
+
+def _history(path: str, left: int | None) -> tuple[int | None, float | None]:
+    import time
+
+    from mala_context.agent.claude_code.statusline.recorded import pace_and_cache
+
+    pace, lapses = pace_and_cache(path)
+    return pace.turns_left(left), None if lapses is None else lapses - time.time()
+
+
+def _recorded(path: str) -> tuple[int | None, str, str | None]:
+    from mala_context.agent.claude_code.statusline.recorded import from_transcript  # most lines need none of it
+
+    return from_transcript(path)
+
+
+def _window(context: Mapping[str, Any], model: Mapping[str, Any], identity: str, tokens: int | None) -> tuple[int, str]:
+    said = count(context.get("context_window_size"))
+    if said:
+        return said, "cli"
+    from mala_context.tracking.windows import LONG_WINDOW, from_name
+
+    window = from_name(f"{identity} {text_in(model, 'display_name') or ''}".strip())
+    if window.source != "suffix":
+        window = from_name(identity)
+    if tokens is not None and tokens > window.tokens:
+        return max(tokens, LONG_WINDOW), window.source
+    return window.tokens, window.source

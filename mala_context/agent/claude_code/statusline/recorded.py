@@ -1,8 +1,9 @@
-"""How full a session is by its transcript, read from its end, and what was said since it was compacted."""
+"""How full a session is by its transcript, read from its end; its pace, its cache, and words since a compaction."""
 
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 from mala_context._util.safe_open import open_regular
 from mala_context.agent.claude_code.statusline.values import count, rows, table, tokens_of
@@ -14,17 +15,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from mala_context.tracking.pace import Pace
+
 _BLOCK = 1 << 16
-_MOST_TAIL = 32 << 20
+_MOST_TAIL = 256 << 20
+_MOST_TURNS = 16 << 20
+"""Bytes of a transcript's end in which the last turns are looked for."""
+_RESPONSE, _COMPACTION = b'"assistant"', b"ompact"
+_LONGEST_MARK = 64
+CACHE_SECONDS = 300.0
+"""How long the API keeps a prompt's cache after its last use, where it was not written to be kept for an hour."""
 _MOST_HEAD = 8 << 20
 
 
-def _lines_from_end(path: str) -> Iterator[bytes]:
-    """Yield a file's lines from the last to the first, of `_MOST_TAIL` bytes at most; a cut first line is left out."""
+def _lines_from_end(path: str, *marks: bytes, most: int = _MOST_TAIL) -> Iterator[bytes]:
+    """Yield a file's lines from the last to the first, of `most` bytes at most; a cut first line is left out.
+
+    A line of more than one block is left out too if it has none of the marks. It is not even joined: the last rows of a
+    session may be images of 32 MB each (case people-20).
+    """
     descriptor = open_regular(path)
     try:
         end = os.fstat(descriptor).st_size
-        least, parts, size = max(0, end - _MOST_TAIL), [], _BLOCK
+        least, size = max(0, end - most), _BLOCK
+        parts: list[bytes] = []
+        """The end of a row that begins in a block before, its last part first."""
         while end > least:
             start = max(least, end - size)
             data = os.pread(descriptor, end - start, start)
@@ -33,13 +48,22 @@ def _lines_from_end(path: str) -> Iterator[bytes]:
             if not found:
                 parts.append(data)
                 continue
-            lines = (rest + b"".join(reversed(parts))).split(b"\n")
+            *whole, last = rest.split(b"\n")
+            parts.append(last)
+            if len(parts) == 1 or _holds(parts, marks):
+                yield b"".join(reversed(parts))
+            yield from reversed(whole)
             parts = [head]
-            yield from reversed(lines)
-        if least == 0 and parts:
+        if least == 0 and parts and (len(parts) == 1 or _holds(parts, marks)):
             yield b"".join(reversed(parts))
     finally:
         os.close(descriptor)
+
+
+def _holds(parts: list[bytes], marks: tuple[bytes, ...]) -> bool:
+    """Tell whether a row has one of the marks; its parts are given from the last to the first."""
+    borders = (before[-_LONGEST_MARK:] + after[:_LONGEST_MARK] for after, before in pairwise(parts))
+    return any(mark in part for part in (*parts, *borders) for mark in marks)
 
 
 def _response(row: Mapping[str, Any]) -> tuple[int | None, str | None]:
@@ -55,8 +79,8 @@ def from_transcript(path: str) -> tuple[int | None, str, str | None]:
     """Return size, source and model of the session by its transcript, read from the end."""
     summarized = False
     try:
-        for data in _lines_from_end(path):
-            if b'"assistant"' not in data and b"ompact" not in data:
+        for data in _lines_from_end(path, _RESPONSE, _COMPACTION):
+            if _RESPONSE not in data and _COMPACTION not in data:
                 continue
             for row in reversed(rows(data)):
                 tokens, model = _response(row)
@@ -113,10 +137,10 @@ def _rendered_length(row: Mapping[str, Any]) -> int:
 
 
 def said_since_compaction(path: str, words: str) -> bool:
-    """Tell whether a transcript has these words in an attachment behind its last compaction."""
+    """Tell whether a transcript has these words in an attachment after its last compaction."""
     needle = words.encode()
     try:
-        for data in _lines_from_end(path):
+        for data in _lines_from_end(path, needle, MARKS[0]):
             if needle in data and b'"attachment"' in data:
                 return True
             if MARKS[0] in data and any(map(is_main_boundary, rows(data))):
@@ -124,3 +148,58 @@ def said_since_compaction(path: str, words: str) -> bool:
     except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass
     return False
+
+
+def pace_and_cache(path: str) -> tuple[Pace, float | None]:
+    """Return the pace of the last turns, and when the prompt's cache lapses, in seconds since 1970.
+
+    The last turns are read from the transcript's end, back to a compaction at most, and are then taken in order.
+    """
+    from mala_context.tracking.pace import TURNS, Pace, begins_turn
+
+    found: list[int | None] = []
+    lapses: float | None = None
+    keeps: float | None = None
+    prompts = 0
+    try:
+        for data in _lines_from_end(path, _RESPONSE, _COMPACTION, most=_MOST_TURNS):
+            if prompts > TURNS and found[-1] is not None:  # the size before the oldest of the turns is known
+                break
+            for row in reversed(rows(data)):
+                tokens, _ = _response(row)
+                if tokens:
+                    found.append(tokens)
+                    usage = table(table(row, "message"), "usage")
+                    lapses = lapses or _moment(row.get("timestamp"))
+                    keeps = keeps or _kept(table(usage, "cache_creation"))
+                elif row.get("type") == "user" and not row.get("isSidechain") and begins_turn(row):
+                    found.append(None)
+                    prompts += 1
+            if _COMPACTION in data and any(is_main_boundary(row) or is_summary(row) for row in rows(data)):
+                break
+    except (OSError, ValueError):  # a path may hold anything, a NUL too
+        pass
+    pace = Pace()
+    for tokens in reversed(found):
+        if tokens is None:
+            pace.prompt()
+        else:
+            pace.size(tokens)
+    return pace, None if lapses is None else lapses + (keeps or CACHE_SECONDS)
+
+
+def _kept(creation: Mapping[str, Any]) -> float | None:
+    """Return for how many seconds a request had its cache kept; `None` where it wrote none."""
+    if count(creation.get("ephemeral_1h_input_tokens")):
+        return 3_600.0
+    return CACHE_SECONDS if count(creation.get("ephemeral_5m_input_tokens")) else None
+
+
+def _moment(text: object) -> float | None:
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if moment is None else (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.analysis.watch.pace import TURNS, Pace
+from mala_context.tracking.pace import TURNS, Pace
 
 
 def turns(*sizes):

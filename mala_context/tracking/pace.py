@@ -1,16 +1,23 @@
 """How fast a context grows: tokens a turn, and how many turns are left at that pace.
 
 A turn is over when the next prompt comes. What it added is the size of its last request less that of the turn before;
-a session's first turn counts from its first request, since system prompt and tools were there before it. Prompts that
-nobody answered yet are one. After a compaction or a `/clear` the pace is unknown until a turn is over again.
+a session's first turn counts from its first request, since system prompt and tools were there before it. Several
+prompts without an answer between them are one. After a compaction or a `/clear` the pace is unknown until a turn is
+over again.
+
+The status line uses this too, so it imports little.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
-TURNS: Final = 8
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+TURNS = 8
 """Turns over which the pace is taken."""
 
 
@@ -24,7 +31,7 @@ class Pace:
         self.forget()
 
     def forget(self) -> None:
-        """Begin again: the context is another one now."""
+        """Begin again: the context was replaced."""
         self._changes.clear()
         self._begin: int | None = None
         self._now: int | None = None
@@ -59,8 +66,19 @@ class Pace:
         return sum(self._changes) / len(self._changes) if self._changes else None
 
     def turns_left(self, tokens: int | None) -> int | None:
-        """Return how many whole turns fit into so many tokens; `None` while unknown or where nothing grows."""
+        """Return how many whole turns fit into this many tokens; `None` while unknown or where nothing grows."""
         pace = self.per_turn
         if tokens is None or pace is None or pace <= 0:
             return None
         return max(0, int(tokens / pace))
+
+
+def begins_turn(row: Mapping[str, Any]) -> bool:
+    """Tell whether a `user` row of a transcript begins a turn: no tool's result, no note of the CLI's own."""
+    origin = row.get("origin")
+    if row.get("isMeta") is True or (isinstance(origin, dict) and origin.get("kind") == "task-notification"):
+        return False
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = content if isinstance(content, list) else ()
+    return not any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in blocks)
