@@ -13,6 +13,11 @@ def percent(ratio: float) -> str:
     return f"{ratio:.1%}"
 
 
+def window_words(tokens: int, source: str) -> str:
+    """`200,000`; `1,000,000 (a guess)` where `source`, one of `windows.SOURCES`, says that nothing tells the window."""
+    return f"{tokens:,}{' (a guess)' if source == 'guess' else ''}"
+
+
 def size_text(count: int) -> str:
     """Return a number of bytes as people read it: `12.3 KB`, with 1 KB = 1,024 bytes."""
     if count < 1024:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mala_context._util.formatting import percent
+from mala_context._util.formatting import percent, window_words
 
 if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextSnapshot
@@ -15,7 +15,7 @@ def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
 
     An estimate has `about` in it, an unknown size says so, and a guessed window is marked.
     """
-    window = f"{snapshot.window:,}{' (a guess)' if snapshot.window_source == 'guess' else ''}"
+    window = window_words(snapshot.window, snapshot.window_source)
     model = snapshot.model or "model unknown"
     if snapshot.tokens is None:
         return f"Context: unknown (of {window} tokens), {agent}, {model}"

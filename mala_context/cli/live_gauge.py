@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from mala_context._util.formatting import window_words
 from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _words(snapshot: ContextSnapshot) -> str:
     limit = snapshot.auto_compact_threshold
     compacts = "" if limit is None else f", compacts at {limit:,}"
     about = "" if snapshot.exact else "about "
-    return f"{about}{snapshot.tokens / snapshot.window:.1%} ({snapshot.tokens:,} of {snapshot.window:,}{compacts})"
+    window = window_words(snapshot.window, snapshot.window_source)
+    return f"{about}{snapshot.tokens / snapshot.window:.1%} ({snapshot.tokens:,} of {window}{compacts})"
 
 
 def _colour(snapshot: ContextSnapshot) -> str:

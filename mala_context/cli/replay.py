@@ -15,7 +15,7 @@ from mala_context.cli.progress import waiting
 from mala_context.cli.session_lines import WRITERS, Writer, sum_of, write_totals
 
 if TYPE_CHECKING:
-    from mala_context.analysis.replay.record import SessionRecord
+    from mala_context.analysis.replay.record import AgentRecord, SessionRecord
 
 FORMATS = ("table", "json", "ndjson", "csv", "parquet")
 LINES = ("json", "ndjson")
@@ -154,6 +154,12 @@ def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     show(screen, Table("", columns, rows))
     responses = sum_of(sessions)["responses"]
     screen.print(f"\n{len(sessions):,} sessions, {responses:,} responses, subagents' included.")
+    if any(_unsure(session.main) for session in sessions):
+        screen.print("?: the window is a guess, or in doubt.")
+
+
+def _unsure(agent: AgentRecord) -> bool:
+    return agent.window_source == "guess" or agent.window_doubtful
 
 
 def _row(session: SessionRecord) -> tuple[Any, ...]:
@@ -165,7 +171,7 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
         main.responses,
         main.tokens,
         main.peak_tokens,
-        None if ratio is None else f"{ratio:.1%}",
+        None if ratio is None else f"{ratio:.1%}{'?' if _unsure(main) else ''}",
         len(session.compactions),
         len(session.subagents),
         sum(each.rows for each in session.problems),

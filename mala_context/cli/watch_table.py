@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from mala_context._util.formatting import percent, plural
+from mala_context._util.formatting import percent, plural, window_words
 from mala_context._util.printable import printable
 from mala_context.analysis.watch.view import ACTIVE, WatchRow
 from mala_context.cli.live_gauge import FULL, HIGH
@@ -341,7 +341,8 @@ def wrapped(parts: Sequence[str], width: int) -> list[str]:
 def sentence(row: WatchRow) -> str:
     """Return a row as one line of words, for a log or a pipe; nothing in it moves a terminal."""
     about = "" if row.accuracy == "exact" else "about "
-    size = "unknown" if row.ratio is None else f"{about}{percent(row.ratio)} ({row.tokens:,} of {row.window:,} tokens)"
+    window = window_words(row.window, row.window_source)
+    size = "unknown" if row.ratio is None else f"{about}{percent(row.ratio)} ({row.tokens:,} of {window} tokens)"
     parts = [printable(row.model) if row.model else "model unknown"]
     if row.change is not None:
         parts.append(f"{row.change:+,} this turn")

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.tracking.agents import AgentState
-from mala_context.tracking.auto_compact import auto_compact_threshold
 from mala_context.tracking.events import (
     Appended,
     Compaction,
@@ -40,7 +39,7 @@ from mala_context.tracking.events import (
 from mala_context.tracking.roster import AgentRegistry
 from mala_context.tracking.text_counts import is_result, is_summary
 from mala_context.tracking.usage import Usage
-from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
+from mala_context.tracking.windows import Windows, plain_name
 
 if TYPE_CHECKING:
     from mala_context.tracking.snapshot import ContextSnapshot
@@ -251,15 +250,10 @@ class EventReducer:
             self.roster.follow(agent, event.parent, begins=True)
         self._compact(agent, event.pre_tokens, event.post_tokens)
         agent.preserved, agent.wait_summary = event.preserved, True
-        threshold = auto_compact_threshold(*self._limits(agent))
-        if event.trigger == "auto" and event.pre_tokens and threshold and event.pre_tokens < FAR_BELOW * threshold:
-            self.windows.doubt(agent.model)
+        if event.trigger == "auto" and event.pre_tokens:
+            self.windows.compacted(agent.model, event.pre_tokens, self.auto_compact_window)
         self.roster.place(event.uuid, agent)
         return agent
-
-    def _limits(self, agent: AgentState) -> tuple[int, int]:
-        window = self.windows.of(agent.model).tokens
-        return window, window if self.auto_compact_window is None else self.auto_compact_window
 
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
         before = self._snapshot_of(agent) if agent.context.tokens is not None else None

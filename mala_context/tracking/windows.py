@@ -2,11 +2,16 @@
 
 The first source that answers wins::
 
-    config → a refusal by the API → model_usage → get_context_usage → suffix or beta → table → 200,000, a guess
+    config → a refusal by the API → model_usage → get_context_usage → suffix or beta → a compaction → table → a guess
 
 Sources differ in what they know: the API's refusal states the limit that the next request meets, the CLI's
 `model_usage` is what the CLI goes by, names and tables age. What a source said sticks to the model, under a plain
 form of its name, so that an alias, a dated name, a Bedrock id and a Vertex id are one model.
+
+The table holds names that the bundled CLI was asked for, one by one (2.1.332). Any other name of a Claude model is a
+guess of 1,000,000, as the CLI's own is. Three kinds of names are a guess although the CLI answers for them, since a
+recording does not show which of two windows the session had: `claude-opus-4-6` and `claude-sonnet-4-6`, whose `[1m]`
+no row repeats, and retired names that today's CLI runs as a newer model. The first automatic compaction tells.
 
 A request that was accepted above the window refutes the source: the window is then at least that request, and
 doubtful.
@@ -19,10 +24,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, auto_compact_threshold
+
 DEFAULT_WINDOW: Final = 200_000
-"""The guess for a model that nothing is known about, in tokens."""
+"""The guess for a model that is no Claude model, in tokens."""
 LONG_WINDOW: Final = 1_000_000
-"""The window behind `[1m]` and the `context-1m` beta, in tokens."""
+"""The window of `[1m]` and the `context-1m` beta, and the guess for an unknown Claude model, in tokens."""
 OPENAI_WINDOW: Final = 128_000
 """The guess for a model of an OpenAI-compatible server, in tokens."""
 LONGEST_NAME: Final = 256
@@ -31,17 +38,30 @@ MOST_MODELS: Final = 32
 """Models whose windows are remembered at a time; real sessions have a few."""
 FAR_BELOW: Final = 0.8
 """An automatic compaction below this share of its threshold makes the window doubtful."""
+OVER: Final = 1.1
+"""A refused request, by the CLI's own estimate, is at most this share of the window."""
 
-SOURCES: Final = ("config", "api_error", "model_usage", "context_usage", "suffix", "beta", "table", "guess")
+SOURCES: Final = (
+    *("config", "api_error", "model_usage", "context_usage", "suffix", "beta", "compaction", "table", "guess"),
+)
 """Names of the sources, the strongest first."""
 _RANK: Final = {name: rank for rank, name in enumerate(SOURCES)}
 
-_TABLE: Final = (
-    (re.compile(r"(?:opus|sonnet)-(?:[5-9]|[1-9]\d)(?!\d)"), LONG_WINDOW),
-    (re.compile(r"opus-4-(?:[6-9]|[1-9]\d)(?!\d)"), LONG_WINDOW),
-    (re.compile(r"claude"), DEFAULT_WINDOW),
-)
-"""Windows by name, the first match wins; the names are in their plain form."""
+TABLE: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("3-opus", "3-sonnet", "3-haiku", "3-5-sonnet", "3-5-haiku", "3-7-sonnet"), DEFAULT_WINDOW),
+    **dict.fromkeys(("opus-4", "opus-4-5", "sonnet-4", "sonnet-4-0", "sonnet-4-5", "haiku-4-5"), DEFAULT_WINDOW),
+    **dict.fromkeys(("opus-4-7", "opus-4-8", "opus-5", "opus-5-5", "sonnet-5", "sonnet-5-5"), LONG_WINDOW),
+    **dict.fromkeys(
+        ("haiku-5", "haiku-5-5", "fable-5", "fable-5-1", "fable-5-2", "mythos-5", "mythos-5-1"), LONG_WINDOW
+    ),
+    **dict.fromkeys(("opus", "sonnet", "haiku", "fable", "opusplan", "best", "default"), LONG_WINDOW),
+}
+"""Windows by plain name without `claude-`, as CLI 2.1.332 says them, the aliases too."""
+GUESSES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("opus-4-6", "sonnet-4-6"), DEFAULT_WINDOW),
+    **dict.fromkeys(("opus-4-0", "opus-4-1", "opus-4-20250514"), LONG_WINDOW),
+}
+"""What the CLI says for names that stand for one of two windows, likewise."""
 _LONG: Final = re.compile(r"\[1m\]|\(1m context\)", re.IGNORECASE)
 _NOISE: Final = re.compile(
     r"\s*(?:\[1m\]|\(1m context\))|@\d+$|-v\d+(?::\d+)?$|-v\d+@\d+$|-(?:20\d{6}|latest)$", re.IGNORECASE
@@ -88,11 +108,15 @@ def from_name(model: str | None, betas: Sequence[str] = ()) -> Window:
 def _from_name(model: str | None) -> Window:
     if model and _LONG.search(model):
         return Window(LONG_WINDOW, "suffix")
-    name = plain_name(model) if model else ""
-    for pattern, tokens in _TABLE:
-        if pattern.search(name):
-            return Window(tokens, "table")
-    return Window(DEFAULT_WINDOW, "guess")
+    name = (plain_name(model) if model else "").replace(".", "-")
+    short = name.removeprefix("claude-")
+    if model and "opus-4-20250514" in model.lower():  # without its date it is a name that the CLI does not replace
+        short = "opus-4-20250514"
+    if short in GUESSES:
+        return Window(GUESSES[short], "guess")
+    if short in TABLE:
+        return Window(TABLE[short], "table")
+    return Window(LONG_WINDOW if "claude" in name else DEFAULT_WINDOW, "guess")
 
 
 class Windows:
@@ -189,7 +213,31 @@ class Windows:
             self._at_least[name] = max(tokens, self._at_least.get(name, 0))
             self._ask_again()
 
+    def compacted(self, model: str | None, pre_tokens: int, auto_compact_window: int | None = None) -> None:
+        """Take notice of an automatic compaction, which shows the window of a model that is known by its name alone.
+
+        `pre_tokens` is the CLI's own estimate; `auto_compact_window` is what the CLI was told to compact at, `None`
+        where nobody knows. The CLI compacts at its window less 33,000, or when the API refuses. Where the size fits
+        the usual window and the name is a guess, that is the window (case core-22). Elsewhere the session may have had
+        a smaller automatic window of its own, so the window stays, and is doubtful.
+        """
+        window = self.of(model)
+        if window.source == "guess" and auto_compact_window is None:
+            seen = self._at_least.get(plain_name(model) if model else "", 0)
+            for size in (DEFAULT_WINDOW, window.tokens):
+                if size >= seen and _near_its_end(pre_tokens, size):
+                    self.learn(model, size, "compaction")
+                    return
+        threshold = auto_compact_threshold(window.tokens, auto_compact_window or window.tokens)
+        if threshold and pre_tokens < FAR_BELOW * threshold:
+            self.doubt(model)
+
     def doubt(self, model: str | None) -> None:
         """Mark a model's window as doubtful, e.g. after an automatic compaction far below its threshold."""
         self._doubtful.add(plain_name(model) if model else "")
         self._ask_again()
+
+
+def _near_its_end(pre_tokens: int, window: int) -> bool:
+    """Tell whether a CLI with this window may have compacted at this size by itself."""
+    return FAR_BELOW * (window - AUTO_COMPACT_BUFFER) <= pre_tokens <= OVER * window

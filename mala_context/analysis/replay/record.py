@@ -111,6 +111,10 @@ class AgentRecord:
     """The window of its last model."""
     window_source: str | None = None
     """Which source said so."""
+    window_doubtful: bool = False
+    """Whether something was seen that this window does not explain."""
+    accuracy: str = "unknown"
+    """How well `tokens` is known: `exact`, `estimate`, `rough` or `unknown`."""
     ids: array[int] = field(default_factory=lambda: array("q"))
     """What `identify` says of the ids of its responses."""
     counts: array[int] = field(default_factory=lambda: array("q"))
@@ -122,8 +126,10 @@ class AgentRecord:
         """Return a subagent for JSON."""
         return {
             "agent_id": self.agent_id,
+            "model": self.model,
             "responses": self.responses,
             "tokens": self.tokens,
+            "accuracy": self.accuracy,
             "peak_tokens": self.peak_tokens,
             "compactions": self.compactions,
         }
@@ -264,8 +270,10 @@ class SessionRecord:
             "model": main.model,
             "window": main.window,
             "window_source": main.window_source,
+            "window_doubtful": main.window_doubtful,
             "responses": main.responses,
             "tokens": main.tokens,
+            "accuracy": main.accuracy,
             "peak_tokens": main.peak_tokens,
             "peak_ratio": None if ratio is None else round(ratio, 6),
             "compactions": [each.as_dict() for each in self.compactions],

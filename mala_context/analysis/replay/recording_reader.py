@@ -57,6 +57,7 @@ class Tally:
             state.context.tokens,
             self.peak,
             state.compactions + compactions,
+            accuracy=state.context.accuracy,
             ids=ids,
             counts=counts,
             sums=sums,
@@ -196,10 +197,10 @@ class RecordingReader:
 
     def _close(self, session_id: str | None) -> None:
         main = self._main
-        window, source, _ = self.tracker.window_of(main.model)
+        window, source, doubtful = self.tracker.window_of(main.model)
         record = self._tallies[main].record(main)
         record.agent_id = None
-        record.window, record.window_source = window, source
+        record.window, record.window_source, record.window_doubtful = window, source, doubtful
         agents: dict[str | None, AgentRecord] = {}
         for state, tally in self._tallies.items():
             if state is not main and state.responses:

@@ -430,6 +430,9 @@ class Scanner:
             )
         else:
             self.compactions.append(CompactionRecord(line, None, None, None, None, None, None))
+        if event.trigger == "auto" and event.pre_tokens:
+            self.windows.compacted(self.model, event.pre_tokens)
+            self.limit = self.windows.of(self.model).tokens
         self.context += 1
         self.placed = self.turned + len(self.places)
         self.current = self.based = None
@@ -450,6 +453,7 @@ class Scanner:
             self.tokens,
             self.peak,
             len(self.compactions),
+            accuracy="unknown" if self.tokens is None else "exact",
             ids=ids,
             counts=counts,
             sums=sums,
@@ -458,7 +462,7 @@ class Scanner:
         if agent.agent_id is not None:
             main = AgentRecord()
         window = self.windows.of(main.model)
-        main.window, main.window_source = window.tokens, window.source
+        main.window, main.window_source, main.window_doubtful = window
         is_main = main is agent
         return Stretch(
             self.recording.path,

@@ -111,4 +111,6 @@ def _merge(agents: Sequence[AgentRecord], newest: AgentRecord) -> AgentRecord:
         max(agent.compactions for agent in agents),
         newest.window,
         newest.window_source,
+        newest.window_doubtful,
+        newest.accuracy,
     )

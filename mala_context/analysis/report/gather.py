@@ -168,6 +168,7 @@ def _session(
         main.model,
         window,
         "config" if looking.window else main.window_source or "guess",
+        main.window_doubtful and not looking.window,
         threshold,
         acts,
         looking.warn_at,

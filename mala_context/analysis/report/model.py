@@ -173,6 +173,8 @@ class SessionReport:
     model: str | None
     window: int
     window_source: str
+    window_doubtful: bool
+    """Whether something was seen that this window does not explain."""
     threshold: int | None
     """Where the CLI compacts by itself."""
     threshold_acts: bool
@@ -200,6 +202,11 @@ class SessionReport:
         return None if self.peak_tokens is None or self.window <= 0 else self.peak_tokens / self.window
 
     @property
+    def unsure(self) -> str:
+        """A question mark for shares of a window that is a guess or in doubt; empty for others."""
+        return "?" if self.window_source == "guess" or self.window_doubtful else ""
+
+    @property
     def missing(self) -> int | None:
         """How many things the summaries do not mention; `None` where that is known of no compaction."""
         known = [each.missing for each in self.compactions if each.missing is not None]
@@ -212,7 +219,17 @@ class SessionReport:
     def as_dict(self) -> dict[str, Any]:
         """Return the session for JSON; the keys are stable."""
         plain = (
-            *("session_id", "path", "model", "window", "window_source", "threshold", "threshold_acts", "warn_at"),
+            *(
+                "session_id",
+                "path",
+                "model",
+                "window",
+                "window_source",
+                "window_doubtful",
+                "threshold",
+                "threshold_acts",
+                "warn_at",
+            ),
             *("started_at", "ended_at", "responses", "tokens", "peak_tokens"),
         )
         lists = ("compactions", "marks", "subagents", "contributors", "files", "problems")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mala_context._util.formatting import plural
+from mala_context._util.formatting import plural, window_words
 from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, percent
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Report, SessionReport
 from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
@@ -50,7 +50,7 @@ def index(report: Report) -> str:
             moment(each.started_at)[:16],
             count(each.responses),
             count(each.peak_tokens),
-            percent(each.peak_ratio),
+            percent(each.peak_ratio) + each.unsure,
             count(len(each.compactions)),
             count(each.count("restart", "clear")),
             count(each.count("warning")),
@@ -100,11 +100,12 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], bar
 
 
 def _facts(session: SessionReport) -> str:
-    window = f"{count(session.window)}{' (a guess)' if session.window_source == 'guess' else ''}"
+    window = window_words(session.window, session.window_source)
+    window += " (in doubt)" if session.window_doubtful else ""
     facts = [
         ("Model", markup(session.model or "unknown")),
         ("Window", window if session.window else "unknown"),
-        ("Peak", f"{count(session.peak_tokens)} ({percent(session.peak_ratio)})"),
+        ("Peak", f"{count(session.peak_tokens)} ({percent(session.peak_ratio)}{session.unsure})"),
         ("At the end", count(session.tokens)),
         ("Responses", count(session.responses)),
         ("Compactions", count(len(session.compactions))),

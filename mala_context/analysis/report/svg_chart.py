@@ -82,7 +82,8 @@ def title(session: SessionReport) -> str:
     """Return what the picture of a session is called."""
     name = session.session_id or session.path
     peak = "" if session.peak_tokens is None else f", peak {count(session.peak_tokens)} tokens"
-    share = "" if session.peak_ratio is None else f" ({percent(session.peak_ratio)} of {short(session.window)})"
+    window = short(session.window) + session.unsure
+    share = "" if session.peak_ratio is None else f" ({percent(session.peak_ratio)} of {window})"
     return f"Context of {name[:8] if session.session_id else name}, {session.model or 'model unknown'}{peak}{share}"
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.formatting import percent, plural, size_text
+from mala_context._util.formatting import percent, plural, size_text, window_words
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,7 @@ UNITS = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 def test_a_size_in_words_is_the_size_to_a_twentieth_of_its_unit(count):
     number, unit = size_text(count).split()
     assert abs(float(number) * UNITS[unit] - count) <= 0.051 * UNITS[unit]
+
+
+def test_a_guessed_window_says_so():
+    assert (window_words(200_000, "table"), window_words(1_000_000, "guess")) == ("200,000", "1,000,000 (a guess)")

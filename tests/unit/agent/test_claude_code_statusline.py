@@ -68,6 +68,12 @@ def test_cases(case, tmp_path):
         assert ("~" in text) == (not gauge.exact)
 
 
+@pytest.mark.parametrize(("model", "window"), [("claude-sonnet-4-5", "200k"), ("claude-newest-9", "1M?")])
+def test_a_guessed_window_is_marked(model, window):
+    gauge = measure({"model": {"id": model}, "context_window": {"current_usage": {"input_tokens": 50_000}}}, {})
+    assert f"of {window})" in line(gauge, color=False)
+
+
 @pytest.mark.parametrize("more", [{}, {"iterations": [{"type": "message", "input_tokens": 3, "cacheRead": 9_000}]}])
 def test_a_count_under_another_name_leaves_the_size_unknown(more):
     whole = {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 90_000}

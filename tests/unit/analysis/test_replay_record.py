@@ -25,8 +25,10 @@ KEYS = [
     "model",
     "window",
     "window_source",
+    "window_doubtful",
     "responses",
     "tokens",
+    "accuracy",
     "peak_tokens",
     "peak_ratio",
     "compactions",
@@ -96,11 +98,22 @@ def test_ids_stay_apart_and_fit_where_they_are_kept(ids):
 
 
 def test_subagents_and_problems_are_in_a_sessions_json():
-    main, agent = AgentRecord(None, None, 0, None, None), AgentRecord("a1", "m", 3, 70, 90, compactions=1)
+    main, agent = (
+        AgentRecord(None, None, 0, None, None),
+        AgentRecord("a1", "m", 3, 70, 90, compactions=1, accuracy="exact"),
+    )
     session = SessionRecord("s", "p", main, [agent], [], 0, 0, None, None, [Problem("f", 3, 2, "bad")], Totals())
     row = session.as_dict()
     assert row["subagents"] == [
-        {"agent_id": "a1", "responses": 3, "tokens": 70, "peak_tokens": 90, "compactions": 1},
+        {
+            "agent_id": "a1",
+            "model": "m",
+            "responses": 3,
+            "tokens": 70,
+            "accuracy": "exact",
+            "peak_tokens": 90,
+            "compactions": 1,
+        },
     ]
     assert row["problems"] == [{"file": "f", "row": 3, "rows": 2, "problem": "bad"}]
     assert row["peak_ratio"] is None

@@ -112,3 +112,21 @@ def test_transcripts_put_together_are_sessions_of_their_own(tmp_path):
     assert [each.main.responses for each in (first, second)] == [3, 3]
     assert [each.resets for each in (first, second)] == [0, 0]
     assert second.compactions[0].row == 14
+
+
+def test_a_recording_shows_its_window_at_its_first_automatic_compaction(tmp_path):
+    """Case core-22: until then, and after a manual one, `claude-opus-4-6` may have had either window."""
+
+    def session(trigger, pre_tokens):
+        rows = Rows()
+        rows.prompt()
+        rows.response("a", 160_000, model="claude-opus-4-6")
+        rows.boundary(pre_tokens, 900, trigger)
+        rows.summary()
+        rows.response("b", 30_000, model="claude-opus-4-6")
+        main = follow(tmp_path / "a.jsonl", rows.rows)[0].main
+        return main.window, main.window_source, main.window_doubtful
+
+    assert session("manual", 167_181) == (200_000, "guess", False)
+    assert session("auto", 167_181) == (200_000, "compaction", False)
+    assert session("auto", 67_000) == (200_000, "guess", True)

@@ -28,9 +28,7 @@ def test_a_subagents_file_joins_its_session():
     sub = stretch("/p/s/subagents/agent-a.jsonl", "s", agents=[agent([3], "a", tokens=50)], end="3")
     (session,) = join([sub, main])
     assert (session.path, session.main.responses, session.ended_at) == ("/p/s.jsonl", 2, "3")
-    assert [each.as_dict() for each in session.subagents] == [
-        {"agent_id": "a", "responses": 1, "tokens": 50, "peak_tokens": 50, "compactions": 0}
-    ]
+    assert [each.as_dict() for each in session.subagents] == [agent([3], "a", tokens=50).as_dict()]
     assert session.totals.output_tokens == 6
 
 

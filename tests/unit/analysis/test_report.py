@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.analysis.report import Looking, downsample, gather, report
+from mala_context.analysis.report import Looking, downsample, gather, report, sections, svg_chart
 from mala_context.analysis.report.downsample import thinned
 from mala_context.analysis.report.gather import MOST_SUBAGENTS
-from mala_context.analysis.report.model import Points
+from mala_context.analysis.report.model import Points, Report
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import RecordingNotFoundError
 from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
@@ -392,3 +392,16 @@ def test_of_very_many_points_it_is_said_how_many_are_drawn(tmp_path, monkeypatch
     assert "60 points are drawn as 20: peaks and drops are all there." in found.notes
     assert len(found.points) < 60
     assert found.peak_tokens == 20_059
+
+
+@pytest.mark.parametrize(("model", "unsure"), [("claude-sonnet-4-5", ""), ("claude-opus-4-6", "?")])
+def test_shares_of_a_guessed_window_are_marked(tmp_path, model, unsure):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 100_000, model=model)
+    found = one(rows.write(tmp_path / "a.jsonl"))
+    assert found.unsure == unsure
+    assert one(rows.write(tmp_path / "a.jsonl"), window=200_000).unsure == ""
+    assert f"50.0% of 200k{unsure})" in svg_chart.title(found)
+    assert f"50.0%{unsure}" in sections.index(Report([found]))
+    assert found.as_dict()["window_doubtful"] is False

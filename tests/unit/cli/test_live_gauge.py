@@ -16,7 +16,13 @@ log = logging.getLogger("mala_context.agent.stream")
 
 def snapshot(tokens, *, exact=True, auto_compact_threshold=None):
     """Stand for a ContextSnapshot: what the gauge looks at."""
-    return SimpleNamespace(tokens=tokens, window=200_000, exact=exact, auto_compact_threshold=auto_compact_threshold)
+    return SimpleNamespace(
+        tokens=tokens,
+        window=200_000,
+        window_source="table",
+        exact=exact,
+        auto_compact_threshold=auto_compact_threshold,
+    )
 
 
 @pytest.fixture

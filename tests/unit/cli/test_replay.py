@@ -39,7 +39,15 @@ def test_json_is_one_array_with_a_session_on_each_line(folder):
     sessions = json.loads(text)
     assert [each["session_id"] for each in sessions] == [SID, OTHER]
     assert sessions[0]["subagents"] == [
-        {"agent_id": "a1", "responses": 1, "tokens": 7_000, "peak_tokens": 7_000, "compactions": 0}
+        {
+            "agent_id": "a1",
+            "model": "claude-sonnet-4-5",
+            "responses": 1,
+            "tokens": 7_000,
+            "accuracy": "exact",
+            "peak_tokens": 7_000,
+            "compactions": 0,
+        }
     ]
     assert len(text.splitlines()) == 4
 
@@ -137,3 +145,13 @@ def test_a_path_that_is_not_there_ends_with_three(tmp_path, capfd, monkeypatch):
 
 def test_help_names_the_command():
     assert "replay" in CliRunner().invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize(("model", "mark"), [("claude-sonnet-4-5", False), ("claude-opus-4-6", True)])
+def test_a_share_of_a_guessed_window_is_marked(tmp_path, model, mark):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 100_000, model=model)
+    text = run(rows.write(tmp_path / "a.jsonl"))
+    assert ("50.0%?" in text, "a guess" in text) == (mark, mark)
+    assert "50.0%" in text

@@ -193,6 +193,7 @@ def test_a_sentence_for_a_log():
     assert sentence(row) == (
         "project 0b5e0000: 60.0% (120,000 of 200,000 tokens), claude-sonnet-4-5, +10,000 this turn, 8 turns left"
     )
+    assert "of 200,000 (a guess) tokens" in sentence(replace(row, window_source="guess"))
     row = replace(made(plain().rows[:-1]), compactions_at_least=True)
     assert "about " in sentence(row)
     assert sentence(row).endswith("at least 1 compaction")

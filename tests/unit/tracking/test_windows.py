@@ -19,7 +19,16 @@ from mala_context.tracking.windows import SOURCES, Window, Windows, from_name, p
         ("claude-opus-4-8", 1_000_000, "table"),
         ("claude-opus-5", 1_000_000, "table"),
         ("claude-sonnet-5", 1_000_000, "table"),
-        ("claude-opus-4-20250514", 200_000, "table"),
+        ("claude-opus-4-20250514", 1_000_000, "guess"),
+        ("claude-opus-4-1-20250805", 1_000_000, "guess"),
+        ("claude-opus-4-6", 200_000, "guess"),
+        ("claude-opus-4-6[1m]", 1_000_000, "suffix"),
+        ("us.anthropic.claude-fable-5-v1:0", 1_000_000, "table"),
+        ("anthropic/claude-opus-4.8", 1_000_000, "table"),
+        ("haiku", 1_000_000, "table"),
+        ("claude-newest-9", 1_000_000, "guess"),
+        ("claude-opus-4-8-turbo", 1_000_000, "guess"),
+        ("an-almost-claude-of-somebody", 1_000_000, "guess"),
         ("claude-3-5-sonnet-20241022", 200_000, "table"),
         ("us.anthropic.claude-opus-4-8-v1:0", 1_000_000, "table"),
         ("anthropic.claude-3-5-sonnet-20240620-v1:0", 200_000, "table"),
@@ -93,6 +102,52 @@ def test_an_accepted_request_above_the_window() -> None:
     configured = Windows(100_000)
     configured.accepted("m", 150_000)
     assert configured.of("m") == Window(100_000, "config", doubtful=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "pre_tokens", "window"),
+    [
+        ("claude-opus-4-6", 167_181, Window(200_000, "compaction")),
+        ("claude-opus-4-6", 196_585, Window(200_000, "compaction")),
+        ("claude-newest-9", 188_000, Window(200_000, "compaction")),
+        ("claude-newest-9", 967_000, Window(1_000_000, "compaction")),
+        ("claude-opus-4-1", 155_000, Window(200_000, "compaction")),
+        ("claude-opus-4-6", 67_000, Window(200_000, "guess", doubtful=True)),
+        ("claude-opus-4-6", 967_000, Window(200_000, "guess")),
+        ("claude-sonnet-4-5", 167_000, Window(200_000, "table")),
+        ("claude-opus-4-8", 967_000, Window(1_000_000, "table")),
+        ("claude-opus-4-8", 167_000, Window(1_000_000, "table", doubtful=True)),
+        ("claude-opus-4-8[1m]", 167_000, Window(1_000_000, "suffix", doubtful=True)),
+    ],
+)
+def test_an_automatic_compaction_shows_the_window_of_a_guessed_model(
+    model: str, pre_tokens: int, window: Window
+) -> None:
+    """Case core-22: 24 of 24 recorded sessions that were called 1M compacted at 167,000 to 188,000."""
+    windows = Windows()
+    windows.compacted(model, pre_tokens)
+    assert windows.of(model) == window
+
+
+def test_a_compaction_shows_no_window_where_the_window_or_the_threshold_is_told() -> None:
+    windows = Windows()
+    windows.learn("claude-opus-4-6", 1_000_000, "model_usage")
+    windows.compacted("claude-opus-4-6", 167_000)
+    assert windows.of("claude-opus-4-6") == Window(1_000_000, "model_usage", doubtful=True)
+    windows.compacted("claude-newest-9", 167_000, 200_000)
+    assert windows.of("claude-newest-9") == Window(1_000_000, "guess")
+    windows.compacted("claude-newest-9", 67_000, 200_000)
+    assert windows.of("claude-newest-9") == Window(1_000_000, "guess", doubtful=True)
+
+
+def test_a_larger_request_rules_the_smaller_window_out_before_a_compaction_and_after() -> None:
+    windows = Windows()
+    windows.accepted("claude-opus-4-6", 300_000)
+    windows.compacted("claude-opus-4-6", 190_000)
+    assert windows.of("claude-opus-4-6").tokens == 1_000_000
+    windows.compacted("claude-newest-9", 190_000)
+    windows.accepted("claude-newest-9", 300_000)
+    assert windows.of("claude-newest-9") == Window(1_000_000, "compaction", doubtful=True)
 
 
 def test_doubt() -> None:
