@@ -15,6 +15,8 @@ from mala_context.tracking.usage import Usage
 
 _KEEP_NAMES = 128
 _UNTOLD = 16
+_AGREED = 3
+"""Responses that count the cache twice before that is sure; until then their size is an estimate."""
 _ALL_OF = 4
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
@@ -49,7 +51,9 @@ class AgentState:
         "resets",
         "responses",
         "rooted",
+        "since",
         "tool_use_id",
+        "twice",
         "wait_summary",
     )
 
@@ -74,7 +78,11 @@ class AgentState:
         self.pre: int | None = None
         self.preserved: frozenset[str] = frozenset()
         self.wait_summary = False
+        self.twice = 0
+        """Responses whose counts have the cache in them twice."""
         self.current: object = None
+        self.since: str | None = None
+        """When the current response began, as its row says."""
         self.begun = 0
         self.left: tuple[Context, int, Context | None] | None = None
         """The last context that is over, how many of its parts the next request held, and its context where known."""
@@ -140,6 +148,14 @@ class AgentState:
         self._go_on(prefix, len(self.context.parts))
         self.current, self.begun = prefix.message_id, parts
 
+    def is_late(self, time: str | None) -> bool:
+        """Tell whether a row of this time was written after rows that are newer than it.
+
+        The CLI may write a hook's progress or a local command's rows late, and go on from them, although nobody went
+        back (case core-27). A rewind's rows are newer than all that they leave.
+        """
+        return time is not None and self.since is not None and time < self.since
+
     def kept(self, uuid: str | None) -> bool:
         """Tell whether a response without counts is one that a compaction kept and wrote again after its boundary."""
         return self.context.source == "boundary" or (uuid is not None and uuid in self.preserved)
@@ -174,6 +190,19 @@ class AgentState:
         context.source = source
         return True
 
+    def replaces(self, usage: Usage, *, last_call: bool) -> bool:
+        """Tell whether counts are new for the current response: it had none, or only those of its first call.
+
+        In a loop on the server each call's request holds the one before, so the last one's is the largest (case
+        core-29); without a list of calls (`last_call`) larger counts are a sum.
+        """
+        if not usage.context_tokens or self.current is None:
+            return False
+        context = self.context
+        if context.message_id != self.current or context.usage is None:
+            return True
+        return last_call and usage.context_tokens > context.usage.context_tokens
+
     def output(self, tokens: int) -> bool:
         """Take the current response's real output; return whether it changed anything."""
         known = self.context.usage
@@ -187,7 +216,15 @@ class AgentState:
         context = self.context
         if context.usage is not None:
             self._untold.append((context.usage, now))
-        context.usage, context.tokens, context.accuracy = now, now.context_tokens, "exact"
+        self._measured(context, now)
+
+    def _measured(self, context: Context, usage: Usage) -> None:
+        """Put a response's counts into its context; see `Usage.counts_cache_twice` for those that are doubtful."""
+        context.usage, context.tokens, context.accuracy = usage, usage.context_tokens, "exact"
+        if usage.counts_cache_twice:
+            self.twice += 1
+            if self.twice < _AGREED:
+                context.accuracy = "estimate"
 
     def rebase(self, usage: Usage, source: str) -> None:
         """Go on from the current response's counts: a new base, and what came with it or after."""
@@ -197,8 +234,7 @@ class AgentState:
         context.message_id = self.current
         context.model = self.model
         context.source = source
-        context.usage = usage
-        context.tokens = usage[0] + usage[1] + usage[2]
+        self._measured(context, usage)
         if begun < len(old.parts):
             context._interval = old.interval.split(begun, self.model)
             context.parts = context._interval.parts

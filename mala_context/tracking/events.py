@@ -60,6 +60,8 @@ class Response(NamedTuple):
     """Where the usage stands: `message` (SDK), `stream` (message_start), `row` (transcript)."""
     request_id: str | None = None
     """Id of the request (transcripts and stream-json)."""
+    time: str | None = None
+    """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
 
 
 class UsageDelta(NamedTuple):
@@ -73,6 +75,8 @@ class UsageDelta(NamedTuple):
     """Final counts; a prompt of zero means that the delta carries only the output."""
     stop_reason: str | None = None
     """Why the response ended."""
+    last_call: bool = False
+    """Whether the counts are of the response's last model call, so that they replace those of its first."""
 
 
 class Appended(NamedTuple):
@@ -90,6 +94,8 @@ class Appended(NamedTuple):
     """The row's own id."""
     parent: str | None = None
     """Id of the row before it; empty for a root, `None` where the source does not say (live messages)."""
+    time: str | None = None
+    """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
 
 
 class Link(NamedTuple):
@@ -103,6 +109,8 @@ class Link(NamedTuple):
     """The row's own id."""
     parent: str | None = None
     """Id of the row before it; empty for a root, `None` where the source does not say."""
+    time: str | None = None
+    """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
 
 
 class Compaction(NamedTuple):

@@ -114,7 +114,7 @@ class FastPath:
         try:
             fresh, written, read, output = counts = COUNTS(usage)
             tokens = fresh + written + read
-            usual = tokens and 0 <= fresh | written | read | output < MOST
+            usual = tokens and fresh != written + read and 0 <= fresh | written | read | output < MOST
         except (KeyError, TypeError):
             return False
         if not usual or key in counted or ("iterations" in usage and usage["iterations"]):  # noqa: RUF019 - no call

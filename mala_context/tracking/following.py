@@ -39,7 +39,7 @@ from mala_context.tracking.events import (
 from mala_context.tracking.roster import AgentRegistry
 from mala_context.tracking.text_counts import is_result, is_summary
 from mala_context.tracking.usage import Usage
-from mala_context.tracking.windows import Windows, plain_name
+from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
 
 if TYPE_CHECKING:
     from mala_context.tracking.snapshot import ContextSnapshot
@@ -142,15 +142,19 @@ class EventReducer:
 
     def _link(self, event: Link) -> AgentState | None:
         roster = self.roster
-        key, _, uuid, parent = event
+        key, _, uuid, parent, time = event
         if uuid is not None and not roster.knows(uuid):
-            roster.link(roster.main if key is None else roster.owner(event), uuid, parent)
+            agent = roster.main if key is None else roster.owner(event)
+            if agent.is_late(time):
+                roster.place(uuid, agent)
+            else:
+                roster.link(agent, uuid, parent)
         return None
 
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def _response(self, event: Response) -> AgentState | None:
-        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _ = event
+        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, _ = event
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
         roster = self.roster
@@ -174,7 +178,7 @@ class EventReducer:
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        _, _, message_id, _, _, _, _, uuid, parent, _, request_id = event
+        _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time = event
         roster = self.roster
         counted = message_id is not None and roster.was_counted(message_id, request_id)
         if parent is not None and not again:
@@ -184,6 +188,7 @@ class EventReducer:
                 roster.note(uuid, parent, agent)
             return False
         agent.begin(identity)
+        agent.since = time
         return True
 
     def _same_session(self, event: Response) -> bool:
@@ -211,7 +216,7 @@ class EventReducer:
             return None
         usage = event.usage
         changed = False
-        if usage is not None and usage.context_tokens and agent.context.message_id != agent.current:
+        if usage is not None and agent.replaces(usage, last_call=event.last_call):
             changed = self._count(agent, usage, "delta")
         elif usage is not None:
             changed = agent.output(usage.output_tokens)
@@ -220,7 +225,7 @@ class EventReducer:
         return agent if changed else None
 
     def _appended(self, event: Appended) -> AgentState | None:
-        key, _, kind, content, uuid, parent = event
+        key, _, kind, content, uuid, parent, time = event
         roster = self.roster
         if roster.knows(uuid):
             return None
@@ -228,7 +233,11 @@ class EventReducer:
         moved = False
         if parent is not None:
             stays = roster.rows.context(parent) is agent.context  # as nearly every row does
-            moved = not stays and roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
+            moved = (
+                not stays
+                and not agent.is_late(time)
+                and roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
+            )
         elif agent.wait_summary and is_summary(content):
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
             return None
@@ -275,6 +284,8 @@ class EventReducer:
         agent.overflows += 1
         if event.maximum:
             self.windows.learn(agent.model, event.maximum, "api_error")
+        else:
+            self._doubt_if_not_full(agent)
         return agent
 
     # -- turns and reports -------------------------------------------------------------------------------------------
@@ -284,22 +295,31 @@ class EventReducer:
         self.windows.reported(event.windows)
         main = self.roster.main
         responses, self._turn_began = main.responses - self._turn_began, main.responses
+        if responses and main.current is not None:
+            single = responses == 1 and (event.num_turns is None or event.num_turns <= 1)
+            usage = event.last_call or (event.usage if single else None)
+            if usage is not None:
+                self._last_of_turn(main, usage, last_call=event.last_call is not None)
+        # The turn's sums have the real output of each response in them, so they come after what it corrects.
         for estimator in main.estimators.values():
             estimator.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
             main.overflows += 1
-        if not responses or main.current is None:
-            return main
-        single = responses == 1 and (event.num_turns is None or event.num_turns <= 1)
-        usage = event.last_call or (event.usage if single else None)
-        if usage is None:
-            return main
-        if main.context.message_id == main.current:
-            if usage.context_tokens == main.context.tokens:
-                main.output(usage.output_tokens)
-        elif usage.context_tokens:
-            self._count(main, usage, "result")
+            self._doubt_if_not_full(main)
         return main
+
+    def _last_of_turn(self, main: AgentState, usage: Usage, *, last_call: bool) -> None:
+        """Take the counts of a turn's last response as its result has them."""
+        if main.replaces(usage, last_call=last_call):
+            self._count(main, usage, "result")
+        elif usage.context_tokens == main.context.tokens:
+            main.output(usage.output_tokens)
+
+    def _doubt_if_not_full(self, agent: AgentState) -> None:
+        """Doubt the window where a request was too long although the context takes far less of it."""
+        tokens = agent.context.tokens
+        if tokens is not None and tokens < FAR_BELOW * self.windows.of(agent.model).tokens:
+            self.windows.doubt(agent.model)
 
     def _report(self, event: WindowReport) -> AgentState | None:
         model = event.model or self.roster.main.model

@@ -252,16 +252,17 @@ class Interval:
         that a long answer is in it twice.
         """
         self._measure(parts)
-        answer = appended = later = 0.0
+        first: float | None = None  # a first row of hidden thinking has size 0, and is the first (case core-28)
+        appended = later = 0.0
         for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
             size = sum(piece.counts.chars / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
             if kind != "response":
                 appended += size
-            elif answer:
-                later += size
+            elif first is None:
+                first = size
             else:
-                answer = size
-        return round(base + max(output + later, answer + later) + appended + CLI_CONSTANT)
+                later += size
+        return round(base + max(output, first or 0.0) + later + appended + CLI_CONSTANT)
 
     def measured(self, parts: int) -> list[tuple[str, list[Piece]]]:
         """Return the countable things in the first so many parts, each part with its kind."""

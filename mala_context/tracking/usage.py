@@ -55,6 +55,19 @@ def _may_count_a_prompt(name: str, fields: Mapping[str, Any]) -> bool:
     return any(map(_count, value.values())) if isinstance(value, Mapping) else _count(value) > 0
 
 
+def is_call(kind: Any) -> bool:
+    """Tell whether an entry of `iterations` is a call of the agent's own model, by its type.
+
+    `message` is one, `fallback_message` too (case core-20); an advisor's call is another model's, with a context of its
+    own.
+    """
+    return isinstance(kind, str) and kind.endswith("message") and not kind.startswith("advisor")
+
+
+LEAST_INCLUSIVE: Final = 1_000
+"""Smaller counts may agree by chance."""
+
+
 class Usage(NamedTuple):
     """What the API counted for one response, in tokens."""
 
@@ -71,7 +84,16 @@ class Usage(NamedTuple):
     def context_tokens(self) -> int:
         """Size of the request: input + cache creation + cache read (what `/context` prints)."""
         fresh, written, read, _ = self
-        return fresh + written + read
+        return written + read if self.counts_cache_twice else fresh + written + read
+
+    @property
+    def counts_cache_twice(self) -> bool:
+        """Whether `input_tokens` is the whole prompt, as some proxies have it: to the token the sum of the two others.
+
+        See case core-23. A real API gives a few uncached tokens there.
+        """
+        fresh, written, read, _ = self
+        return fresh == written + read and fresh >= LEAST_INCLUSIVE
 
     @classmethod
     def parse(cls, raw: Any) -> Usage | None:
@@ -112,8 +134,9 @@ class Usage(NamedTuple):
         """Read the counts of the last model call behind a response; `None` where one may stand under a new name.
 
         A server-side loop puts several calls into one response; then the top level is a sum, and the last entry of
-        `iterations` with type `message` is the call that the next request builds on. Where the top level is all
-        zero the iterations are left over from before a compaction, and the zero is what is returned.
+        `iterations` that is a call (see `is_call`) is the one that the next request builds on. An entry that equals the
+        top level is that call, whatever its type is called. Where the top level is all zero the iterations are left
+        over from before a compaction, and the zero is what is returned.
         """
         usage = cls.understood(raw)
         if usage is None or not usage.context_tokens:
@@ -121,12 +144,12 @@ class Usage(NamedTuple):
         iterations = raw.get("iterations") if raw.__class__ is dict else _field(raw, "iterations")
         if iterations and isinstance(iterations, Sequence) and not isinstance(iterations, str | bytes):
             for row in reversed(iterations):
-                if _field(row, "type") == "message":
-                    if strangers(row):
-                        return None
-                    last = cls.parse(row)
-                    if last is not None and last.context_tokens:
-                        return last
+                named = is_call(_field(row, "type"))
+                if named and strangers(row):
+                    return None
+                last = cls.parse(row)
+                if last is not None and last.context_tokens and (named or last == usage):
+                    return last
         return usage
 
 
@@ -176,7 +199,10 @@ class ContextUsage:
         return self.input_tokens != TRACKING_DISABLED
 
     def pressure_ratio(self, context_limit: int) -> float:
-        """Return (input + output) / limit; 0.0 while disabled or for a limit ≤ 0; may exceed 1.0."""
+        """Return (input + output) / limit; 0.0 while disabled or for a limit ≤ 0; may exceed 1.0.
+
+        A negative count, which only assignment can make, is taken as 0.
+        """
         if context_limit <= 0 or not self.is_tracking_enabled():
             return 0.0
-        return (self.input_tokens + self.output_tokens) / context_limit
+        return (max(0, self.input_tokens) + max(0, self.output_tokens)) / context_limit

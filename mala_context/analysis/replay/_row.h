@@ -303,6 +303,11 @@ static const char *row_call_field(const char *p, const char *end, row_text key, 
     return row_skip(p, end);
 }
 
+/* Whether the cache may be in the input's count too; see Usage.counts_cache_twice. */
+static int row_twice(const row_counts *counts) {
+    return counts->input >= 1000 && counts->input == counts->creation + counts->read;
+}
+
 /* A response's calls: a list of counts, or null. */
 static const char *row_calls(const char *p, const char *end, int64_t *last) {
     if (*p != '[') return row_null(p, end);
@@ -311,11 +316,8 @@ static const char *row_calls(const char *p, const char *end, int64_t *last) {
     for (;;) {
         row_counts counts = {0};
         if (!(p = row_object(p, end, row_call_field, &counts))) return NULL;
-        if (counts.type.at && ROW_IS(counts.type, "message")) {
-            int64_t tokens = counts.input + counts.creation + counts.read;
-            if (counts.prompt != ROW_PROMPT) return NULL;
-            if (tokens) *last = tokens;
-        }
+        if (!counts.type.at || !ROW_IS(counts.type, "message") || counts.prompt != ROW_PROMPT || row_twice(&counts)) return NULL;
+        if (counts.input + counts.creation + counts.read) *last = counts.input + counts.creation + counts.read;
         p = row_space(p, end);
         if (p == end) return NULL;
         if (*p == ']') return p + 1;
@@ -339,7 +341,7 @@ static const char *row_message_field(const char *p, const char *end, row_text ke
         ROW_ONCE(3);
         if (*p != '{') return row_null(p, end);
         if (!(p = row_object(p, end, row_usage_field, &counts))) return NULL;
-        if (counts.prompt != ROW_PROMPT) return NULL;
+        if (counts.prompt != ROW_PROMPT || row_twice(&counts)) return NULL;
         found->has_usage = 1;
         found->input = counts.input;
         found->creation = counts.creation;

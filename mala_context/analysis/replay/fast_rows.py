@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mala_context.analysis.replay.rows import decode
-from mala_context.tracking.usage import MOST
+from mala_context.tracking.usage import LEAST_INCLUSIVE, MOST
 
 
 class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way reads it)
@@ -108,19 +108,22 @@ def prompt_of(counts: RowUsage | Iteration) -> int:
     tokens = counts.input_tokens + counts.cache_creation_input_tokens + counts.cache_read_input_tokens
     if tokens < 0:
         raise NeedsFullReader("a usage without one of its counts")
+    if counts.input_tokens == tokens - counts.input_tokens and counts.input_tokens >= LEAST_INCLUSIVE:
+        raise NeedsFullReader("a count that has the cache in it twice")
     return tokens
 
 
 def last_call(usage: RowUsage, tokens: int) -> int:
     """Return the prompt tokens of a response's last model call that tells some, or else `tokens`.
 
-    Raises `Unusual` where a call lacks a count.
+    Raises `Unusual` where a call lacks a count, and for an entry of another type, which `Usage.of_last_call` weighs.
     """
     for each in reversed(usage.iterations or ()):
-        if each.type == "message":
-            last = prompt_of(each)
-            if last:
-                return last
+        if each.type != "message":
+            raise NeedsFullReader("an iteration of another type")
+        last = prompt_of(each)
+        if last:
+            return last
     return tokens
 
 

@@ -12,17 +12,18 @@ from mala_context.tracking.readers.parts import count, text
 def read_openai(answer: Any) -> Events:
     """Return the counts of an answer, or of a stream's chunk; the last one has them, and no choices. Never raises.
 
-    An answer without usage gives an event without a total: the last value stays. Chunks of one stream share an id.
+    An answer without usage gives an event without a total: the last value stays. So does one whose total is 0, since no
+    answer takes no tokens (case core-35). Chunks of one stream share an id.
     """
     try:
         usage = _get(answer, "usage")
         choices = _get(answer, "choices")
         if usage is None and choices is None:
             return ()
-        total = count(_get(usage, "total_tokens"))
+        total = count(_get(usage, "total_tokens")) or None
         prompt, completion = count(_get(usage, "prompt_tokens")), count(_get(usage, "completion_tokens"))
         if total is None and prompt is not None and completion is not None:
-            total = prompt + completion
+            total = prompt + completion or None
         model, answer_id = text(_get(answer, "model")), text(_get(answer, "id"))
         return (TotalTokens(total, model, prompt, completion, _content(choices), answer_id),)
     except Exception:  # noqa: BLE001  (an answer that we do not understand moves nothing)

@@ -17,7 +17,7 @@ from mala_context.tracking.events import (
     TurnEnd,
     WindowReport,
 )
-from mala_context.tracking.usage import MOST, Usage
+from mala_context.tracking.usage import MOST, Usage, is_call
 
 _REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
 _CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
@@ -60,6 +60,14 @@ def known(raw: Any) -> Usage | None:
             pass
     usage = Usage.of_last_call(raw)
     return usage if usage is not None and usage.context_tokens else None
+
+
+def lists_calls(raw: Any) -> bool:
+    """Tell whether a usage lists the model calls behind it, so that the last one is known."""
+    iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)
+    if not isinstance(iterations, list | tuple):
+        return False
+    return any(is_call(mapping(row).get("type")) for row in iterations)
 
 
 def refusal(message: Any, agent: str | None, session_id: str | None) -> Events:
@@ -155,12 +163,7 @@ def turn_end(get: Any) -> TurnEnd:
     """Read a result through a getter of its fields, in the SDK's spelling or stream-json's."""
     raw = get("usage")
     usage = Usage.understood(raw)
-    iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)
-    last = None
-    if isinstance(iterations, list | tuple) and iterations:
-        last = known(raw)
-        if last is not None and not any(mapping(row).get("type") == "message" for row in iterations):
-            last = None
+    last = known(raw) if lists_calls(raw) else None
     windows = {}
     for model, row in mapping(get("model_usage") or get("modelUsage")).items():
         window = count(mapping(row).get("contextWindow"))

@@ -73,6 +73,7 @@ def _assistant(row: Mapping[str, Any]) -> Events:
             _parent(row),
             "row",
             text(get("requestId")),
+            text(get("timestamp")),
         ),
     )
 
@@ -84,7 +85,7 @@ def _user(row: Mapping[str, Any]) -> Events:
     uuid, parent = text(get("uuid")), _parent(row)
     if is_summary(row):
         return (Summary(agent, session_id, content, uuid, parent),)
-    appended = Appended(agent, session_id, "user", content, uuid, parent)
+    appended = Appended(agent, session_id, "user", content, uuid, parent, text(get("timestamp")))
     started = text(mapping(get("toolUseResult")).get("agentId"))
     if started and isinstance(content, list):
         for block in content:
@@ -125,7 +126,9 @@ def _progress(row: Mapping[str, Any]) -> Events:
 def _link(row: Mapping[str, Any]) -> Events:
     get = row.get
     uuid = text(get("uuid"))
-    return (Link(_agent(row), text(get("sessionId")), uuid, _parent(row)),) if uuid else ()
+    if not uuid:
+        return ()
+    return (Link(_agent(row), text(get("sessionId")), uuid, _parent(row), text(get("timestamp"))),)
 
 
 def _attachment(row: Mapping[str, Any]) -> Events:
@@ -136,7 +139,9 @@ def _attachment(row: Mapping[str, Any]) -> Events:
     if isinstance(rendered, list) and isinstance(attachment, Mapping):  # what the model gets stands beside it
         said = [mapping(part).get("content") for part in rendered]
         attachment = {**attachment, "rendered": "\n".join(part for part in said if isinstance(part, str))}
-    return (Appended(_agent(row), text(get("sessionId")), "attachment", attachment, uuid, parent),)
+    return (
+        Appended(_agent(row), text(get("sessionId")), "attachment", attachment, uuid, parent, text(get("timestamp"))),
+    )
 
 
 _ROWS: dict[Any, Callable[[Mapping[str, Any]], Events]] = {

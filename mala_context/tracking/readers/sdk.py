@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mala_context.tracking.events import Appended, Events, Reset, Response, UsageDelta
-from mala_context.tracking.readers.parts import known, new, refusal, system, text, turn_end
+from mala_context.tracking.readers.parts import known, lists_calls, new, refusal, system, text, turn_end
 from mala_context.tracking.usage import Usage
 
 _SYNTHETIC = "<synthetic>"
@@ -56,6 +56,7 @@ def _assistant(message: Any) -> Events:
                 None,
                 "message",
                 None,
+                None,
             ),
         ),
     )
@@ -70,7 +71,7 @@ def _error(message: Any, agent: str | None) -> Events:
 
 
 def _user(message: Any) -> Events:
-    return (new(Appended, (message.parent_tool_use_id, None, "user", message.content, message.uuid, None)),)
+    return (new(Appended, (message.parent_tool_use_id, None, "user", message.content, message.uuid, None, None)),)
 
 
 def _system(message: Any) -> Events:
@@ -101,10 +102,10 @@ def message_start(event: Any, agent: str | None, session_id: str | None) -> Even
 
 def message_delta(event: Any, agent: str | None, session_id: str | None) -> Events:
     """Read the end of a streamed response, which has its real output."""
-    usage = Usage.of_last_call(event.get("usage"))
+    raw = event.get("usage")
     delta = event.get("delta")
     stop = text(delta.get("stop_reason")) if isinstance(delta, dict) else None
-    return (UsageDelta(agent, session_id, usage, stop),)
+    return (UsageDelta(agent, session_id, Usage.of_last_call(raw), stop, lists_calls(raw)),)
 
 
 STREAM_EVENTS: dict[Any, Callable[[Any, str | None, str | None], Events]] = {

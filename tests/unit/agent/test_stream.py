@@ -415,7 +415,7 @@ OVERFLOWS = [
 async def test_every_way_in_which_a_full_window_is_reported_is_one_record(fields, caplog):
     seen = []
     processor = MessageStreamProcessor(on_overflow=[seen.append], restart_at=0.99)
-    await drain(processor, [init(), assistant(1_000)])
+    await drain(processor, [init(), assistant(190_000)])
     processor.process(result(usage(), **fields))
     processor.process(result(usage(), **fields))
     assert len(seen) == 1

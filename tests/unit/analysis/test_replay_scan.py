@@ -74,6 +74,8 @@ SPELLINGS = {
 }
 """Other ways to write a row, on its text; some mean the same, some do not."""
 
+RAW = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
 
 def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one after the other)
     """Make one oddity that real files have."""
@@ -110,8 +112,13 @@ def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one a
             message.pop("usage", None)
         elif kind == "iterations" and message.get("usage"):
             none = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-            calls = [{"type": "message", "input_tokens": 7_000, "output_tokens": 9} | none, {"type": "advisor"}]
+            calls = [{"type": "advisor"}, {"type": "message", "input_tokens": 7_000, "output_tokens": 9} | none]
             message["usage"]["iterations"] = calls
+        elif kind == "other calls" and message.get("usage"):
+            calls = [{"type": "message", "input_tokens": 7_000}, {"type": "fallback_message", "input_tokens": 9_000}]
+            message["usage"]["iterations"] = [call | dict.fromkeys(RAW[1:], 0) for call in calls]
+        elif kind == "twice" and message.get("usage"):
+            message["usage"] |= dict(zip(RAW, (9_000, 2_000, 7_000), strict=True))
         elif kind == "renamed" and message.get("usage"):
             message["usage"]["cached_input_tokens"] = message["usage"].pop("cache_read_input_tokens", 5)
         elif kind == "renamed in a call" and message.get("usage"):
@@ -164,6 +171,8 @@ KINDS = (
         "renamed",
         "renamed in a call",
         "no usage",
+        "other calls",
+        "twice",
         "iterations",
         "odd usage",
         "less",

@@ -27,7 +27,7 @@ ROW = {
         "model": "claude-opus-5", "id": "m1", "role": "assistant", "content": [{"type": "text", "text": "x" * 200}],
         "usage": {
             "input_tokens": 3, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20_000, "output_tokens": 7,
-            "iterations": [{"type": "message", **CALL}, {"type": "advisor"}],
+            "iterations": [{"type": "message", **CALL}],
         },
     },
 }  # fmt: skip
@@ -102,6 +102,8 @@ def test_a_row_is_read():
         {"message": {"usage": {"iterations": {}}}},
         {"message": {"usage": {"input_tokens": 3, "cached_input_tokens": 90_000}}},
         {"message": {"usage": CALL | {"iterations": [{"type": "message", "input_tokens": 3}]}}},
+        {"message": {"usage": CALL | {"iterations": [{"type": "message", **CALL}, {"type": "advisor"}]}}},
+        {"message": {"usage": CALL | {"input_tokens": 9_000, "cache_read_input_tokens": 9_000}}},
         {"session_id": 5},
     ],
     ids=str,

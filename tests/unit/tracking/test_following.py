@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mala_context.tracking.events import Appended, Compaction, Reset, Response, SessionStart, WindowReport
 from mala_context.tracking.readers import READERS, read_row, read_stream_json
 from mala_context.tracking.tracker import ContextTracker
-from mala_context.tracking.usage import Usage
+from mala_context.tracking.usage import ContextUsage, Usage
 from tests.helpers.sdk_messages import ConversationResetMessage
 from tests.helpers.sdk_stream import assistant, boundary, feed, init, result, stream, task_started, tool_result, usage
 
@@ -112,6 +112,69 @@ def test_the_delta_gives_the_size(tracker: ContextTracker) -> None:
     assert (snapshot.tokens, snapshot.output_tokens, snapshot.usage_source) == (14_665, 108, "delta")
     assert snapshot.projected is not None
     assert 14_665 + 108 + 800 < snapshot.projected < 14_665 + 108 + 1_600
+
+
+# -- several calls in one response, and counts that hold the cache twice ----------------------------------------------
+
+
+def test_the_last_call_of_a_loop_on_the_server_is_the_size(tracker: ContextTracker) -> None:
+    """Case core-29: the start of the stream has the first call's counts, the delta or the result lists them all."""
+    calls = [dict(usage(18_277, 40), type="message"), dict(usage(23_277, 60), type="message")]
+    last = {**usage(41_554, 100), "iterations": calls}
+    start = stream({"type": "message_start", "message": {"id": "m1", "model": "m", "usage": usage(18_277)}})
+    feed(tracker, start, assistant("m1", 18_277))
+    assert tracker.snapshot().tokens == 18_277
+    feed(tracker, stream({"type": "message_delta", "usage": last, "delta": {}}))
+    assert (tracker.snapshot().tokens, tracker.snapshot().output_tokens) == (23_277, 60)
+    feed(tracker, assistant("m2", 18_277, uuid="2"), result(last))
+    assert (tracker.snapshot().tokens, tracker.snapshot().output_tokens) == (23_277, 60)
+    feed(tracker, assistant("m3", 50_000, uuid="3"), result(last))
+    assert tracker.snapshot().tokens == 50_000
+
+
+def test_a_sum_in_the_delta_is_no_size(tracker: ContextTracker) -> None:
+    start = stream({"type": "message_start", "message": {"id": "m1", "model": "m", "usage": usage(18_277)}})
+    feed(tracker, start, stream({"type": "message_delta", "usage": usage(41_554, 100), "delta": {}}))
+    assert (tracker.snapshot().tokens, tracker.snapshot().output_tokens) == (18_277, 100)
+
+
+def test_counts_that_hold_the_cache_twice_are_an_estimate_until_they_agree(tracker: ContextTracker) -> None:
+    """Case core-23: 240,000 was shown for 120,000, and refuted the window."""
+    seen = []
+    for number, (written, read) in enumerate([(20_000, 100_000), (1_300, 120_000), (900, 121_300)]):
+        counts = {"cache_creation_input_tokens": written, "cache_read_input_tokens": read, "output_tokens": 700}
+        message = assistant(f"m{number}", 1, model="claude-sonnet-4-5", uuid=f"u{number}")
+        message.usage = {**counts, "input_tokens": written + read}
+        feed(tracker, message)
+        snapshot = tracker.snapshot()
+        seen.append((snapshot.tokens, snapshot.exact, snapshot.window, snapshot.window_doubtful))
+    assert seen == [
+        (120_000, False, 200_000, False),
+        (121_300, False, 200_000, False),
+        (122_200, True, 200_000, False),
+    ]
+
+
+@pytest.mark.parametrize("iterations", [False, True])
+@pytest.mark.parametrize("responses", [1, 2])
+def test_the_cumulative_sum_is_the_ledgers_after_every_turn(
+    tracker: ContextTracker, responses: int, iterations: bool
+) -> None:
+    """Case core-32: the result's sum has the output in it that its response's placeholder is corrected by."""
+    ledger = ContextUsage()
+    for turn in range(3):
+        for number in range(responses):
+            message = assistant(f"m{turn}-{number}", 400_000, model="claude-opus-4-8", uuid=f"u{turn}-{number}")
+            message.usage = {**usage(0, 1), "cache_read_input_tokens": 400_000}
+            feed(tracker, message)
+        counts = {**usage(0, 5_880), "input_tokens": 487, "cache_read_input_tokens": 1_432_262}
+        if iterations:
+            counts["iterations"] = [{**usage(0, 2_000), "cache_read_input_tokens": 400_000, "type": "message"}]
+        feed(tracker, result(counts, num_turns=responses))
+        ledger.add_turn(input_tokens=487, output_tokens=5_880, cache_read_tokens=1_432_262)
+        estimate = tracker.estimates()["cumulative"]
+        assert estimate.tokens == ledger.input_tokens + ledger.output_tokens
+        assert estimate.audit["output_tokens"] == ledger.output_tokens
 
 
 # -- agents ------------------------------------------------------------------------------------------------------------
@@ -248,6 +311,15 @@ def test_an_overflow_looks_like_success(tracker: ContextTracker) -> None:
     feed(tracker, result(zero, is_error=True, terminal_reason="prompt_too_long"))
     snapshot = tracker.snapshot()
     assert (snapshot.overflows, snapshot.tokens, snapshot.exact) == (1, 190_000, True)
+
+
+@pytest.mark.parametrize(("tokens", "doubtful"), [(60_000, True), (190_000, False)])
+def test_a_full_window_is_in_doubt_where_the_gauge_shows_a_third(
+    tracker: ContextTracker, tokens: int, doubtful: bool
+) -> None:
+    feed(tracker, assistant("m1", tokens, model="claude-sonnet-4-5"))
+    feed(tracker, result({}, subtype="success", is_error=True, terminal_reason="prompt_too_long"))
+    assert tracker.snapshot().window_doubtful is doubtful
 
 
 def test_the_api_refutes_the_window(tracker: ContextTracker) -> None:

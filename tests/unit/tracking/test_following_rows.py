@@ -94,3 +94,59 @@ def test_rows_fed_twice_change_nothing(case: dict[str, Any]) -> None:
     twice = tracker.snapshot().as_dict()
     for key in ("tokens", "responses", "compactions", "resets", "projected"):
         assert twice[key] == once[key]
+
+
+def late(tracker: ContextTracker, *, timed: bool) -> list[int | None]:
+    """Play two responses and rows of a hook that come late and carry the chain; return the sizes after each row."""
+    counts = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 100}
+
+    def answer(uuid: str, parent: str, tokens: int) -> dict[str, Any]:
+        content = [{"type": "tool_use", "id": f"call-{uuid}", "name": "Bash", "input": {}}]
+        usage = {**counts, "input_tokens": tokens}
+        message = {"id": f"msg-{uuid}", "model": "claude-opus-4-6", "usage": usage, "content": content}
+        return {"type": "assistant", "uuid": uuid, "parentUuid": parent, "message": message}
+
+    def user(uuid: str, parent: str | None, content: Any) -> dict[str, Any]:
+        return {"type": "user", "uuid": uuid, "parentUuid": parent, "message": {"role": "user", "content": content}}
+
+    def given(uuid: str, parent: str, call: str, words: int) -> dict[str, Any]:
+        return user(uuid, parent, [{"type": "tool_result", "tool_use_id": f"call-{call}", "content": "word " * words}])
+
+    told = [
+        (1, user("u1", None, "begin")),
+        (2, answer("a1", "u1", 30_000)),
+        (2, {"type": "progress", "uuid": "p1", "parentUuid": "a1"}),
+        (4, given("u2", "a1", "a1", 3_000)),
+        (5, answer("a2", "u2", 34_466)),
+        (3, {"type": "progress", "uuid": "p2", "parentUuid": "p1"}),
+        (6, given("u3", "p2", "a2", 900)),
+    ]
+    if timed:  # a local command's rows, written late too, and the prompt that goes on from them
+        told += [(3, user("u4", "a1", "a command's own words")), (7, user("u5", "u4", "and now"))]
+    sizes = []
+    for second, row in told:
+        when = {"timestamp": f"2026-05-01T10:00:0{second}.000Z"} if timed else {}
+        for event in read_row({**row, "sessionId": "s", **when}):
+            tracker.apply(event)
+        sizes.append(tracker.snapshot().tokens)
+    return sizes
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_rows_that_come_late_do_not_take_the_conversation_back(timed: bool) -> None:
+    """Case core-27: a progress row of an earlier response carries the chain, and nobody went back."""
+    tracker = ContextTracker()
+    sizes = late(tracker, timed=timed)
+    assert sizes[4:] == [34_466] * (len(sizes) - 4)
+    projected = tracker.snapshot().projected
+    assert projected is not None
+    assert 35_400 < projected < 36_400
+
+
+def test_a_rewind_is_newer_than_what_it_leaves() -> None:
+    tracker = ContextTracker()
+    late(tracker, timed=True)
+    row = {"type": "user", "uuid": "u9", "parentUuid": "u2", "message": {"content": "another way"}, "sessionId": "s"}
+    for event in read_row({**row, "timestamp": "2026-05-01T10:00:09.000Z"}):
+        tracker.apply(event)
+    assert tracker.snapshot().tokens == 30_000

@@ -212,6 +212,13 @@ class TestTheCLIsOwnEstimate:
         assert one.cli_estimate(10_000, 900, parts=2) == 10_000 + 900 + 200 + 50
         assert one.cli_estimate(10_000, 7, parts=2) == 10_000 + 100 + 200 + 50
 
+    def test_a_first_row_of_hidden_thinking_is_a_row(self) -> None:
+        """Case core-28: its size of 0 was taken for none seen, and the text after it for the first row's."""
+        one = interval()
+        one.add("response", [{"type": "thinking", "thinking": "", "signature": "s" * 900}])
+        one.add("response", [{"type": "text", "text": "y" * 4_000}])
+        assert one.cli_estimate(10_000, 700, parts=2) == 10_000 + 700 + 1_000 + 50
+
 
 PARTS = st.lists(
     st.tuples(

@@ -115,6 +115,7 @@ def test_turns_add_up(turns: list[tuple[int, int, int]], sums: tuple[int, int, i
         ((1000, 2000, 1_000_000), 10_000, 0.3),
         ((487, 5880, 1_432_262), 200_000, 0.031835),
         ((300, 300, 0), 500, 1.2),
+        ((100, -50, 0), 1000, 0.1),
         ((1, 1, 0), 0, 0.0),
         ((1, 1, 0), -1, 0.0),
     ],
@@ -150,3 +151,39 @@ def test_what_is_too_large_was_no_count(value):
     raw = {"input_tokens": 7, "cache_read_input_tokens": value, "output_tokens": 1}
     assert Usage.parse(raw) == Usage(7, 0, 0, 1)
     assert known({**raw, "cache_creation_input_tokens": 0}) == Usage(7, 0, 0, 1)
+
+
+CALL = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 76_000, "input_tokens": 3, "output_tokens": 12_000}
+DECLINED = {**CALL, "cache_creation_input_tokens": 9_500, "cache_read_input_tokens": 71_000, "output_tokens": 500}
+
+
+@pytest.mark.parametrize("kind", ["fallback_message", "message", "a type of tomorrow", None])
+def test_the_call_that_served_is_the_last_one_whatever_its_type_is_called(kind: str | None) -> None:
+    """Case core-20: a declined call comes first, and the top level has the counts of the one that served."""
+    calls = [{"type": "message", **DECLINED}, {"type": kind, **CALL}]
+    usage = Usage.of_last_call({**CALL, "iterations": calls})
+    assert usage == Usage(3, 0, 76_000, 12_000)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("fallback_message", 76_003), ("advisor_message", 80_503), ("x", 80_503)])
+def test_where_the_top_level_is_a_sum_the_last_call_of_the_agents_own_model_counts(kind: str, size: int) -> None:
+    total = {name: CALL[name] + DECLINED[name] for name in CALL}
+    usage = Usage.of_last_call({**total, "iterations": [{"type": "message", **DECLINED}, {"type": kind, **CALL}]})
+    assert usage is not None
+    assert usage.context_tokens == size
+
+
+@pytest.mark.parametrize(
+    ("counts", "twice", "tokens"),
+    [
+        ((120_000, 20_000, 100_000), True, 120_000),
+        ((121_300, 1_300, 120_000), True, 121_300),
+        ((120_001, 20_000, 100_000), False, 240_001),
+        ((300, 200, 100), False, 600),
+        ((0, 0, 0), False, 0),
+    ],
+)
+def test_an_input_that_has_the_cache_in_it(counts: tuple[int, int, int], twice: bool, tokens: int) -> None:
+    """Case core-23: some proxies send the whole prompt as the input."""
+    usage = Usage(*counts, 700)
+    assert (usage.counts_cache_twice, usage.context_tokens) == (twice, tokens)
