@@ -187,7 +187,7 @@ def test_each_fault_is_one_finding(changes, check, severity, words):
         },
         {**user(cleanupPeriodDays=30), **config(days=30)},
         {**config(window=50_000), "models": {"glm-5": "/t"}},
-        {"models": {"Sonnet": "", "opusplan": "", "<synthetic>": "", "us.anthropic.claude-opus-4-1-20250805-v1:0": ""}},
+        {"models": {"Sonnet": "", "opusplan": "", "<synthetic>": "", "us.anthropic.claude-opus-4-5-20251101-v1:0": ""}},
         {"models": {"gpt-9[1m]": "/t"}},
         {"space": DiskSpace("/r", free=GB, per_day=0.0)},
         {"stores": ()},
