@@ -228,7 +228,7 @@ def _write(
 def _say_archived(request: Request, path: str, length: int) -> None:
     trigger = request.fields.get("trigger")
     what = "PreCompact: archived transcript" if trigger in PRECOMPACT_TRIGGERS else "Archived transcript"
-    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, log.size_text(length))
+    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, f"{length / 1000:.1f} KB")
 
 
 def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:

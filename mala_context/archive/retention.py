@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from mala_context._util.formatting import LARGEST, size_bytes
 from mala_context.archive import log
 from mala_context.archive.records import SessionSummary, record
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 DAY = 86_400 * 1_000_000_000
 WITNESS = 3_600 * 1_000_000_000
-_UNITS = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 
 
 @record
@@ -72,28 +72,19 @@ def limits(keep: Mapping[str, Any] | None) -> Limits:
     days = values.get("days")
     sessions = values.get("sessions")
     for name, value in (("days", days), ("sessions", sessions)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST
+        ):
             raise ValueError(f"keep.{name} is {value!r}; it must be a number from 0")
-    return Limits(days=days, bytes=size(values.get("bytes")), sessions=None if sessions is None else int(sessions))
+    return Limits(days=days, bytes=_size(values.get("bytes")), sessions=None if sessions is None else int(sessions))
 
 
-def size(value: object) -> int | None:
-    """Return a number of bytes from a number or a text like `5GB` (1 KB is 1,024 bytes); raises `ValueError`."""
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+def _size(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST):
         return value
     if isinstance(value, str):
-        text = value.strip().upper()
-        number = text.rstrip("BKMGT")
-        unit = text[len(number) :]
-        try:
-            amount = float(number)
-        except ValueError:
-            amount = -1.0
-        if amount >= 0 and unit in _UNITS:
-            return int(amount * _UNITS[unit])
-    raise ValueError(f"{value!r} is no size; write a number of bytes or a text like 5GB")
+        return 0 if value.strip() == "0" else size_bytes(value)
+    raise ValueError(f"{value!r} is no size; write a number of bytes or a text like 500MB or 2GiB")
 
 
 def past_limits(sessions: Iterable[SessionSummary], limit: Limits, now_ns: int) -> list[SessionSummary]:

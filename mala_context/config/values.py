@@ -11,19 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mala_context._util.formatting import size_bytes
 from mala_context._util.printable import printable
 from mala_context.archive.remote.address import check_address, check_prefix, is_address
 from mala_context.config.document import Items, Node, Scalar, plain_value
 
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    **{unit + "b": 1000**power for power, unit in enumerate("kmgt", start=1)},
-    **{unit + "ib": 1024**power for power, unit in enumerate("kmgt", start=1)},
-}
-_SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]{0,3})")
 _TOOL = re.compile(r"[A-Za-z_][\w.-]*(\(.+\))?\*?")
-_LARGEST: Final = 2**63 - 1
 _SHOWN: Final = 60
 
 
@@ -210,15 +203,10 @@ def size() -> Kind:
     def convert(node: Node) -> int:
         if not isinstance(node, Scalar) or isinstance(node.value, bool | None):
             raise WrongError
-        match = _SIZE.fullmatch(node.text.strip())
-        unit = _UNITS.get(match[2].lower()) if match else None
-        if match is None or unit is None or len(match[1]) > 20:
-            raise WrongError
-        number = float(match[1].replace("_", ""))
-        exact = int(match[1].replace("_", "")) * unit if "." not in match[1] else int(number * unit)
-        if not 1 <= exact <= _LARGEST:
-            raise WrongError
-        return exact
+        try:
+            return size_bytes(node.text)
+        except ValueError:
+            raise WrongError from None
 
     return Kind("a size such as 500MB, 1GB or 2GiB, or a whole number of bytes", convert)
 

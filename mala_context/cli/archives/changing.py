@@ -102,7 +102,7 @@ def _say_restored(result: RestoreResult, before: str | None) -> None:
 @click.argument("sessions", nargs=-1)
 @place_options
 @click.option("--days", type=click.FloatRange(min=0), help="Sessions whose newest file is older.")
-@click.option("--bytes", "size", help="The oldest sessions, until the archive takes no more than this (5GB).")
+@click.option("--bytes", "size", help="The oldest sessions, until the archive takes no more than this (5GB, 5GiB).")
 @click.option("--sessions", "count", type=click.IntRange(min=0), help="The oldest sessions, until so many are left.")
 @yes_option
 @json_option

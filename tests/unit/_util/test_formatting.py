@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.formatting import percent, plural, size_text, window_words
+from mala_context._util.formatting import percent, plural, size_bytes, size_text, window_words
 
 
 @pytest.mark.parametrize(
@@ -18,19 +18,20 @@ from mala_context._util.formatting import percent, plural, size_text, window_wor
         (percent(0.634), "63.4%"),
         (percent(1.05), "105.0%"),
         (size_text(0), "0 B"),
-        (size_text(1023), "1023 B"),
-        (size_text(12_595), "12.3 KB"),
-        (size_text(1024**2), "1.0 MB"),
-        (size_text(5 * 1024**3), "5.0 GB"),
-        (size_text(1024**4), "1.0 TB"),
-        (size_text(2048 * 1024**4), "2048.0 TB"),
+        (size_text(999), "999 B"),
+        (size_text(12_595), "12.6 KB"),
+        (size_text(999_949), "999.9 KB"),
+        (size_text(999_950), "1.0 MB"),
+        (size_text(5 * 10**9), "5.0 GB"),
+        (size_text(10**12), "1.0 TB"),
+        (size_text(2048 * 10**12), "2048.0 TB"),
     ],
 )
 def test_figures_read_well(words, said):
     assert words == said
 
 
-UNITS = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @given(st.integers(0, 1 << 60))
@@ -41,3 +42,35 @@ def test_a_size_in_words_is_the_size_to_a_twentieth_of_its_unit(count):
 
 def test_a_guessed_window_says_so():
     assert (window_words(200_000, "table"), window_words(1_000_000, "guess")) == ("200,000", "1,000,000 (a guess)")
+
+
+@given(st.integers(1, 1 << 60))
+def test_a_printed_size_is_read_back_as_about_the_same_size(count):
+    assert abs(size_bytes(size_text(count)) - count) <= max(0, 0.06 * count)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("5GB", 5 * 10**9),
+        ("5 GiB", 5 * 2**30),
+        ("1.5 kb", 1500),
+        ("1.5KiB", 1536),
+        ("7", 7),
+        ("7B", 7),
+        ("2tb", 2 * 10**12),
+        ("3k", 3000),
+        ("1_000", 1000),
+    ],
+)
+def test_sizes_have_one_unit_everywhere(text, count):
+    assert size_bytes(text) == count
+
+
+NO_SIZES = ["", "GB", "-1", "0", "0.1", "5XB", "5 GB more", "nan", "inf", "infGB", "1e9", "KBMB", "5iB", "9999999999TB"]
+
+
+@pytest.mark.parametrize("text", [*NO_SIZES, "9" * 5000, "\N{ARABIC-INDIC DIGIT FIVE}GB"])
+def test_a_text_that_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="is no size"):
+        size_bytes(text)

@@ -142,8 +142,8 @@ def test_names_are_unique():
             "error",
             "others can read 1 file",
         ),
-        ({"space": DiskSpace("/r", free=50_000_000)}, "space", "error", "only 47.7 MB are free"),
-        ({"space": DiskSpace("/r", free=GB, per_day=GB / 10)}, "space", "warning", "102.4 MB a day: 10 days"),
+        ({"space": DiskSpace("/r", free=50_000_000)}, "space", "error", "only 50.0 MB are free"),
+        ({"space": DiskSpace("/r", free=GB, per_day=GB / 10)}, "space", "warning", "107.4 MB a day: 10 days"),
         (
             {"transcripts": TranscriptFacts(1, 1, (UnarchivedProject("/p", None, ("/p/a",), 2),))},
             "unarchived",

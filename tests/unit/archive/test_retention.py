@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mala_context.archive import retention
 from mala_context.archive.reading import chunks
 from mala_context.archive.records import SessionSummary
-from mala_context.archive.retention import DAY, Limits, choose, limits, past_limits, size
+from mala_context.archive.retention import DAY, Limits, choose, limits, past_limits
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive
 from tests.helpers.archive_tools import cat, names, rows, set_age
@@ -24,21 +24,27 @@ def session(name, days, stored=100):
 
 
 @pytest.mark.parametrize(
-    ("value", "count"),
-    [(None, None), (5, 5), ("5GB", 5 * 1024**3), ("1.5 kb", 1536), ("7", 7), ("7B", 7), ("0", 0), ("2tb", 2 * 1024**4)],
+    ("value", "count"), [(None, None), (5, 5), (0, 0), ("0", 0), ("5GB", 5 * 10**9), ("5GiB", 5 * 2**30)]
 )
-def test_sizes_are_numbers_or_text(value, count):
-    assert size(value) == count
+def test_a_limit_in_bytes_is_a_number_or_a_text(value, count):
+    assert limits({"bytes": value}).bytes == count
 
 
-@pytest.mark.parametrize("value", ["", "GB", "-1", "5XB", -1, True, 1.5, "5 GB more", "nan", "KBMB"])
+@pytest.mark.parametrize("value", ["", "GB", "-1", "5XB", -1, True, 1.5, "5 GB more", "nan", "infGB", 2**63])
 def test_what_is_no_size_is_refused(value):
     with pytest.raises(ValueError, match="is no size"):
-        size(value)
+        limits({"bytes": value})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 2**64])
+def test_a_limit_that_is_no_number_of_days_or_sessions_is_refused(value):
+    for name in ("days", "sessions"):
+        with pytest.raises(ValueError, match="must be a number from 0"):
+            limits({name: value})
 
 
 def test_keep_is_read_with_its_words():
-    assert limits({"days": 30, "bytes": "5GB", "sessions": 3}) == Limits(days=30, bytes=5 * 1024**3, sessions=3)
+    assert limits({"days": 30, "bytes": "5GB", "sessions": 3}) == Limits(days=30, bytes=5 * 10**9, sessions=3)
     assert limits({"days": None, "bytes": None}) == limits(None) == Limits()
     with pytest.raises(ValueError, match="keep has no weeks"):
         limits({"weeks": 1})

@@ -77,7 +77,7 @@ def test_the_log_line_of_a_compaction_has_the_words_that_people_search_for(archi
     transcript.write_bytes(b"x" * 12_594 + b"\n")
     result = archive.archive(transcript, "s1", trigger="auto")
     assert messages(caplog, logging.INFO) == [
-        f"PreCompact: archived transcript (trigger=auto) to {result.path} (12.3 KB)"
+        f"PreCompact: archived transcript (trigger=auto) to {result.path} (12.6 KB)"
     ]
     archive.archive(transcript, "s1", trigger="session_end")
     assert "Nothing new to archive (trigger=session_end) in session s1" in messages(caplog, logging.INFO)

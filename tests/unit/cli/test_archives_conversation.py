@@ -90,7 +90,7 @@ def test_of_a_row_that_was_too_long_it_is_said_how_much_is_left_out():
     found = list(messages([row]))
     assert [each["kind"] for each in found] == ["user", "left_out"]
     assert found[1]["bytes"] == 3 << 20
-    assert "════ 3.0 MB of a row too long to be shown; `archives cat` has all of it ════" in "".join(text(found))
+    assert "════ 3.1 MB of a row too long to be shown; `archives cat` has all of it ════" in "".join(text(found))
 
 
 def test_a_prompt_has_its_time_and_its_lines_stand_below_one_another():

@@ -40,7 +40,7 @@ def test_the_page_is_written_whole_private_and_said(place):
     assert page.read_text().endswith("</html>\n")
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     assert result.stdout == ""
-    assert "report.html: 1.9 MB" in result.stderr
+    assert "report.html: 2.0 MB" in result.stderr
     assert sorted(os.listdir(place)) == ["in", "report.html"]
 
 
