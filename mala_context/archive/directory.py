@@ -1,8 +1,12 @@
 """Opening the archives' directory so that what is written through its descriptor stays private.
 
 The directory may have been made by somebody else before us. So it is opened without following a link, and checked
-through the descriptor: it must be a directory and ours, and is tightened to 0700 where it was wider. All later work
-goes through that descriptor, so that a swap of the path changes nothing.
+through the descriptor: it must be a directory and ours. All later work goes through that descriptor, so that a swap of
+the path changes nothing.
+
+A writer tightens a directory to 0700 where it was wider, but only one that is surely for archives: it is empty, holds a
+file of an archive, or lies in a repository's claimed place. A reader changes nothing: `--dir /etc`, read as root, must
+not lock every other user out of the machine.
 """
 
 from __future__ import annotations
@@ -114,24 +118,37 @@ def open_archives(path: str, *, create: bool) -> int:
             refuse(path, "it is a symbolic link")
         refuse(path, "it is not a directory" if error.errno in {errno.ENOTDIR, errno.EEXIST} else str(error.strerror))
     try:
-        _check_owner_and_mode(fd, path)
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid():
+            refuse(path, f"it belongs to user {status.st_uid}, not to us")
+        if create:
+            _tighten(fd, path, stat.S_IMODE(status.st_mode))
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def _check_owner_and_mode(fd: int, path: str) -> None:
-    status = os.fstat(fd)
-    if status.st_uid != os.geteuid():
-        refuse(path, f"it belongs to user {status.st_uid}, not to us")
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & 0o077 or mode & 0o700 != 0o700:
-        from mala_context.archive.log import info, warning
+def _tighten(fd: int, path: str, mode: int) -> None:
+    if not mode & 0o077 and mode & 0o700 == 0o700:
+        return
+    from mala_context.archive.log import info, warning
 
-        os.fchmod(fd, 0o700)
-        say = warning if mode & 0o022 else info
-        say("Archive directory %s had mode %04o: set to 0700", path, mode)
+    if mode & 0o400 and not is_for_archives(path):
+        warning("Archive directory %s has mode %04o and files of others in it: it stays so", path, mode)
+        return
+    os.fchmod(fd, 0o700)
+    say = warning if mode & 0o022 else info
+    say("Archive directory %s had mode %04o: set to 0700", path, mode)
+
+
+def is_for_archives(path: str) -> bool:
+    """Tell whether a directory is empty, holds a file of an archive, or lies in a repository's claimed place."""
+    above = os.path.dirname(path)
+    if any(layout.read_marker(each) is not None for each in (path, above, os.path.dirname(above))):
+        return True
+    names = os.listdir(path)
+    return not names or any(layout.session_of(name) is not None for name in names)
 
 
 def others_may_swap(path: str) -> bool:

@@ -128,7 +128,9 @@ class LocalStore(PieceStore):
         heads = {
             name[len(layout.TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(layout.TEMPORARY)
         }
-        return sorted(each for each in heads if layout.session_of(layout.manifest_name(each)) == each)
+        # A killed writer leaves its manifest, too; where there is no file of the session they are another program's.
+        known = {layout.session_of(name) for name in names}
+        return sorted(each for each in heads if each in known)
 
 
 class ListedStore(LocalStore):

@@ -26,6 +26,7 @@ from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.reading import chunks
 from mala_context.archive.records import record
 from mala_context.transcripts.compactions import is_summary
+from mala_context.errors import ArchiveUnavailableError
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import Shortening, text_of
 from mala_context.transcripts.rows import Row, lines
@@ -130,9 +131,7 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
     directory = derived_dir(archive, SEARCH)
     with archive.store(create=False).view(session_id) as files:
         pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-        if directory is not None and pieces:
-            os.close(open_archives(directory, create=True))
-        if directory is None or not pieces or others_may_swap(directory):
+        if directory is None or not pieces or not _is_private(directory):
             index = _make(sqlite3.connect(":memory:", isolation_level=None))
             index.execute("BEGIN")
             _bring_up(index, pieces, files)
@@ -156,6 +155,15 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
             else:
                 return index
     raise AssertionError("unreachable")
+
+
+def _is_private(directory: str) -> bool:
+    """Make the indexes' directory; false where that cannot be done, or where others may swap it."""
+    try:
+        os.close(open_archives(directory, create=True))
+    except ArchiveUnavailableError:
+        return False
+    return not others_may_swap(directory)
 
 
 def _make_private(path: str) -> None:

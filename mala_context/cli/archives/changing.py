@@ -264,7 +264,7 @@ def import_(
     PATHS are files, and directories that hold them; by default the archive's own directory. With --remove it is a dry
     run until you say --yes. Exit status 1 where a copy could not be taken over.
     """
-    archive = open_archive(repo, directory)
+    archive = open_archive(repo, directory, new=True)
     dry = remove and not yes
     for path in paths:
         if not os.path.lexists(path):

@@ -12,6 +12,7 @@ import click
 from mala_context._util.printable import printable
 from mala_context.archive import layout
 from mala_context.archive.all_archives import known_archives
+from mala_context.archive.directory import is_for_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.exit_status import status_of
@@ -55,17 +56,27 @@ def place_options(command: F) -> F:
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for machines.")
 
 
-def open_archive(repo: str | None, directory: str | None, *, there: bool = False) -> TranscriptArchive:
+def open_archive(
+    repo: str | None, directory: str | None, *, there: bool = False, new: bool = False
+) -> TranscriptArchive:
     """Return the archive that the options name: by default that of the repository around the working directory.
 
-    With `there`, a directory that was named must be there, for a check of none would find nothing wrong. An address of
-    an object store is read where it is.
+    With `there`, a directory that was named must be there, for a check of none would find nothing wrong. A directory of
+    other files is no archive, unless `new` says that the command may begin one in it. An address of an object store is
+    read where it is.
     """
     if directory is not None:
         if repo is not None:
             raise click.UsageError("--repo and --dir exclude each other")
         if there and not is_address(directory) and not os.path.lexists(directory):
             raise ArchiveUnavailableError(f"there is no directory {directory}")
+        if (
+            not new
+            and not is_address(directory)
+            and os.path.isdir(directory)
+            and not is_for_archives(os.path.abspath(directory))
+        ):
+            raise ArchiveUnavailableError(f"no archive here: {directory}")
         return TranscriptArchive(directory)
     return TranscriptArchive(repo_path=repo if repo is not None else repository())
 

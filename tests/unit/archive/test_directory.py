@@ -37,6 +37,21 @@ def test_a_directory_of_ours_is_tightened_and_that_is_said(tmp_path, mode, level
     assert len(caplog.records) == 1
 
 
+def test_a_directory_of_other_files_is_no_place_to_tighten(tmp_path, caplog):
+    path = tmp_path / "etc"
+    path.mkdir()
+    (path / "passwd").write_text("x")
+    path.chmod(0o755)
+    os.close(directory.open_archives(str(path), create=True))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    assert "mode 0755 and files of others in it: it stays so" in caplog.text
+    (path / "s1.manifest.jsonl").write_text("")
+    os.close(directory.open_archives(str(path), create=False))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    os.close(directory.open_archives(str(path), create=True))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
 def test_a_link_is_refused_and_nothing_is_made_behind_it(tmp_path):
     (tmp_path / "target").mkdir()
     os.symlink(tmp_path / "target", tmp_path / "archives")

@@ -80,10 +80,12 @@ def test_the_next_writer_drops_what_a_killed_one_left(new_store):
             pass
     with open(os.path.join(store.location, ".tmp-s2.0123456789abcdef"), "wb") as file:
         file.write(b"another session's")
+    with open(os.path.join(store.location, "s2.manifest.jsonl"), "wb"):
+        pass
     assert store.unfinished() == ["s1", "s2"]
     assert [each.name for each in store.list()] == [NAME]
     store.lock("s1", 1).close()
-    assert sorted(os.listdir(store.location)) == [".tmp-s2.0123456789abcdef", NAME]
+    assert sorted(os.listdir(store.location)) == [".tmp-s2.0123456789abcdef", NAME, "s2.manifest.jsonl"]
 
 
 def test_an_empty_manifest_is_not_left_behind(new_store):
