@@ -13,9 +13,9 @@ try:
         said = "python3 is %d.%d, 3.11 or later is needed: nothing archived" % sys.version_info[:2]  # noqa: UP031
     else:
         sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-        from mala_context.agent.claude_code.command_hooks import answer_hook
+        from mala_context.agent.claude_code.command_hooks import answer_in_time
 
-        answer, said = answer_hook(sys.argv[1:], os.environ)
+        answer, said = answer_in_time(sys.argv[1:], os.environ)
 except BaseException as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong with it
     said = "%s: %s" % (type(error).__name__, error)  # noqa: UP031  # old Pythons read this too
 for stream, words in ((1, answer), (2, ("mala-context: " + " ".join(said.split())).encode("utf-8", "replace"))):

@@ -12,23 +12,68 @@ if TYPE_CHECKING:
 
 MOST_INPUT = 64 << 20
 """Bytes of input that are read; of a longer one the beginning, which is no JSON."""
+INPUT_SECONDS = 3.0
+"""Longest that is waited for the rest of an input: the other program may never close its end of the pipe."""
 _BLOCK = 1 << 20
+_QUIET_SECONDS = 0.1
 
 
-def object_from(read: Callable[[int], bytes]) -> dict[str, Any]:
-    """Return the JSON object that a process is told; `read` returns at most so many bytes of it, none at its end.
+def object_at(descriptor: int) -> dict[str, Any]:
+    """Return the JSON object that comes through a descriptor, as soon as it is whole; raises as `object_from`."""
+    import os
+    import select
 
-    Raises `ValueError` with `no JSON` or `no JSON object` where it is something else, and what `read` raises.
+    def is_ready(seconds: float) -> bool:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+
+    return object_from(lambda size: os.read(descriptor, size), is_ready)
+
+
+def object_from(
+    read: Callable[[int], bytes], is_ready: Callable[[float], bool] = lambda _seconds: True
+) -> dict[str, Any]:
+    """Return the JSON object that a process is told.
+
+    `read` returns at most so many bytes of it, none at its end; `is_ready` waits so many seconds for more and says
+    whether there is any. The object counts once it is whole, at its end or where nothing follows it: Claude Code may
+    leave the pipe open, so whoever waits for its end waits for ever. Raises `ValueError` with `no JSON`, `no JSON
+    object` or, where it is not whole after `INPUT_SECONDS`, `not whole`, and what `read` raises.
     """
+    import time
+
+    end = time.monotonic() + INPUT_SECONDS
     data = bytearray()  # grows in place: a pipe's pieces are as small as its writer likes
-    while more := read(min(_BLOCK, MOST_INPUT - len(data))):
+    tried = 0
+    while True:
+        # A slow writer's object may seem whole at each of its brackets: decode it again only after some growth.
+        if data.endswith((b"}", b"\n", b" ", b"\0")) and not is_ready(_QUIET_SECONDS if len(data) < 2 * tried else 0.0):
+            tried = len(data)
+            value = _decoded(data)
+            if value is not None:
+                return _as_object(value)
+        if not is_ready(max(0.0, end - time.monotonic())):
+            raise ValueError("not whole")
+        more = read(min(_BLOCK, MOST_INPUT - len(data)))
+        if not more:
+            break
         data += more
+    value = _decoded(data)
+    if value is None and data.strip() != b"null":
+        raise ValueError("no JSON")
+    return _as_object(value)
+
+
+def _decoded(data: bytearray) -> object:
+    """Return the JSON value; `None` where it is none or not whole."""
     import json
 
     try:
-        value = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError):
-        raise ValueError("no JSON") from None
+        return None
+
+
+def _as_object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no JSON object")  # noqa: TRY004  # it is text, wrong
     return value

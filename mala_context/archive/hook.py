@@ -8,6 +8,7 @@ in any case, so the caller's answer is always `{}`.
 from __future__ import annotations
 
 from mala_context.archive import log
+from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,15 +46,13 @@ def archive_from_hook(archive: TranscriptArchive, hook_input: object, **known: A
 
 
 def _archive(archive: TranscriptArchive, hook_input: object, known: dict[str, Any]) -> ArchiveResult:
-    from mala_context.transcripts.session_ids import check_session_id
-
-    session_id = check_session_id(field(hook_input, "session_id"))
     path = field(hook_input, "transcript_path")
+    session_id = check_session_id(session_in(field(hook_input, "session_id"), path))
     cwd = field(hook_input, "cwd")
     trigger = field(hook_input, "trigger")
     agent = field(hook_input, "agent_id")
     fields: dict[str, Any] = {
-        "trigger": trigger if trigger in ("auto", "manual") else "auto",
+        "trigger": trigger if trigger in ("auto", "manual") else "unknown",
         "agent": agent if isinstance(agent, str) and agent else None,
         "cwd": cwd if isinstance(cwd, str) else None,
         **known,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mala_context.archive.records import Piece
     from mala_context.archive.source import Source
 
-PRECOMPACT_TRIGGERS = frozenset({"auto", "manual"})
-
 _PLACE = ("offset", "length", "chain")
 _AHEAD = 3_600_000_000
 """Microseconds by which a piece may be ahead of the clock; one further ahead is from before the clock was set back."""
@@ -227,14 +225,14 @@ def _write(
 
 def _say_archived(request: Request, path: str, length: int) -> None:
     trigger = request.fields.get("trigger")
-    what = "PreCompact: archived transcript" if trigger in PRECOMPACT_TRIGGERS else "Archived transcript"
+    what = "PreCompact: archived transcript" if trigger in manifests.PRECOMPACT_TRIGGERS else "Archived transcript"
     log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, f"{length / 1000:.1f} KB")
 
 
 def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:
     reason = "empty" if source.size == 0 else "nothing new" if source.size == plan.offset else "incomplete row"
     trigger = request.fields.get("trigger")
-    what = "PreCompact: nothing new" if trigger in PRECOMPACT_TRIGGERS else "Nothing new"
+    what = "PreCompact: nothing new" if trigger in manifests.PRECOMPACT_TRIGGERS else "Nothing new"
     if reason == "empty" and plan.broken is None:
         log.warning("%s to archive (trigger=%s): %s is empty", what, trigger, source.path)
     else:

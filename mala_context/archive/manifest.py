@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 VERSION = 1
+PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
+"""Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
 OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped"})
 
 
@@ -51,7 +53,7 @@ class Manifest:
         """
         closed = {row.get("piece") for row in self.of_kind("outcome")}
         for row in reversed(self.of_kind("piece")):
-            if row.get("trigger") not in ("auto", "manual") or row.get("subagent") is not None:
+            if row.get("trigger") not in PRECOMPACT_TRIGGERS or row.get("subagent") is not None:
                 continue
             if agent is not None and row.get("agent") not in {None, agent}:
                 continue

@@ -11,7 +11,7 @@ import time
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.increment import PRECOMPACT_TRIGGERS, Request, add_piece
+from mala_context.archive.increment import Request, add_piece
 from mala_context.archive.reader import TIMEOUT, ArchiveReader
 from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source, own_directory
@@ -147,7 +147,7 @@ class TranscriptArchive(ArchiveReader):
                 except _changing() as error:
                     if attempt == 2 or error.reason != "changing":
                         raise
-        if trigger in PRECOMPACT_TRIGGERS and subagent is None and agent in {None, "main"}:
+        if trigger in manifests.PRECOMPACT_TRIGGERS and subagent is None and agent in {None, "main"}:
             self._attempts.add(sid)
         if result.archived:
             self._say_changed(sid)

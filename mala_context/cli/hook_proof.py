@@ -48,7 +48,7 @@ async def _play(directory: str, options: Mapping[str, Any]) -> bool:
     import anyio
 
     from mala_context.agent.builder import instrument
-    from mala_context.archive.increment import PRECOMPACT_TRIGGERS
+    from mala_context.archive.manifest import PRECOMPACT_TRIGGERS
     from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing import ScriptedMessagesAPI
 

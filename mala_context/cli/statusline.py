@@ -63,10 +63,10 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
 def _input() -> dict[str, object] | None:
     if os.isatty(0):
         return None
-    from mala_context.agent.hook_inputs import object_from
+    from mala_context.agent.hook_inputs import object_at
 
     try:
-        return object_from(lambda size: os.read(0, size))
+        return object_at(0)
     except (OSError, ValueError):
         return None
 

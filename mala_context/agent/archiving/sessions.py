@@ -18,11 +18,12 @@ from mala_context._util.log import get_logger
 from mala_context.agent.archiving.compactions import Compactions
 from mala_context.agent.archiving.maintenance import ArchiveMaintenance
 from mala_context.agent.archiving.work import ArchiveWork
-from mala_context.agent.hook_inputs import texts_in
+from mala_context.agent.hook_inputs import text_in, texts_in
 from mala_context.archive.hook import archive_from_hook
 from mala_context.config import ArchiveConfig, archive_of
 from mala_context.errors import ArchiveError, TranscriptError
 from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd
+from mala_context.transcripts.session_ids import session_in
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -270,7 +271,7 @@ class SessionArchiver:
         # a piece since then that waits for its outcome is another hook's, for this same compaction
         since = max(self._kept_at, called - round(BESIDE_SECONDS * 1e6))
         (result,) = self._work.archived(
-            str(hook_input.get("trigger") or "auto"),
+            str(hook_input.get("trigger") or "unknown"),
             lambda: [archive_from_hook(self.archive, hook_input, since=since)],
         )
         self._kept_at = time.time_ns() // 1000
@@ -288,7 +289,7 @@ class SessionArchiver:
         return lambda: path or self.archive.find_transcript(session_id)
 
     def _remember(self, hook_input: Mapping[str, Any], *, note: bool = True) -> None:
-        session_id, path, cwd = texts_in(hook_input, "session_id", "transcript_path", "cwd")
+        session_id, (path, cwd) = _session_in(hook_input), texts_in(hook_input, "transcript_path", "cwd")
         if session_id is None or path is None:
             return
         session = self._sessions.pop(session_id, None) or _Session()
@@ -329,8 +330,13 @@ def _session_of(event: Any, snapshot: ContextSnapshot | None) -> str | None:
 
 
 def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None] | None:
-    session_id, agent_id = texts_in(hook_input, "session_id", "agent_id")
-    return None if session_id is None else (session_id, agent_id)
+    session_id = _session_in(hook_input)
+    return None if session_id is None else (session_id, text_in(hook_input, "agent_id"))
+
+
+def _session_in(hook_input: Mapping[str, Any]) -> str | None:
+    found = session_in(hook_input.get("session_id"), hook_input.get("transcript_path"))
+    return found if isinstance(found, str) else None
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {

@@ -13,16 +13,20 @@ from __future__ import annotations
 import os
 import sys
 
-from mala_context.agent.hook_inputs import object_from, text_in
-from mala_context.transcripts.session_ids import check_session_id
+from mala_context.agent.hook_inputs import object_at, text_in
+from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, NoReturn
 
     from mala_context.archive.store import TranscriptArchive
 
+ANSWER_SECONDS = 8.0
+"""Longest that a hook's process takes to answer, whatever the disk does; the archiving then goes on without it."""
+WARN_SECONDS = 3.0
+"""The same for the event that only warns, of which the answer is all that there is."""
 CATCH_UP_SECONDS = 1.0
 """Longest that a session's start is held up by what earlier sessions left behind."""
 OWNER_SECONDS = 3.0
@@ -52,6 +56,63 @@ class _Words:
 
     def first_line(self) -> str:
         return next((line.strip() for line in "".join(self.text).splitlines() if line.strip()), "")
+
+
+def answer_in_time(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
+    """Do what `answer_hook` does, in a process of its own, and return after `ANSWER_SECONDS` in any case.
+
+    A thread would not do: a process ends only when the last of its threads does, and one that waits for a frozen disk
+    does not even let itself be killed. The other process goes on by itself, so what is being archived is archived as
+    soon as the disk answers. Where no process can be made the work is done here.
+    """
+    ours, theirs = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(ours)
+        os.close(theirs)
+        return answer_hook(arguments, env)
+    if child == 0:
+        _answer_into(theirs, arguments, env)
+    os.close(theirs)
+    seconds = WARN_SECONDS if "warn" in arguments else ANSWER_SECONDS
+    told = _all_of(ours, seconds)
+    if told is None:
+        return (
+            b"{}",
+            f"no answer of the disk within {seconds:g} s; it is archived once there is one, the session goes on",
+        )
+    answer, mark, words = told.partition(b"\0")
+    return (answer, words.decode("utf-8", "replace")) if mark else (b"{}", "the hook's work was killed")
+
+
+def _answer_into(pipe: int, arguments: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Do the work in the new process, and leave nothing of the hook's own open that Claude Code would wait for."""
+    try:
+        os.setsid()  # what ends the hook's process, a Ctrl-C say, does not end this one
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        answer, words = answer_hook(arguments, env)
+        data = answer + b"\0" + words.encode("utf-8", "replace")
+        while data:
+            data = data[os.write(pipe, data) :]
+    finally:
+        os._exit(0)
+
+
+def _all_of(pipe: int, seconds: float) -> bytes | None:
+    """Return what comes through a pipe up to its end; `None` where that takes longer."""
+    import select
+    import time
+
+    end, found = time.monotonic() + seconds, b""
+    while select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
+        more = os.read(pipe, 1 << 16)
+        if not more:
+            return found
+        found += more
+    return None
 
 
 def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
@@ -93,11 +154,12 @@ def _warns(env: Mapping[str, str]) -> bool:
 def _input() -> dict[str, Any]:
     """Return the hook's input; raises `ValueError` for what is no JSON object."""
     try:
-        return object_from(lambda size: os.read(0, size))
+        found = object_at(0)
     except OSError as error:
         raise ValueError(f"no input: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"the hook's input is {error}: nothing archived") from None
+    return {**found, "session_id": session_in(found.get("session_id"), found.get("transcript_path"))}
 
 
 def _repository(found: Mapping[str, Any], env: Mapping[str, str]) -> str:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from mala_context.agent.claude_code.command_hooks import answer_hook
+from mala_context.agent.claude_code import command_hooks
+from mala_context.agent.claude_code.command_hooks import answer_hook, answer_in_time
 from mala_context.archive import catch_up, local_store
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.slow_input import Trickle
@@ -320,3 +321,48 @@ class TestNothingDisturbs:
         answer, words = place.ask("PreCompact", trigger="auto")
         assert (answer, words) == ({}, r"LookupError('odd\nlines')")
         assert sys.stderr is before
+
+
+class TestInTime:
+    def ask(self, place, *arguments):
+        return answer_in_time(arguments, place.env)
+
+    @pytest.fixture
+    def does(self, monkeypatch):
+        """Have the work be done by a function instead; it runs in the process that the work is done in."""
+        return lambda work: monkeypatch.setattr(command_hooks, "answer_hook", work)
+
+    def test_the_answer_is_that_of_the_process_that_does_the_work(self, place, does):
+        does(lambda arguments, env: (b'{"a": 1}', f"{arguments} {env['HOME']}\nsaid"))
+        assert self.ask(place, "warn") == (b'{"a": 1}', f"('warn',) {place.path}\nsaid")
+
+    def test_a_disk_that_hangs_holds_nothing_up_and_the_work_goes_on(self, place, does, monkeypatch):
+        monkeypatch.setattr(command_hooks, "ANSWER_SECONDS", 0.2)
+        release, released = os.pipe()
+        done, told = os.pipe()
+
+        def work(*_):
+            os.read(release, 1)
+            os.write(told, b"archived")
+            return b"{}", ""
+
+        does(work)
+        answer, words = self.ask(place)
+        assert answer == b"{}"
+        assert "no answer of the disk within 0.2 s" in words
+        os.write(released, b"x")
+        assert os.read(done, 100) == b"archived"
+        for each in (release, released, done, told):
+            os.close(each)
+
+    def test_work_that_is_killed_is_said(self, place, does):
+        does(lambda *_: os.kill(os.getpid(), 9))
+        assert self.ask(place) == (b"{}", "the hook's work was killed")
+
+    def test_where_no_process_can_be_made_the_work_is_done_all_the_same(self, place, does, monkeypatch):
+        def refuse():
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(os, "fork", refuse)
+        does(lambda *_: (b"{}", "here"))
+        assert self.ask(place) == (b"{}", "here")

@@ -379,7 +379,16 @@ class TestPlugin:
 
     def test_a_call_that_archives_nothing_loads_little(self, place):
         place.ask("PreCompact", trigger="auto")
-        done = place.run(place.given("PreCompact", trigger="auto"), python=(PYTHON, "-I", "-S", "-X", "importtime"))
+        script = f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        script += "from mala_context.agent.claude_code.command_hooks import answer_hook; answer_hook((), os.environ)"
+        values = {"MALA_RUNS_DIR": str(place.runs), "HOME": str(place.home)}
+        done = subprocess.run(
+            [PYTHON, "-I", "-S", "-X", "importtime", "-c", script],
+            input=json.dumps(place.given("PreCompact", trigger="auto")).encode(),
+            env=values,
+            capture_output=True,
+            check=True,
+        )
         loaded = {row.rpartition("|")[2].strip() for row in done.stderr.decode().splitlines()}
         assert "mala_context.archive.store" in loaded
         heavy = {
@@ -393,3 +402,27 @@ class TestPlugin:
             "mala_context.tracking.tracker",
         }
         assert not loaded & heavy
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_pipe_that_stays_open_holds_no_hook_up(place, event):
+    ours, theirs = os.pipe()
+    os.write(theirs, json.dumps(place.given(event, trigger="auto")).encode())
+    with os.fdopen(ours, "rb") as given:
+        done = place.run(None, stdin=given, env={"MALA_WARN_AT": "0.5"})
+    os.close(theirs)
+    said = b"Compaction without PreCompact" if event == "PostCompact" else b""
+    assert done.returncode == 0
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+    assert b"context window is" in done.stdout if event == "UserPromptSubmit" else done.stdout == b"{}\n"
+
+
+def test_half_an_input_is_one_line_and_no_failure(place):
+    ours, theirs = os.pipe()
+    os.write(theirs, json.dumps(place.given("PreCompact")).encode()[:-5])
+    with os.fdopen(ours, "rb") as given:
+        done = place.run(None, stdin=given)
+    os.close(theirs)
+    assert (done.returncode, done.stdout) == (0, b"{}\n")
+    assert done.stderr == b"mala-context: the hook's input is not whole: nothing archived\n"

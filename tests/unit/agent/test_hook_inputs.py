@@ -2,13 +2,14 @@
 
 import io
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.agent import hook_inputs
-from mala_context.agent.hook_inputs import MOST_INPUT, object_from, text_in, texts_in
+from mala_context.agent.hook_inputs import MOST_INPUT, object_at, object_from, text_in, texts_in
 from tests.helpers.slow_input import Trickle
 
 JSON = st.recursive(
@@ -96,3 +97,35 @@ def test_an_endless_input_in_small_pieces_is_copied_a_few_times_at_most(size):
         object_from(endless)
     assert endless.given == MOST_INPUT
     assert endless.taken < 4 * MOST_INPUT
+
+
+@pytest.fixture
+def pipe():
+    ours, theirs = os.pipe()
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\n", b" \r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
+def test_an_object_counts_once_it_is_whole_though_the_pipe_stays_open(pipe, encoding, behind):
+    os.write(pipe[1], (json.dumps({"a": {"b": "}"}}) + behind.decode()).encode(encoding))
+    assert object_at(pipe[0]) == {"a": {"b": "}"}}
+
+
+def test_half_an_object_is_waited_for_no_longer_than_said(pipe, monkeypatch):
+    monkeypatch.setattr(hook_inputs, "INPUT_SECONDS", 0.2)
+    os.write(pipe[1], b'{"a": {"b": 1}')
+    with pytest.raises(ValueError, match=r"^not whole$"):
+        object_at(pipe[0])
+
+
+def test_an_object_that_seems_whole_again_and_again_is_not_decoded_each_time(monkeypatch):
+    calls = []
+    decoded = hook_inputs._decoded
+    monkeypatch.setattr(hook_inputs, "_decoded", lambda data: calls.append(len(data)) or decoded(data))
+    data = json.dumps({"a": [{"b": 1}] * 2_000}).encode()
+    pieces = iter([part + b"}" for part in data.split(b"}")[:-1]])
+    assert len(object_from(lambda _: next(pieces, b""), lambda seconds: seconds > 0)["a"]) == 2_000
+    assert len(calls) < 20

@@ -65,7 +65,7 @@ def test_one_warning_where_it_is_nowhere(archive, path, caplog):
     assert [level for level, _ in said(caplog)] == ["WARNING"]
 
 
-@pytest.mark.parametrize("session_id", ["../../outside", "..", "", "x\0y", "n" * 300, "con\n", "é" * 200, None])
+@pytest.mark.parametrize("session_id", ["../../outside", "..", "x\0y", "n" * 300, "con\n", "é" * 200, 7])
 def test_a_session_id_that_is_no_name_is_named_escaped(archive, transcript, session_id, caplog, tmp_path):
     hook_input = {"session_id": session_id, "transcript_path": str(transcript)}
     assert archive_from_hook(archive, hook_input) is None
@@ -74,6 +74,25 @@ def test_a_session_id_that_is_no_name_is_named_escaped(archive, transcript, sess
     assert repr(session_id)[:60] in text
     assert not {"\n", "\0"} & set(text)
     assert sorted(os.listdir(tmp_path)) == ["projects"]
+
+
+@pytest.mark.parametrize("missing", [{}, {"session_id": None}, {"session_id": ""}])
+def test_without_a_session_id_the_transcripts_name_is_taken(archive, tmp_path, missing):
+    path = tmp_path / "0f8fad5b-d9cb-469f-a165-70867728950e.jsonl"
+    path.write_bytes(rows(0, 9))
+    result = archive_from_hook(archive, {**missing, "transcript_path": str(path), "trigger": "auto"})
+    assert result.session_id == "0f8fad5b-d9cb-469f-a165-70867728950e"
+    path.rename(tmp_path / "no id at all.jsonl")
+    result = archive_from_hook(archive, {**missing, "transcript_path": str(tmp_path / "no id at all.jsonl")})
+    assert result.session_id == "unknown"
+
+
+@pytest.mark.parametrize("trigger", [None, "", "micro", 7, ["auto"]])
+def test_a_trigger_that_is_not_known_is_called_unknown(archive, transcript, trigger, caplog):
+    hook_input = {"session_id": "s1", "transcript_path": str(transcript), "trigger": trigger}
+    result = archive_from_hook(archive, hook_input)
+    assert f"PreCompact: archived transcript (trigger=unknown) to {result.path}" in caplog.text
+    assert archive.manifest("s1").open_piece("main") is not None
 
 
 @pytest.mark.parametrize("hook_input", [None, 5, "text", [], {}])
