@@ -2,21 +2,31 @@
 
 The thread is a daemon and not one of a pool: an abandoned pool worker holds the process at its exit until the disk
 answers, a daemon does not. Work that misses its deadline goes on; only the waiting ends.
+
+Three things must not stop a worker for good. A thread may fail to start (RLIMIT_NPROC): the jobs stay, and whoever
+submits or waits next tries again. A fork leaves the thread behind: the child begins with no jobs and no thread, since
+the parent does its own. And a loop may stop while a job is waited for: its end is told without waiting for the loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import anyio
-from anyio import from_thread, lowlevel
 
 T = TypeVar("T")
+
+START_SECONDS = 0.25
+"""How often whoever waits tries to start a thread that could not be started."""
 
 
 class Worker:
@@ -24,19 +34,32 @@ class Worker:
 
     def __init__(self, name: str = "mala-context") -> None:
         self._name = name
+        self._after_fork()
+        in_forks(self)
+
+    def _after_fork(self) -> None:
         self._jobs: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._lock = threading.Lock()
         self._running = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Queue `work` and return its future; it runs even if nobody waits. Never blocks."""
-        future: Future[T] = Future()
+        future: _Job[T] = _Job(self)
         with self._lock:
             self._jobs.append((work, future))
-            start, self._running = not self._running, True
-        if start:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self.start()
         return future
+
+    def start(self) -> None:
+        """Start the thread where there are jobs and it does not run; where it cannot be started, the jobs stay."""
+        with self._lock:
+            if self._running or not self._jobs:
+                return
+            self._running = True
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:  # no more threads just now
+            self._running = False
 
     def _run(self) -> None:
         while True:
@@ -45,10 +68,43 @@ class Worker:
                     self._running = False
                     return
                 work, future = self._jobs.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
-                future.set_result(work())
+                result = work()
             except BaseException as error:  # noqa: BLE001 - handed to whoever waits
                 future.set_exception(error)
+            else:
+                future.set_result(result)
+
+
+class _Job(Future[T]):
+    """The future of a worker's job."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.worker = worker
+
+
+class _Forked:
+    """What is made again in the child of a fork, where no thread but the forking one is left."""
+
+    def __init__(self) -> None:
+        self.all: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def after(self) -> None:
+        for each in list(self.all):
+            each._after_fork()
+
+
+_forked = _Forked()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked.after)
+
+
+def in_forks(thing: Any) -> None:
+    """Have a thing's `_after_fork` called in the child of each fork, for locks, queues and threads that it has."""
+    _forked.all.add(thing)
 
 
 async def wait_for(future: Future[T], *, seconds: float) -> T:
@@ -58,16 +114,28 @@ async def wait_for(future: Future[T], *, seconds: float) -> T:
     itself. A cancelled caller leaves it running too.
     """
     finished = anyio.Event()
-    token, here = lowlevel.current_token(), threading.get_ident()
+    soon = _soon()
 
     def wake(_: Future[T]) -> None:
-        if threading.get_ident() == here:  # it was done before we asked
-            finished.set()
-            return
-        with contextlib.suppress(anyio.RunFinishedError):  # the loop is gone: nobody waits any more
-            from_thread.run_sync(finished.set, token=token)
+        with contextlib.suppress(Exception):  # the loop is gone: nobody waits any more
+            soon(finished.set)
 
     future.add_done_callback(wake)
+    worker = getattr(future, "worker", None)
     with anyio.fail_after(seconds):
-        await finished.wait()
+        while not finished.is_set():
+            with anyio.move_on_after(START_SECONDS):
+                await finished.wait()
+            if worker is not None:
+                worker.start()
     return future.result()
+
+
+def _soon() -> Callable[[Callable[[], object]], object]:
+    """Return what has this event loop call a function soon, from any thread, and does not wait until it did."""
+    if "trio" in sys.modules:
+        import trio
+
+        with contextlib.suppress(RuntimeError):  # trio is there, but does not run here
+            return trio.lowlevel.current_trio_token().run_sync_soon
+    return asyncio.get_running_loop().call_soon_threadsafe

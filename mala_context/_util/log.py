@@ -15,12 +15,27 @@ import structlog
 
 from mala_context._util.printable import printable
 
+PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What is nobody's fault: it ends the process or a generator, and goes through whoever is told of something."""
+
+
+class _Logger(structlog.stdlib.BoundLogger):
+    """A logger that never raises: a handler's or a filter's fault is not the agent's."""
+
+    def _proxy_to_logger(self, *arguments: Any, **values: Any) -> Any:
+        try:
+            return super()._proxy_to_logger(*arguments, **values)
+        except PASSING:
+            raise
+        except BaseException:  # noqa: BLE001  # there is no other place to say it
+            return None
+
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """Return the logger of a module, e.g. `get_logger(__name__)`."""
     logger = structlog.wrap_logger(
         logging.getLogger(name),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        wrapper_class=_Logger,
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),

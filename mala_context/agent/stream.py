@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mala_context._util.log import get_logger
+from mala_context._util.log import PASSING, get_logger
 from mala_context._util.printable import printable
 from mala_context.agent.log_lines import compaction_line, context_line, log_values
 from mala_context.errors import ContextPressureError
@@ -236,7 +236,9 @@ class MessageStreamProcessor:
     def _notify(self, observer: Callable[..., object], *values: object) -> None:
         try:
             observer(*values)
-        except Exception:  # an observer's fault is not the agent's
+        except PASSING:
+            raise
+        except BaseException:  # an observer's fault is not the agent's
             log.warning("Context: an observer failed", exc_info=True)
 
     def _process_result_message(self, message: Any) -> None:

@@ -1,10 +1,14 @@
 """The two locks of a session: one among threads of this process, one among processes.
 
 Some network file systems keep `flock` per process, so threads exclude each other by a lock of their own first.
+
+A fork copies both. The child gets the lock's descriptor, and with it a share in the lock, so a lock is released and not
+only closed; and it gets the threads' locks as they were held by threads that it does not have.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from _thread import allocate_lock
 
@@ -17,6 +21,10 @@ class ThreadLocks:
     """One lock for each session that a thread of this process holds or waits for, and none for the others."""
 
     def __init__(self) -> None:
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Forget the threads of the process that this one was forked from."""
         self._table = allocate_lock()
         self._locks: dict[tuple[str, str], tuple[LockType, int]] = {}
 
@@ -45,6 +53,20 @@ class ThreadLocks:
 
 
 thread_locks = ThreadLocks()
+
+
+def close_locked(fd: int) -> None:
+    """Release the lock on a file, also where a child of a fork has it open too, and close it.
+
+    What it holds is durable, so an error says nothing new.
+    """
+    import fcntl
+    import os
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 def try_flock(fd: int) -> bool:

@@ -43,4 +43,9 @@ def _log(level: int, message: str, args: tuple[object, ...]) -> None:
     from mala_context._util.printable import printable
 
     shown = (each if isinstance(each, int | float) else printable(each) for each in args)
-    logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)
+    try:
+        logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001, S110  # a handler's fault is not the archive's, and there is no place to say it
+        pass

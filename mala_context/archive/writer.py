@@ -19,12 +19,13 @@ import errno
 import os
 import stat
 import time
+import weakref
 
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import SessionFiles
 from mala_context.archive.local_view import READ, LocalView, each_name
-from mala_context.archive.locks import thread_locks, try_flock
+from mala_context.archive.locks import close_locked, thread_locks, try_flock
 from mala_context.archive.naming import create, discard, give_name, rename_to, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
@@ -34,6 +35,19 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import Write
 
 _MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (READ & ~os.O_RDONLY)
+
+_open: weakref.WeakSet[LocalFiles] = weakref.WeakSet()
+"""Sessions that this process has locked."""
+
+
+def _after_fork() -> None:
+    thread_locks.after_fork()
+    for each in list(_open):
+        each._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 FLUSH = 32 * 1024 * 1024
 """Bytes after which the disk is told to begin."""
@@ -65,6 +79,7 @@ class LocalFiles(LocalView, SessionFiles):
         self._known: set[str] = set()
         self._thread_key: tuple[str, str] | None = None
         started = time.monotonic()
+        _open.add(self)
         try:
             self._fd = open_archives(directory, create=True)
             self._take_thread_lock(timeout)
@@ -149,7 +164,7 @@ class LocalFiles(LocalView, SessionFiles):
             os.close(fd)
             discard(self._dir, temporary)
             raise
-        os.close(self._manifest)
+        self._close_manifest()
         self._manifest = fd
         sync_directory(self._dir)
 
@@ -190,10 +205,16 @@ class LocalFiles(LocalView, SessionFiles):
             super().close()
 
     def _close_manifest(self) -> None:
-        """Let go of the file; what it holds is durable, so an error says nothing new."""
         fd, self._manifest = self._manifest, -1
-        with contextlib.suppress(OSError):
-            os.close(fd)
+        close_locked(fd)
+
+    def _after_fork(self) -> None:
+        """Close, in the child of a fork, what the parent goes on with; the lock stays the parent's."""
+        for fd in (self._manifest, self._fd):
+            if fd is not None and fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._manifest, self._fd, self._thread_key = -1, None, None
 
     def _unlink(self, name: str) -> None:
         try:

@@ -80,6 +80,8 @@ class SessionArchiver:
         self._sessions: dict[str, _Session] = {}
         self._ended: list[str] = []
         self._overdue: Future[Any] | None = None
+        self._process = 0
+        """The process whose hook did not wait for that; the child of a fork knows nothing of how it ends."""
         self._listening, self._kept_at = False, 0
 
     @classmethod
@@ -109,13 +111,13 @@ class SessionArchiver:
             self._compactions.begins(*key, hook_input.get("trigger"))
         called = time.time_ns() // 1000
         job = self._work.submit(lambda: self._keep(hook_input, called))
-        if self._overdue is not None and not self._overdue.done():
+        if self._overdue is not None and not self._overdue.done() and self._process == os.getpid():
             log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
             return
         try:
             await wait_for(job, seconds=ANSWER_SECONDS)
         except TimeoutError:
-            self._overdue = job
+            self._overdue, self._process = job, os.getpid()
             log.error(  # noqa: TRY400 - the trace says no more
                 "PreCompact: the archive takes longer than %g s; it goes on, and so does the agent", ANSWER_SECONDS
             )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
-from mala_context._util.background import wait_for
+from mala_context._util.background import in_forks, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.telemetry.records import Uploaded, UploadOutcome
 from mala_context.errors import ArchiveBusyError, ArchiveError, ArchiveUnavailableError, ObjectStoreError
@@ -52,15 +52,19 @@ class Uploads:
         self._archive = archive
         self._tell = tell
         self._pause = pause
+        self._everything = True
+        self._after_fork()
+        in_forks(self)
+        self._failing = False
+        self._given_up = False
+        archive.changed = self.wake
+
+    def _after_fork(self) -> None:
         self._lock = threading.Lock()
         self._hurry = threading.Event()
         self._waiting: set[str] = set()
-        self._everything = True
         self._running = False
-        self._failing = False
-        self._given_up = False
         self._idle: list[Future[None]] = []
-        archive.changed = self.wake
 
     def wake(self, session_id: str | None = None) -> None:
         """Send what is new of a session soon; returns at once, also while the store does not answer."""
@@ -71,7 +75,10 @@ class Uploads:
                 self._waiting.add(session_id)
             start, self._running = not self._running, True
         if start:
-            threading.Thread(target=self._run, name="mala-context uploads", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="mala-context uploads", daemon=True).start()
+            except RuntimeError:  # no more threads just now; the next change tries again
+                self._running = False
 
     async def finish(self, seconds: float) -> None:
         """Wait for what is to be sent, at most so many seconds and not at all while the store fails. Never raises."""
@@ -88,6 +95,15 @@ class Uploads:
             log.info("Archive: not all is uploaded; the next start goes on, or `mala-context archives push` does")
 
     def _run(self) -> None:
+        try:
+            self._rounds()
+        except BaseException:  # the next change begins again, and nobody waits for this thread
+            log.exception("Archive: uploading failed")
+            with self._lock:
+                self._running = False
+                self._release()
+
+    def _rounds(self) -> None:
         pause = FIRST_PAUSE
         self._pause(self._hurry, SETTLE_SECONDS)
         while True:
@@ -95,7 +111,7 @@ class Uploads:
                 sessions = None if self._everything else sorted(self._waiting)
                 self._everything, self._waiting = False, set()
                 if sessions == [] or self._given_up:
-                    self._running = False
+                    self._running = False  # here, under the lock: a change that comes now starts another thread
                     self._release()
                     return
             if self._round(sessions):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Iterable
 
-from mala_context._util.log import get_logger
+from mala_context._util.log import PASSING, get_logger
 from mala_context.agent.telemetry.records import Observer
 
 log = get_logger(__name__)
@@ -32,7 +32,12 @@ class Hub:
         """Tell whether any observer takes records of this class: one that has no `wants` takes all."""
         for observer in self.observers:
             wants = getattr(observer, "wants", None)
-            if wants is None or wants(kind):
+            try:
+                if wants is None or wants(kind):
+                    return True
+            except PASSING:
+                raise
+            except BaseException:  # noqa: BLE001  # its fault is said when it is told of something
                 return True
         return False
 
@@ -61,7 +66,9 @@ class Hub:
         for observer in self.observers:
             try:
                 observer(record)
-            except Exception:  # an observer's fault is not the agent's
+            except PASSING:
+                raise
+            except BaseException:  # an observer's fault is not the agent's
                 if not any(observer is each for each in self._reported):
                     self._reported.append(observer)
                     log.warning("Context: an observer failed", exc_info=True)

@@ -15,14 +15,13 @@ files at the same time; the session's own lock is held only while a row is added
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from hashlib import sha256
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import mend
-from mala_context.archive.locks import thread_locks, try_flock
+from mala_context.archive.locks import close_locked, thread_locks, try_flock
 from mala_context.archive.records import record
 from mala_context.archive.remote import uploaded
 from mala_context.archive.source import digest_of
@@ -276,7 +275,7 @@ def _turn(directory: str, patience: float) -> Iterator[None]:
                 time.sleep(_PAUSE)
             yield
         finally:
-            os.close(fd)
+            close_locked(fd)
     finally:
         thread_locks.release(key)
 

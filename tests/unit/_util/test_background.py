@@ -1,5 +1,6 @@
 """Blocking work beside an event loop, under a deadline."""
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -107,3 +108,84 @@ def test_abandoned_work_does_not_hold_the_process():
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (finished.returncode, finished.stdout) == (0, "timeout\n")
+
+
+@both
+def test_a_thread_that_cannot_start_is_started_while_somebody_waits(backend, monkeypatch):
+    starts = []
+    start = threading.Thread.start
+
+    def fail_first(thread):
+        starts.append(thread)
+        if len(starts) < 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_first)
+    monkeypatch.setattr("mala_context._util.background.START_SECONDS", 0.01)
+    worker = Worker()
+    before = worker.submit(lambda: "first")  # nobody waits for it, and it is not forgotten
+
+    async def main():
+        return await wait_for(worker.submit(lambda: "second"), seconds=5)
+
+    assert anyio.run(main, backend=backend) == "second"
+    assert before.result(0) == "first"
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, type("Odd", (BaseException,), {})])
+def test_a_job_that_fails_in_any_way_leaves_the_worker_as_it_was(error):
+    def fail():
+        raise error
+
+    worker = Worker()
+    failed, fine = worker.submit(fail), worker.submit(lambda: 1)
+    assert fine.result(30) == 1
+    assert isinstance(failed.exception(30), error)
+
+
+def test_a_job_that_was_cancelled_is_not_done_and_the_next_is():
+    worker, gate, done = Worker(), threading.Event(), []
+    worker.submit(lambda: gate.wait(30))
+    cancelled, fine = worker.submit(lambda: done.append(1)), worker.submit(lambda: 2)
+    cancelled.cancel()
+    gate.set()
+    assert fine.result(30) == 2
+    assert done == []
+
+
+def test_a_loop_that_stops_and_is_not_closed_does_not_hold_the_worker_up():
+    worker, gate = Worker(), threading.Event()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(wait_for(worker.submit(lambda: gate.wait(30)), seconds=60))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    gate.set()
+    assert worker.submit(lambda: 7).result(30) == 7
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
+
+
+FORK = """
+import anyio, os, threading
+from mala_context._util.background import Worker, wait_for
+worker, gate = Worker(), threading.Event()
+theirs = worker.submit(gate.wait)
+worker.submit(lambda: print("parent", flush=True))
+child = os.fork()
+async def main():
+    return await wait_for(worker.submit(lambda: 3), seconds=5)
+if child == 0:
+    print(anyio.run(main), flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+gate.set()
+print(anyio.run(main))
+"""
+
+
+def test_the_child_of_a_fork_has_a_worker_of_its_own_and_the_parents_jobs_are_the_parents():
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (finished.stdout, finished.stderr) == ("3\n0\nparent\n3\n", "")

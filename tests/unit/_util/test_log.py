@@ -4,7 +4,12 @@ import logging
 import subprocess
 import sys
 
+import pytest
+
 from mala_context._util.log import get_logger
+from mala_context.agent.stream import MessageStreamProcessor
+from mala_context.agent.telemetry.hub import Hub
+from mala_context.archive import log as archive_log
 
 
 def test_the_line_is_the_message_and_key_values_are_attributes(caplog):
@@ -31,3 +36,84 @@ def test_a_literal_percent_sign_is_left_alone(caplog):
     caplog.set_level(logging.INFO)
     get_logger("mala_context.x").info("Context: 63.4% (126,812 of 200,000 tokens)")
     assert caplog.messages == ["Context: 63.4% (126,812 of 200,000 tokens)"]
+
+
+class Odd(BaseException):
+    """What no `except Exception` catches."""
+
+
+FAULTS = [ValueError, Odd, RecursionError, MemoryError]
+
+
+class Failing(logging.Handler):
+    """A handler, and a filter, that raises."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def emit(self, record):
+        raise self.error
+
+    def filter(self, record):
+        raise self.error
+
+
+@pytest.fixture(params=["handler", "filter"])
+def failing(request):
+    """Have every line of ours raise, in a handler or in a filter."""
+    undo = []
+
+    def begin(error):
+        logger = logging.getLogger("mala_context")
+        fault = Failing(error)
+        places = [
+            logging.getLogger(name) for name in ("mala_context.x", archive_log.LOGGER, "mala_context.agent.stream")
+        ]
+        level = logger.level
+        logger.setLevel(logging.DEBUG)
+        undo.append(lambda: logger.setLevel(level))
+        if request.param == "handler":
+            logger.addHandler(fault)
+            undo.append(lambda: logger.removeHandler(fault))
+        for place in places if request.param == "filter" else ():
+            place.addFilter(fault)
+            undo.append(lambda place=place: place.removeFilter(fault))
+
+    yield begin
+    for each in undo:
+        each()
+
+
+@pytest.mark.parametrize("error", FAULTS)
+def test_a_line_that_cannot_be_logged_raises_into_nobody(failing, error):
+    failing(error)
+    get_logger("mala_context.x").warning("Context: %s", "12 %", tokens=12)
+    archive_log.warning("Archive: %s", "x")
+    archive_log.info("Archive: %s", "x")
+    processor = MessageStreamProcessor()
+    processor.process(object())
+    processor.observe(lambda *_: None)
+    assert processor.messages_seen == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_process_goes_through(failing, error):
+    failing(error)
+    for say in (get_logger("mala_context.x").warning, archive_log.warning):
+        with pytest.raises(error):
+            say("words")
+
+
+@pytest.mark.parametrize("error", FAULTS)
+def test_an_observer_that_fails_in_any_way_raises_into_nobody(error, caplog):
+    def fail(*_):
+        raise error
+
+    fail.wants = fail
+    hub = Hub([fail])
+    assert hub.wants(int)
+    hub.tell(1)
+    processor = MessageStreamProcessor(on_overflow=[fail])
+    processor._notify(fail, 1)
+    assert caplog.messages == ["Context: an observer failed"] * 2

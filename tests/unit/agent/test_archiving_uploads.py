@@ -211,3 +211,26 @@ def test_how_a_round_ended(error, outcome, pending):
     begun, ended = told[:2]
     assert begun == Uploaded("begun")
     assert (ended.outcome, ended.files, ended.bytes, ended.pending) == (outcome, 1, 100, pending)
+
+
+def test_a_thread_that_cannot_start_or_fails_stops_the_uploads_no_longer_than_that(monkeypatch, caplog):
+    archive = Failing()
+    uploads = Uploads(archive, pause=no_pause)
+    with monkeypatch.context() as patch:
+
+        def refuse(_):
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        uploads.wake()
+    with monkeypatch.context() as patch:
+
+        def fail(_):
+            raise SystemExit
+
+        patch.setattr(uploads, "_tell", fail)
+        uploads.wake()
+        settle(uploads)
+    uploads.wake("s1")
+    settle(uploads)
+    assert archive.asked[-1] == ["s1"]

@@ -4,6 +4,8 @@ import errno
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -373,3 +375,48 @@ def test_a_file_that_nobody_can_look_at_was_not_removed(new_store, monkeypatch):
             with pytest.raises(OSError, match="Input/output"):
                 files.remove(NAME)
         assert [each.name for each in files.list()] == [NAME]
+
+
+FORK = """
+import os, sys
+from mala_context.archive.local_store import LocalStore
+store = LocalStore(sys.argv[1])
+first = store.lock("s1", 1)
+ours, theirs = os.pipe()
+child = os.fork()
+if child == 0:  # lives on, with a copy of all that was open
+    os.close(theirs)
+    os.read(ours, 1)
+    store.lock("s1", 5).close()
+    store.lock("s2", 5).close()
+    os._exit(7)
+first.append(b'{"a":1}\\n')
+first.close()
+store.lock("s1", 0).close()
+again = store.lock("s1", 0)
+os.close(theirs)
+again.append(b'{"b":2}\\n')
+again.close()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print(store.view("s1").manifest())
+"""
+
+
+def test_a_child_of_a_fork_neither_keeps_a_session_locked_nor_is_locked_out(tmp_path):
+    """While it lives, and while a parent's thread held the lock as it was made."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path / "archives")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ('b\'{"a":1}\\n{"b":2}\\n\'\n', "")
+
+
+def test_a_parent_that_is_killed_leaves_no_lock_with_its_child(tmp_path):
+    program = FORK.partition("first.append")[0] + "print(child, flush=True)\nos.kill(os.getpid(), 9)"
+    command = [sys.executable, "-W", "ignore", "-c", program.replace("os.read(ours, 1)", "import time; time.sleep(60)")]
+    parent = subprocess.Popen([*command, str(tmp_path / "archives")], stdout=subprocess.PIPE)
+    child = int(parent.stdout.readline())
+    parent.wait(30)
+    try:
+        LocalStore(str(tmp_path / "archives")).lock("s1", 5).close()
+    finally:
+        os.kill(child, 9)
+        parent.stdout.close()
