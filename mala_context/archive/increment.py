@@ -26,13 +26,17 @@ if TYPE_CHECKING:
     from mala_context.archive.source import Source
 
 _PLACE = ("offset", "length", "chain")
-_AHEAD = 3_600_000_000
-"""Microseconds by which a piece may be ahead of the clock; one further ahead is from before the clock was set back."""
+_BESIDE = 2_000_000
+"""Microseconds by which a hook that runs beside this one may be ahead of the time at which this one began."""
+_LAST = "99991231T235959"
+"""From this stamp on no later one follows: a piece of that time was not written by an archive."""
 
 _BROKEN = {
     "rewritten": "was rewritten: its first %d bytes are not what was archived",
     "shrunk": "shrank: %d bytes of it were archived and it is shorter now",
     "gap": "cannot be continued: pieces of its first %d bytes are missing from the archive",
+    "damaged": "cannot be continued: pieces of its first %d bytes are damaged in the archive",
+    "late": "cannot be continued: a piece after its first %d bytes is of the year 9999",
     "unreadable": "cannot be compared: pieces of its first %d bytes cannot be read",
     "mode": "is archived in another mode from now on, after %d bytes",
 }
@@ -77,8 +81,9 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
     if manifest.unreadable:
         log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
     if request.since is not None:
-        done = manifest.open_piece(request.fields.get("agent") or "main", since=request.since)
-        if done is not None and str(done.get("time")) <= manifests.new_row("piece", request.now + _AHEAD)["time"]:
+        between = request.since, request.now + _BESIDE
+        done = manifest.open_piece(request.fields.get("agent") or "main", between)
+        if done is not None:
             return _done(source, request, done)
     pieces = mend(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
@@ -91,7 +96,9 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
     if end == plan.offset:
         result = _nothing(source, request, plan)
     else:
-        newest = max((piece.stamp for piece in pieces), default=None)
+        # Only within a chain do stamps say the order: a planted name in an older chain sets no time for this one.
+        here = (request.subagent, plan.chain)
+        newest = max((piece.stamp for piece in pieces if (piece.subagent, piece.chain) == here), default=None)
         result = _write(files, source, request, plan, (end, ext, newest))
     files.touch([each.name for each in files.list()])
     return result
@@ -103,6 +110,8 @@ def make_plan(files: SessionView, source: Source, chain: Sequence[Piece], mode: 
         return Plan(chain=1, offset=0)
     number = chain[-1].chain
     archived = sum(piece.length or 0 for piece in chain)
+    if chain[-1].stamp >= _LAST:
+        return Plan(chain=number + 1, offset=0, broken="late", archived=archived)
     if any(piece.mode != mode for piece in chain):
         return Plan(chain=number + 1, offset=0, broken="mode", archived=archived)
     if mode == "full":
@@ -124,7 +133,12 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
     A piece that cannot be read is no reason to archive nothing. Raises `TranscriptError` where the transcript cannot.
     """
     try:
-        return None if all(_same_again(files, source, piece) for piece in chain) else "rewritten"
+        packed = manifests.parse(files.manifest()).packed()
+        for piece in chain:
+            if piece.packed and piece.remote is None and not _is_stored(files, piece, packed.get(piece.plain)):
+                return "damaged"
+            if not _same_again(files, source, piece):
+                return "rewritten" if piece.packed or _is_stored(files, piece, piece.sha256) else "damaged"
     except Exception as error:
         from mala_context.errors import ArchiveError, TranscriptError  # an import that only a failure pays for
 
@@ -132,6 +146,7 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
             raise
         log.warning("Archive of session %s: %s", files.session_id, error)
         return "unreadable"
+    return None
 
 
 def _same_again(files: SessionView, source: Source, piece: Piece) -> bool:
@@ -142,6 +157,17 @@ def _same_again(files: SessionView, source: Source, piece: Piece) -> bool:
         if error.errno != errno.ESTALE:
             raise
         return _same(files, source, piece)
+
+
+def _is_stored(files: SessionView, piece: Piece, expected: str | None) -> bool:
+    """Say whether a piece's file has the hash that the manifest states, if it states one."""
+    if expected is None or piece.remote is not None:
+        return True
+    reader = files.open(piece.name)
+    try:
+        return digest_of(reader)[0] == expected
+    finally:
+        reader.close()
 
 
 def _same(files: SessionView, source: Source, piece: Piece) -> bool:
@@ -202,6 +228,7 @@ def _write(
         subagent=request.subagent,
         began=plan.broken,
         transcript=source.path,
+        clock=None if newest == layout.stamp(request.now) else layout.stamp(request.now),
         **request.fields,
     )
     try:

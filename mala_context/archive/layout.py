@@ -54,6 +54,11 @@ def stamp_microseconds(text: str) -> int:
     return (datetime(*date, *clock, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
+def stamp_of(time: str) -> str:
+    """Return the stamp of a manifest row's time (ISO 8601 with microseconds); of another text, no valid one."""
+    return time.replace("-", "").replace(":", "")
+
+
 def next_stamp(now_microseconds: int, previous: str | None) -> str:
     """Return the stamp of the next piece: now, but always later than the previous one, whatever the clock does."""
     now = stamp(now_microseconds)
@@ -96,7 +101,13 @@ def parse_piece_name(name: str) -> PieceName | None:
 
 def _is_stamp(text: str) -> bool:
     digits = text[:8] + text[9:15] + text[16:22]
-    return len(text) == 23 and text[8] + text[15] + text[22] == "T.Z" and digits.isascii() and digits.isdigit()
+    if len(text) != 23 or text[8] + text[15] + text[22] != "T.Z" or not (digits.isascii() and digits.isdigit()):
+        return False
+    year, month, day = int(text[:4]), int(text[4:6]), int(text[6:8])
+    if year < 1970 or not 1 <= month <= 12 or text[9:11] > "23" or text[11:13] > "59" or text[13:15] > "59":
+        return False
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 1 <= day <= (28 + leap if month == 2 else 30 if month in {4, 6, 9, 11} else 31)
 
 
 def manifest_name(session_id: str) -> str:

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 VERSION = 1
+_OURS = frozenset({"piece", "packed", "outcome", "file", "session", "removing", "uploaded", "unreadable"})
+_TEXTS = (
+    "time name mode sha256 subagent began transcript trigger agent model cwd clock piece outcome summary error path "
+    "host started to text"
+)
+_COUNT_NAMES = "chain offset length tokens tokens_before tokens_after duration_ms pid mtime_ns"
+_COUNTS = frozenset(_COUNT_NAMES.split())
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(_TEXTS.split(), str),
+    "names": list,
+    "lost": dict,
+}
+"""Fields of our rows, and what each must hold."""
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
 """Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
 OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped"})
@@ -31,7 +44,10 @@ class Manifest:
     rows: tuple[Row, ...]
     """All rows in the order in which they were written, those of unknown kinds included."""
     unreadable: tuple[tuple[int, bytes], ...] = ()
-    """Number of the line, counted from 1, and bytes of each that is no JSON object."""
+    """Number of the line, counted from 1, and bytes of each that is no JSON object, or whose fields are none of ours.
+
+    Of the latter the rest of the row is among `rows`.
+    """
 
     def of_kind(self, kind: str) -> list[Row]:
         """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`, `removing`."""
@@ -46,10 +62,17 @@ class Manifest:
         named = (row.get("names") for row in self.of_kind("removing"))
         return {name for names in named if isinstance(names, list) for name in names if isinstance(name, str)}
 
-    def open_piece(self, agent: str | None = None, *, since: int | None = None) -> Row | None:
+    def packed(self) -> dict[str, str]:
+        """Return the hash of each packed file by the name of its plain piece, as far as it is known."""
+        rows = self.of_kind("packed")
+        return {row["piece"]: row["sha256"] for row in rows if row.get("piece") and row.get("sha256")}
+
+    def open_piece(self, agent: str | None = None, between: tuple[int, int] | None = None) -> Row | None:
         """Return the newest piece whose compaction has no outcome yet.
 
-        Of one agent where that is given, and only if it was written since a time in microseconds since 1970.
+        Of one agent where that is given, and only if it was written between two times in microseconds since 1970. The
+        time of a piece is never earlier than that of the piece before it, so after the clock was set back it is no time
+        of writing: `clock` is, where the two differ.
         """
         closed = {row.get("piece") for row in self.of_kind("outcome")}
         for row in reversed(self.of_kind("piece")):
@@ -57,8 +80,11 @@ class Manifest:
                 continue
             if agent is not None and row.get("agent") not in {None, agent}:
                 continue
-            late = since is None or str(row.get("time")) >= new_row("piece", since)["time"]
-            return row if late and row.get("name") not in closed else None
+            if between is not None:
+                written = str(row.get("clock") or layout.stamp_of(str(row.get("time"))))
+                if not layout.stamp(between[0]) <= written <= layout.stamp(between[1]):
+                    return None
+            return row if row.get("name") not in closed else None
         return None
 
 
@@ -75,11 +101,29 @@ def parse(data: bytes) -> Manifest:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
+        valid = _valid(row) if isinstance(row, dict) else None
+        if valid is not None:
+            rows.append(valid)
+        if valid is not row or valid is None:
             unreadable.append((number, line))
     return Manifest(rows=tuple(rows), unreadable=tuple(unreadable))
+
+
+def _valid(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without the fields that hold no value of their kind; the row itself where all of them do.
+
+    Whoever reads a field then need not ask for its type. Rows of kinds that we do not know stay as they are.
+    """
+    if row.get("row") not in _OURS:
+        return row
+    odd = {name for name, value in row.items() if value is not None and not _is_of_kind(name, value)}
+    return {name: value for name, value in row.items() if name not in odd} if odd else row
+
+
+def _is_of_kind(name: str, value: object) -> bool:
+    if name in _COUNTS:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return isinstance(value, _KINDS.get(name, object))
 
 
 def dump(rows: Iterable[Row]) -> bytes:

@@ -308,10 +308,13 @@ class TranscriptArchive(ArchiveReader):
 
         With `pid`, the process on this host that archives the session itself: while it lives nobody else catches up.
         """
+        from mala_context.archive.catch_up import process_start
+
         sid = check_session_id(session_id)
         with self.store(create=True).lock(sid, self.timeout) as files:
             known = manifests.parse(files.manifest()).of_kind("session")
             fields = {"transcript": transcript_path, "pid": pid, "host": None if pid is None else os.uname().nodename}
+            fields["started"] = None if pid is None else process_start(pid)
             if any(all(row.get(name) == value for name, value in fields.items()) for row in known):
                 return
             row = manifests.new_row("session", _now(), cwd=cwd, **fields)

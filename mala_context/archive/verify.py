@@ -44,7 +44,7 @@ KINDS = {
     "gap": "bytes between two pieces are missing",
     "offset": "the manifest states another place than the files give",
     "row": "the manifest has no row for the piece",
-    "manifest": "a line of the manifest is no row",
+    "manifest": "a line of the manifest is no row, or holds fields that cannot be understood",
     "side file": "a side file is gone or not what its hash says",
     "empty": "the session has a manifest and no piece",
 }

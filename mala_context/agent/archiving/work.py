@@ -56,6 +56,8 @@ class ArchiveWork:
                 self._warn(error)
             except OSError as error:
                 log.error("Archive: could not be written: %s", error)  # noqa: TRY400 - the trace says no more
+            except Exception:  # nobody may be waiting for it, and what is not said here is said nowhere
+                log.exception("Archive: failed")
             return None
 
         return self._worker.submit(partial(copy_context().run, guarded))

@@ -264,10 +264,11 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
         return False  # what is wrong is said by whoever archives
     import time
 
-    since = time.time_ns() // 1000 - round(_RECENT_SECONDS * 1e6)
+    begun = time.time_ns() // 1000
     end = time.monotonic() + OWNER_SECONDS
     while time.monotonic() < end:
-        if archive.manifest(sid).open_piece(text_in(found, "agent_id") or "main", since=since) is not None:
+        between = begun - round(_RECENT_SECONDS * 1e6), time.time_ns() // 1000
+        if archive.manifest(sid).open_piece(text_in(found, "agent_id") or "main", between) is not None:
             return True
         if any(piece.end == size for piece in archive.pieces(sid) if piece.subagent is None):
             return True

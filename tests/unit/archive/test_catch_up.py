@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mala_context.archive.catch_up import boundary, close_compactions, rows_with
+from mala_context.archive.catch_up import boundary, close_compactions, is_looked_after, process_start, rows_with
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.archive_tools import cat, names, rows
 
@@ -232,3 +232,25 @@ def test_a_row_from_before_the_clock_was_set_back_is_not_waited_for(archive, tra
     (result,) = archive.catch_up()
     assert result.archived
     assert cat(archive) == transcript.read_bytes()
+
+
+def test_a_process_of_the_same_number_that_began_later_is_another_one(archive, transcript, monkeypatch):
+    """In containers each session's process is number 1, or 7: the killed one's session is caught up all the same."""
+    archive.note_session("s1", str(transcript), pid=os.getpid())
+    assert list(archive.catch_up(session_ids=["s1"])) == []
+    assert process_start(os.getpid()) == process_start(os.getpid())
+    start = process_start(os.getpid())
+    for other in (start + "1", f"another-boot:{start.partition(':')[2]}"):
+        monkeypatch.setattr("mala_context.archive.catch_up.process_start", lambda _, other=other: other)
+        archive.note_session("s1", str(transcript), pid=os.getpid())
+        monkeypatch.undo()
+        grow(transcript, rows(9, 10))
+        assert any(result.archived for result in archive.catch_up(session_ids=["s1"]))
+
+
+def test_where_nothing_tells_when_a_process_began_its_number_counts(archive, transcript, monkeypatch):
+    monkeypatch.setattr("mala_context.archive.catch_up.process_start", lambda _: None)
+    archive.note_session("s1", str(transcript), pid=os.getpid())
+    monkeypatch.undo()
+    assert is_looked_after(archive.manifest("s1"))
+    assert process_start(2**22 + 1) is None

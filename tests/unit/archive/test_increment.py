@@ -16,6 +16,7 @@ from mala_context.archive.packing import pack_piece
 from mala_context.archive.source import Source, fill
 from mala_context.errors import TranscriptError
 from tests.helpers.archive_memory import MemoryStore
+from tests.helpers.archive_tools import cat
 
 WRITES = st.lists(
     st.one_of(
@@ -442,14 +443,62 @@ def test_a_stale_piece_is_opened_again(tmp_path, monkeypatch):
     assert (result.chain, result.new_chain, answers) == (1, False, [])
 
 
-def test_a_hook_is_not_held_back_by_a_piece_from_before_the_clock_was_set_back(tmp_path, monkeypatch):
+@pytest.mark.parametrize("back", [3, 60, 1_800, 3_599, 7_200, 10**7])
+def test_a_hook_is_not_held_back_by_a_piece_from_before_the_clock_was_set_back(tmp_path, monkeypatch, back):
     from mala_context.archive import store as stores
 
     archive, transcript = stores.TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
     transcript.write_bytes(b'{"n":1}\n')
     now = 1_800_000_000_000_000
-    monkeypatch.setattr(stores, "_now", lambda: now + 7_200_000_000)
+    monkeypatch.setattr(stores, "_now", lambda: now + back * 1_000_000)
     archive.archive(transcript, "s1", trigger="auto")
-    transcript.write_bytes(b'{"n":1}\n{"n":2}\n')
-    monkeypatch.setattr(stores, "_now", lambda: now)
-    assert archive.archive(transcript, "s1", trigger="auto", since=now - 10_000_000).archived
+    for step in range(3):
+        with transcript.open("ab") as file:
+            file.write(b'{"n":2}\n')
+        monkeypatch.setattr(stores, "_now", lambda step=step: now + step * 60_000_000)
+        since = now + step * 60_000_000 - 1_000_000
+        assert archive.archive(transcript, "s1", trigger="auto", since=since).archived
+        # The hook that runs beside it sees that piece, though its name is of a time that is still to come.
+        assert archive.archive(transcript, "s1", trigger="auto", since=since).reason == "another hook archived"
+
+
+def test_a_planted_name_of_a_time_without_end_stops_no_archive(tmp_path):
+    from mala_context.archive.store import TranscriptArchive
+
+    transcript = tmp_path / "t.jsonl"
+    for mode in ("incremental", "full"):
+        archive = TranscriptArchive(tmp_path / mode, mode=mode)
+        transcript.write_bytes(b'{"n":1}\n')
+        archive.archive(transcript, "s1", trigger="auto")
+        names = ("s1_99999999T999999.999999Z_transcript.jsonl", "s1_99991231T235959.999999Z_transcript.jsonl")
+        for name in names:
+            (tmp_path / mode / name).write_bytes(b'{"n":1}\n' if mode == "full" else b"x")
+        for number in range(2, 5):
+            with transcript.open("ab") as file:
+                file.write(b'{"n":%d}\n' % number)
+            assert archive.archive(transcript, "s1", trigger="auto").archived
+        assert cat(archive) == transcript.read_bytes() if mode == "incremental" else archive.pieces("s1")
+        assert archive.pieces("s1")[-1].chain == 2
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_damaged_piece_is_followed_by_all_of_the_transcript_and_called_damaged(tmp_path, packed, caplog):
+    from mala_context.archive.store import TranscriptArchive
+
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    transcript.write_bytes(b'{"n":1}\n' * 100)
+    archive.archive(transcript, "s1")
+    if packed:
+        archive.pack()
+    (piece,) = archive.pieces("s1")
+    path = tmp_path / "a" / piece.name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with transcript.open("ab") as file:
+        file.write(b'{"n":2}\n')
+    result = archive.archive(transcript, "s1")
+    assert (result.chain, result.new_chain) == (2, True)
+    assert "pieces of its first 800 bytes are damaged in the archive" in caplog.text
+    assert cat(archive) == transcript.read_bytes()
+    assert not archive.archive(transcript, "s1").archived

@@ -158,3 +158,24 @@ def test_a_side_files_name_and_a_temporary_one_say_whose_they_are(session_id, da
     temporary = f"{layout.temporary_prefix(session_id)}0123456789abcdef"
     assert layout.session_of(temporary) is None
     assert temporary.removeprefix(layout.TEMPORARY).partition(".")[0] == session_id
+
+
+NO_TIMES = (
+    "20260230T000000.000000Z",
+    "20261301T000000.000000Z",
+    "20260100T000000.000000Z",
+    "20260101T240000.000000Z",
+    "20260101T006000.000000Z",
+    "20260101T000060.000000Z",
+    "99999999T999999.999999Z",
+    "19691231T235959.000000Z",
+)
+
+
+@pytest.mark.parametrize("stamp", NO_TIMES)
+def test_a_stamp_that_is_no_time_is_the_name_of_no_piece(stamp):
+    assert layout.parse_piece_name(f"s1_{stamp}_transcript.jsonl") is None
+
+
+def test_a_leap_day_is_a_time():
+    assert layout.parse_piece_name("s1_20240229T235959.999999Z_transcript.jsonl") is not None

@@ -1,11 +1,21 @@
 """Rows, and what files and rows say together."""
 
+import json
+
+import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
+from mala_context.archive.reading import chunks
 from mala_context.archive.records import StoredFile
+from mala_context.archive.store import TranscriptArchive
+from mala_context.archive.verify import verify
+from mala_context.cli.app import app
+from mala_context.errors import MalaContextError
+from tests.security.test_readers_change_nothing import READERS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
@@ -139,3 +149,77 @@ def test_files_are_summed_up_by_session_the_newest_first():
     assert (older.session_id, older.stored, older.newest_ns) == ("s1", 15, 9)
     assert older.files == (name(0), "s1.manifest.jsonl")
     assert manifests.summaries([]) == []
+
+
+ODD = ["[]", "{}", "7", "-1", "1.5", "true", '"text"', "9" * 400, "[[]]", '{"a":[]}', '"\\ud800"', "1e400"]
+FIELDS = {
+    "piece": ["name", "chain", "mode", "offset", "length", "sha256", "subagent", "transcript", "trigger", "agent"],
+    "piece's": ["tokens", "model", "cwd", "clock", "time", "began"],
+    "packed": ["piece", "length", "sha256"],
+    "outcome": ["piece", "outcome", "trigger", "agent", "tokens_before", "summary", "lost", "error", "duration_ms"],
+    "file": ["path", "name", "length", "sha256"],
+    "session": ["transcript", "cwd", "pid", "host", "started"],
+    "removing": ["names"],
+    "uploaded": ["name", "to", "length", "sha256", "mtime_ns"],
+}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_no_odd_row_stops_anything(kind, tmp_path, monkeypatch):
+    """Every command and every method, with every field of every kind of row holding what it never holds."""
+    for each in ("HOME", "MALA_RUNS_DIR", "CLAUDE_CONFIG_DIR"):
+        (tmp_path / each).mkdir()
+        monkeypatch.setenv(each, str(tmp_path / each))
+    monkeypatch.chdir(tmp_path)
+    transcript = tmp_path / "s1.jsonl"
+    archive = TranscriptArchive(tmp_path / "a")
+    row = {"type": "user", "uuid": "u1", "sessionId": "s1", "message": {"role": "user", "content": "the word"}}
+    transcript.write_text(json.dumps(row) + "\n")
+    archive.archive(transcript, "s1", trigger="auto")
+    (name,) = (piece.name for piece in archive.pieces("s1"))
+    row_kind = kind.removesuffix("'s")
+    tail = f'"row":"{row_kind}"'
+    given = {"piece": {"name": name}, "outcome": {"piece": name}, "file": {"path": "p", "name": "s1.file-0"}}
+    path = tmp_path / "a" / "s1.manifest.jsonl"
+    lines = [
+        "{" + ",".join([*(f'"{k}":"{v}"' for k, v in given.get(row_kind, {}).items()), f'"{field}":{odd}', tail]) + "}"
+        for field in FIELDS[kind]
+        for odd in ODD
+    ]
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    before = path.read_bytes()
+    archive.pieces("s1"), archive.sessions(), archive.manifest("s1").open_piece("main", (0, 1 << 50))
+    for command in READERS:
+        done = CliRunner().invoke(app, [*command, "--dir", str(tmp_path / "a")])
+        assert done.exception is None or isinstance(done.exception, SystemExit | MalaContextError), (command, done)
+    with transcript.open("a") as file:
+        file.write('{"n":2}\n')
+    archive.archive(transcript, "s1", trigger="auto", since=0)
+    archive.archive_session(transcript, "s1")
+    archive.compaction_seen(transcript, "s1", trigger="auto")
+    archive.note_session("s1", str(transcript), pid=1)
+    archive.catch_up()
+    archive.prune(days=1)
+    assert path.read_bytes().startswith(before)  # what cannot be understood is kept
+    assert b"".join(chunks_of(archive)) == transcript.read_bytes()
+
+
+def chunks_of(archive):
+    with archive.store(create=False).view("s1") as files:
+        chain = manifests.chains_of(archive.pieces("s1"), None)[-1]
+        yield from chunks(files, chain, strict=False)
+
+
+def test_odd_fields_are_named_by_verify_and_kept_as_text_by_its_repair(tmp_path):
+    archive = TranscriptArchive(tmp_path / "a")
+    (tmp_path / "s1.jsonl").write_text("{}\n")
+    archive.archive(tmp_path / "s1.jsonl", "s1", trigger="auto")
+    line = '{"row":"outcome","piece":[],"outcome":"compacted"}'
+    with (tmp_path / "a" / "s1.manifest.jsonl").open("a") as file:
+        file.write(line + "\n")
+    (problem,) = verify(archive).problems
+    assert (problem.kind, problem.detail) == ("manifest", f"line 2: {line.encode()[:60]!r}")
+    assert verify(archive, repair=True).ok
+    assert verify(archive).problems == ()
+    assert [row["text"] for row in archive.manifest("s1").of_kind("unreadable")] == [line]
