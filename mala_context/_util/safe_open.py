@@ -12,6 +12,13 @@ import os
 import stat
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+READ = _FLAGS | _NO_LINK
+"""How a file is opened for reading that may not be a link: without waiting for the writer of a FIFO."""
+DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
+"""How a directory is opened that may not be a link."""
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK
+"""How a file that must be new is opened."""
 _BLOCK = 1 << 20
 
 

@@ -17,18 +17,20 @@ import os
 import stat
 import time
 
+from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout
-from mala_context.archive.naming import create, discard, give_name, sync, sync_directory, write_all
+from mala_context.archive.naming import publish, sync_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from mala_context.archive.interface import Write
+
 _MARKERS = f"{layout.REPO_MARKER}."
 """How a marker is called while it is written."""
 _CLAIM_SECONDS = 60.0
 """An empty marker that is older was left by a process that was killed."""
-_OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def refuse(path: str, reason: str) -> NoReturn:
@@ -72,7 +74,7 @@ def set_mode(path: str, mode: int) -> bool:
             return False
         if not status.st_mode & 0o400:
             os.chmod(path, mode)  # it cannot be opened before
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, READ)
     except OSError:
         return False
     try:
@@ -89,7 +91,7 @@ def set_mode(path: str, mode: int) -> bool:
 def sync_parent(path: str) -> None:
     """Make a new directory entry durable, where the parent can be opened for it."""
     try:
-        fd = os.open(os.path.dirname(path), _OPEN)
+        fd = os.open(os.path.dirname(path), DIRECTORY)
     except OSError:
         return
     try:
@@ -108,7 +110,7 @@ def open_archives(path: str, *, create: bool) -> int:
     try:
         if create:
             make_directories(path)
-        fd = os.open(path, _OPEN)
+        fd = os.open(path, DIRECTORY)
     except FileNotFoundError:
         if not create:
             raise
@@ -193,20 +195,17 @@ def _write_marker(directory: str, path: str) -> None:
     marker = os.path.join(directory, layout.REPO_MARKER)
     if _is_claimed(marker):
         return
-    place = os.open(directory, _OPEN)
+    place = os.open(directory, DIRECTORY)
+
+    def fill(write: Write) -> str:
+        write(os.fsencode(path))
+        return layout.REPO_MARKER
+
     try:
-        fd, temporary = create(place, _MARKERS)
-        try:
-            write_all(fd, os.fsencode(path))
-            sync(fd)
-            give_name(place, fd, temporary, layout.REPO_MARKER)
-        except OSError:
-            if not _is_claimed(marker):  # by another, who may have dropped ours
-                raise
-        finally:
-            with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
-                os.close(fd)
-            discard(place, temporary)
+        publish(place, _MARKERS, fill)
+    except OSError:
+        if not _is_claimed(marker):  # by another, who may have dropped ours
+            raise
     finally:
         os.close(place)
 

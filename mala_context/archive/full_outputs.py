@@ -12,12 +12,14 @@ import os
 import stat
 import time
 
+from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout, log
 from mala_context.archive.directory import claim_repository, open_archives
 from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mala_context.archive.interface import Write
     from mala_context.archive.reader import ArchiveReader
 
 SPILLS = "spills"
@@ -27,8 +29,6 @@ SUFFIX = ".txt"
 INDEX_SUFFIXES = (".sqlite", ".sqlite-journal")
 _TRANSCRIPT = ".transcript"
 _HEX = frozenset("0123456789abcdef")
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 RECENT = 3_600.0
 """Seconds in which a session counts as at work, so that nothing of it is removed."""
 
@@ -95,7 +95,7 @@ class Spills:
 
 def _publish(directory: int, name: str, data: bytes) -> None:
     """Write a private file under its name in one step, unless it is there and whole."""
-    from mala_context.archive.naming import create, discard, rename_to, write_all
+    from mala_context.archive.naming import publish
 
     try:
         there = os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
@@ -103,16 +103,12 @@ def _publish(directory: int, name: str, data: bytes) -> None:
         there = -1
     if there >= len(data.rstrip(b"\r\n")):
         return
-    fd, temporary = create(directory, layout.TEMPORARY)
-    try:
-        os.fchmod(fd, 0o600)
-        write_all(fd, data)
-        rename_to(directory, fd, temporary, name)
-    except BaseException:
-        discard(directory, temporary)
-        raise
-    finally:
-        os.close(fd)
+
+    def fill(write: Write) -> str:
+        write(data)
+        return name
+
+    publish(directory, layout.TEMPORARY, fill, replace=True, durable=False)
 
 
 def derived_dir(archive: ArchiveReader, kind: str) -> str | None:
@@ -209,7 +205,7 @@ def _is_gone(archive: ArchiveReader, session_id: str, directory: int) -> bool:
 def _has_transcript(directory: int, session_id: str) -> bool:
     """Tell whether the transcript is there that was named when the session's texts were kept."""
     try:
-        fd = os.open(os.path.join(session_id, _TRANSCRIPT), _READ, dir_fd=directory)
+        fd = os.open(os.path.join(session_id, _TRANSCRIPT), READ, dir_fd=directory)
     except OSError:
         return False
     try:
@@ -225,7 +221,7 @@ def _remove(directory: int, name: str) -> None:
     if not _is_directory(directory, name):
         os.unlink(name, dir_fd=directory)
         return
-    fd = os.open(name, _DIRECTORY, dir_fd=directory)
+    fd = os.open(name, DIRECTORY, dir_fd=directory)
     try:
         for each in os.listdir(fd):
             ours = each == _TRANSCRIPT or each.startswith(layout.TEMPORARY) or _is_text(each)

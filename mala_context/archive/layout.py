@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 
+from mala_context._util.safe_open import READ
 from mala_context.archive.records import PieceName
 from mala_context.transcripts.projects import home_dir
 from mala_context.transcripts.session_ids import AGENT_ID_MAX, SESSION_ID_MAX, is_plain
@@ -27,7 +28,6 @@ REPO_MARKER = ".repo-path"
 PACKED = ".zst"
 TEMPORARY = ".tmp-"
 
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _MARK = "_transcript."
 
 
@@ -187,7 +187,7 @@ def repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | No
 def read_marker(directory: str) -> str | None:
     """Return the repository that claimed a directory of the runs directory, or `None` where nobody did."""
     try:
-        fd = os.open(os.path.join(directory, REPO_MARKER), _READ)
+        fd = os.open(os.path.join(directory, REPO_MARKER), READ)
     except OSError:
         return None
     try:

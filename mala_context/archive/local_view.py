@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 
+from mala_context._util.safe_open import READ
 from mala_context.archive import layout
 from mala_context.archive.interface import SessionView
 from mala_context.archive.records import StoredFile
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from mala_context.archive.interface import Reader
-
-READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class LocalView(SessionView):

@@ -1,7 +1,9 @@
-"""Making bytes durable and giving a complete file its name, on file systems that say less than the truth.
+"""Writing one private file, whole or not at all: the one place where the archive publishes anything.
 
-A file gets its name by `link`, which cannot replace anything. Where a file system has no links the name is first taken
-by an empty file, which a rename then replaces.
+`publish` writes into a temporary file that is private from its first moment (0600), makes it durable, and only then
+gives it its name. By default the name is given by `link`, which cannot replace anything. Where a file system has no
+links the name is first taken by an empty file, which a rename then replaces. Whatever ends the writing, Ctrl-C
+included, the temporary file goes; `place` also drops those that killed processes left beside the target.
 
 A network file system sends a request again when the answer to it is lost. The second request finds the work done and
 fails: the name is taken, or the old name is gone. So an error is no answer. What counts is whether the name leads to
@@ -14,11 +16,177 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 
-CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-"""How a file that must be new is opened."""
+from mala_context._util.safe_open import CREATE, DIRECTORY, READ
+from mala_context.archive.locks import try_flock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mala_context.archive.interface import Write
+
+TEMPORARY = ".mala-context-"
+"""What the names of temporary files outside of an archive begin with, which no other program's do."""
+FLUSH = 32 * 1024 * 1024
+"""Bytes after which the disk is told to begin."""
+_TRIES = 2
+"""How often a temporary file that could not be locked is given up for another."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR, errno.EACCES})
+
+
+def publish(
+    directory: int,
+    prefix: str,
+    fill: Callable[[Write], str],
+    *,
+    replace: bool = False,
+    lock: bool = False,
+    durable: bool = True,
+    mtime_ns: int | None = None,
+    path: str | None = None,
+) -> tuple[str, bool]:
+    """Write a private file into the open directory in one step; return its name and whether it is new.
+
+    Args:
+        directory: descriptor of the directory.
+        prefix: what the temporary file's name begins with.
+        fill: writes the bytes, and returns the name, which may depend on them.
+        replace: whether the file takes the place of one of that name.
+        lock: hold a lock on the temporary file, so that another process does not take it for one that was left.
+        durable: whether a crash of the machine may not lose it.
+        mtime_ns: its modification time.
+        path: what an `OSError` names in place of the temporary file. An error that `fill` has of its own, the file that
+            it reads say, stays as it is.
+
+    Where the name is taken, and `replace` is false, nothing is written under it, and the second value is false. Raises
+    `OSError`, and what `fill` raises; then nothing is there.
+    """
+    fd, temporary = -1, ""
+    try:  # around all of it, since an interrupt may come between any two calls
+        with _naming(path):
+            fd, temporary = _own(directory, prefix) if lock else create(directory, prefix)
+        name = fill(_writer(fd, path))
+        with _naming(path):
+            if mtime_ns is not None:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            if durable:
+                sync(fd)
+            if replace:
+                rename_to(directory, fd, temporary, name)
+            new = replace or give_name(directory, fd, temporary, name)
+    finally:
+        if fd >= 0:
+            try:
+                with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
+                    os.close(fd)
+                discard(directory, temporary)
+            except KeyboardInterrupt:  # just then
+                discard(directory, temporary)
+                raise
+    if durable:
+        with _naming(path):
+            sync_directory(directory)
+    return name, new
+
+
+def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> str:
+    """Write a new file at `root` / `parts`, for restored sessions, exports and side files that are put back.
+
+    Missing directories are made, 0700, and none on the way may be a link. Returns the file's path. Raises
+    `FileExistsError` where the name is taken, `OSError` where it cannot be written, `ValueError` for a part that is no
+    plain name, and what `fill` raises; then nothing is there.
+    """
+    for part in parts:
+        if not part or part in {".", ".."} or "/" in part or "\0" in part:
+            raise ValueError(f"{part!r} is no name of a file")
+    path = os.path.join(root, *parts)
+    fd = os.open(root, DIRECTORY & ~getattr(os, "O_NOFOLLOW", 0))
+
+    def fill_and_name(write: Write) -> str:
+        fill(write)
+        return parts[-1]
+
+    try:
+        for part in parts[:-1]:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=fd)
+            inner = os.open(part, DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        _drop_leftovers(fd)
+        if not publish(fd, TEMPORARY, fill_and_name, lock=True, path=path)[1]:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    finally:
+        os.close(fd)
+    return path
+
+
+@contextlib.contextmanager
+def _naming(path: str | None) -> Iterator[None]:
+    """Say in an `OSError` which file could not be written: not the temporary one, and not the one that was read."""
+    try:
+        yield
+    except OSError as error:
+        if path is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def _writer(fd: int, path: str | None) -> Write:
+    """Return a `write` that has the disk begin while more is copied: of 2 GB, the last sync then waits for little."""
+    written = flushed = 0
+    advise = getattr(os, "posix_fadvise", None)
+
+    def write(data: memoryview | bytes) -> None:
+        nonlocal written, flushed
+        with _naming(path):
+            write_all(fd, data)
+            written += len(data)
+            if advise is not None and written - flushed >= FLUSH:
+                # Dirty pages cannot be dropped, so this advice starts writing them and leaves them in memory.
+                advise(fd, flushed, written - flushed, os.POSIX_FADV_DONTNEED)
+                flushed = written
+
+    return write
+
+
+def _own(directory: int, prefix: str) -> tuple[int, str]:
+    """Create a temporary file and lock it, so that no other process takes it for one that was left."""
+    for _ in range(_TRIES):
+        fd, temporary = create(directory, prefix)
+        try:
+            if try_flock(fd) and leads_to(directory, temporary, fd):
+                return fd, temporary
+        except BaseException:
+            os.close(fd)
+            discard(directory, temporary)
+            raise
+        os.close(fd)  # another process took it for one that was left
+        discard(directory, temporary)
+    return create(directory, prefix)
+
+
+def _drop_leftovers(directory: int) -> None:
+    """Remove the temporary files of killed processes; a living writer holds a lock on its own."""
+    import fcntl
+
+    own = os.open(".", DIRECTORY, dir_fd=directory)
+    try:
+        names = [name for name in os.listdir(own) if name.startswith(TEMPORARY)]
+    finally:
+        os.close(own)
+    for name in names:
+        with contextlib.suppress(OSError):  # gone, a link, or on a file system that cannot tell
+            fd = os.open(name, READ, dir_fd=directory)
+            try:
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike try_flock it fails where there are no locks
+                    discard(directory, name)
+            finally:
+                os.close(fd)
 
 
 def sync(fd: int) -> None:
@@ -46,10 +214,13 @@ def sync_directory(fd: int) -> None:
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of it; raises `OSError` (a full disk, a limit)."""
+    """Write all of it; raises `OSError` (a full disk, a limit, a device that takes nothing)."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        count = os.write(fd, view)
+        if count == 0:  # else this would go on for ever
+            raise OSError(errno.EIO, "nothing could be written")
+        view = view[count:]
 
 
 def create(directory: int, prefix: str, flags: int = 0) -> tuple[int, str]:
@@ -57,10 +228,16 @@ def create(directory: int, prefix: str, flags: int = 0) -> tuple[int, str]:
     name = prefix + os.urandom(8).hex()
     try:
         fd = os.open(name, CREATE | flags, 0o600, dir_fd=directory)
-    except FileExistsError:  # by a request that was sent twice, for nobody else makes such a name
+    except FileExistsError:  # by a request that was sent twice, since no other process makes such a name
         discard(directory, name)
         name = prefix + os.urandom(8).hex()
         fd = os.open(name, CREATE | flags, 0o600, dir_fd=directory)
+    try:
+        os.fchmod(fd, 0o600)  # the umask may have taken more than others' rights
+    except BaseException:
+        os.close(fd)
+        discard(directory, name)
+        raise
     return fd, name
 
 
@@ -121,6 +298,6 @@ def leads_to(directory: int, name: str, fd: int) -> bool:
 
 
 def discard(directory: int, name: str) -> None:
-    """Remove a name that nobody needs any more; one that stays is removed by the next writer."""
+    """Remove a name that is not needed any more; one that stays is removed by the next writer."""
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=directory)

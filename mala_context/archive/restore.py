@@ -334,7 +334,7 @@ def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:
     from uuid import uuid4
 
     from mala_context.archive.directory import make_directories
-    from mala_context.archive.placing import place
+    from mala_context.archive.naming import place
 
     new_id = str(uuid4())
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())

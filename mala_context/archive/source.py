@@ -15,6 +15,8 @@ import io
 import os
 import stat
 
+from mala_context._util.safe_open import DIRECTORY, READ
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +25,6 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import Reader, Write
 
 CHUNK = 256 * 1024
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Source:
@@ -134,7 +128,7 @@ class Source:
 
 def _open(path: str, own: str | None) -> io.FileIO:
     try:
-        fd = os.open(path, _FLAGS) if own is None else _open_below(own, path[len(own) + 1 :])
+        fd = os.open(path, READ) if own is None else _open_below(own, path[len(own) + 1 :])
     except (OSError, ValueError) as error:
         _refuse(path, *_reason(error))
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -147,17 +141,17 @@ def _open_below(top: str, name: str) -> int:
     *folders, last = name.split("/")
     directory = open_directory(top, folders)
     try:
-        return os.open(last, _FLAGS, dir_fd=directory)
+        return os.open(last, READ, dir_fd=directory)
     finally:
         os.close(directory)
 
 
 def open_directory(top: str, folders: Sequence[str] = ()) -> int:
     """Open a directory below another one, none of which may be a link; raises `OSError`. Close the descriptor."""
-    fd = os.open(top, _DIRECTORY)
+    fd = os.open(top, DIRECTORY)
     for folder in folders:
         try:
-            inner = os.open(folder, _DIRECTORY, dir_fd=fd)
+            inner = os.open(folder, DIRECTORY, dir_fd=fd)
         finally:
             os.close(fd)
         fd = inner

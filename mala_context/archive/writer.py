@@ -21,12 +21,13 @@ import stat
 import time
 import weakref
 
+from mala_context._util.safe_open import READ
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import SessionFiles
-from mala_context.archive.local_view import READ, LocalView, each_name
+from mala_context.archive.local_view import LocalView, each_name
 from mala_context.archive.locks import close_locked, thread_locks, try_flock
-from mala_context.archive.naming import create, discard, give_name, rename_to, sync, sync_directory, write_all
+from mala_context.archive.naming import create, discard, publish, rename_to, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,26 +49,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-FLUSH = 32 * 1024 * 1024
-"""Bytes after which the disk is told to begin."""
-
-
-def _flushing_writer(fd: int) -> Write:
-    """Return a `write` that has the disk begin while more is copied: of 2 GB, the last sync then waits for little."""
-    written = flushed = 0
-    advise = getattr(os, "posix_fadvise", None)
-
-    def write(data: memoryview | bytes) -> None:
-        nonlocal written, flushed
-        write_all(fd, data)
-        written += len(data)
-        if advise is not None and written - flushed >= FLUSH:
-            # Dirty pages cannot be dropped, so this advice starts writing them and leaves them in memory.
-            advise(fd, flushed, written - flushed, os.POSIX_FADV_DONTNEED)
-            flushed = written
-
-    return write
 
 
 class LocalFiles(LocalView, SessionFiles):
@@ -118,19 +99,7 @@ class LocalFiles(LocalView, SessionFiles):
         return self._publish(fill, None)
 
     def _publish(self, fill: Callable[[Write], str], mtime_ns: int | None) -> tuple[str, bool]:
-        fd, temporary = create(self._dir, layout.temporary_prefix(self.session_id))
-        try:
-            os.fchmod(fd, 0o600)
-            name = fill(_flushing_writer(fd))
-            if mtime_ns is not None:
-                os.utime(fd, ns=(mtime_ns, mtime_ns))
-            sync(fd)
-            new = give_name(self._dir, fd, temporary, name)
-        finally:
-            with contextlib.suppress(OSError):  # its bytes are durable, or an error says already that they are not
-                os.close(fd)
-            discard(self._dir, temporary)
-        sync_directory(self._dir)
+        name, new = publish(self._dir, layout.temporary_prefix(self.session_id), fill, mtime_ns=mtime_ns)
         self._known.add(name)
         return name, new
 
@@ -155,7 +124,6 @@ class LocalFiles(LocalView, SessionFiles):
         """Replace the manifest by rename, and hold the lock on the new one."""
         fd, temporary = create(self._dir, layout.temporary_prefix(self.session_id), os.O_APPEND)
         try:
-            os.fchmod(fd, 0o600)
             write_all(fd, data)
             sync(fd)
             try_flock(fd)

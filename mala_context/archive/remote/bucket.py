@@ -18,6 +18,7 @@ import re
 import threading
 from functools import partial
 
+from mala_context.archive.layout import TEMPORARY
 from mala_context.archive.records import StoredFile
 from mala_context.archive.remote.address import check_address
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, Final, TypeVar
 
-    from mala_context.archive.interface import Reader
+    from mala_context.archive.interface import Reader, Write
 
     T = TypeVar("T")
 
@@ -104,23 +105,13 @@ class Bucket:
         how = {"use_multipart": False} if size <= PART else {"chunk_size": part, "max_concurrency": _AT_ONCE}
         try:
             with _talking(self.base, name):
-                self._tighten()
+                if self.base.startswith("file://"):
+                    _put_file(self.base.removeprefix("file://"), name, reader, size)
+                    return
                 data = _take(reader, size) if size <= PART else _parts(reader, size, part)
                 _interruptible(lambda: self._api.put(self._store, name, data, **how))
-                self._tighten(name)
         except FileNotFoundError:
             raise ObjectStoreError(self.base, _CODES["NoSuchBucket"]) from None
-
-    def _tighten(self, name: str | None = None) -> None:
-        """Make a folder that somebody made first private, and a file in it, as far as they are ours.
-
-        The library's own files are as wide as the umask lets them be.
-        """
-        from mala_context.archive.directory import set_mode
-
-        scheme, _, folder = self.base.partition("://")
-        if scheme == "file":
-            set_mode(folder if name is None else os.path.join(folder, name), 0o700 if name is None else 0o600)
 
     def size(self, name: str) -> int | None:
         """Return an object's size, `None` where there is none of that name.
@@ -181,8 +172,7 @@ class Bucket:
             return
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
-                begun, mark, number = name.rpartition("#")
-                if mark and number.isdigit() and begun.startswith(prefixes):
+                if name.startswith(TEMPORARY) and name.removeprefix(TEMPORARY).startswith(prefixes):
                     os.unlink(os.path.join(folder, name))
 
     def walk(self) -> Iterator[tuple[str, int]]:
@@ -225,6 +215,30 @@ def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
         client["allow_http"] = True
     open_url: Any = from_url  # its overloads tell the clouds' settings apart by type
     return open_url(base, config=config or None, retry_config=retry, client_options=client)
+
+
+def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
+    """Write an object of a folder: private from its first byte, and in no folder of another user.
+
+    The library's own files are as wide as the umask lets them be, until the last byte is written.
+    """
+    from mala_context.archive.directory import open_archives
+    from mala_context.archive.naming import publish
+    from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
+
+    def fill(write: Write) -> str:
+        for part in _parts(reader, size, PART):
+            write(part)
+        return name
+
+    try:
+        directory = open_archives(folder, create=True)
+    except ArchiveUnavailableError as error:
+        raise ObjectStoreError(f"file://{folder}", str(error)) from None
+    try:
+        publish(directory, f"{TEMPORARY}{name}.", fill, replace=True, path=os.path.join(folder, name))
+    finally:
+        os.close(directory)
 
 
 class _Object(io.RawIOBase):

@@ -293,11 +293,12 @@ def test_a_mode_that_the_file_system_does_not_keep_is_not_set(tmp_path, monkeypa
 def test_a_claim_that_cannot_be_written_is_said_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
 
-    def full(_fd):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(fd):
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(directory, "sync", full)
+        patched.setattr("mala_context.archive.naming.sync", full)
         with pytest.raises(ArchiveUnavailableError, match="No space left"):
             claim_repository("/a/b")
     assert os.listdir(tmp_path / "runs" / "-a-b") == []

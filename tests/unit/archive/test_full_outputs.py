@@ -73,6 +73,7 @@ def test_a_failed_write_leaves_nothing(repo, monkeypatch):
         raise OSError(28, "No space left on device")
 
     spills = Spills(repo)
+    spills.write("s0", b"the place is there")
     monkeypatch.setattr("mala_context.archive.naming.write_all", full)
     with pytest.raises(OSError, match="No space"):
         spills.write("s1", b"text")

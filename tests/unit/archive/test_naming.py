@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from mala_context.archive import naming
+from mala_context.archive import locks, naming
+from mala_context.archive.naming import TEMPORARY, place
 
 
 @pytest.fixture
@@ -127,3 +128,142 @@ def test_the_drive_is_told_where_it_can_be(directory, monkeypatch):
 def test_a_name_that_cannot_be_seen_leads_nowhere(directory, file):
     assert not naming.leads_to(directory, "none", file[0])
     naming.discard(directory, "none")
+
+
+def test_the_file_and_its_directories_are_private_whatever_the_umask(tmp_path):
+    umask = os.umask(0)
+    try:
+        path = place(str(tmp_path), ["a", "b", "file"], lambda write: write(b"bytes"))
+    finally:
+        os.umask(umask)
+    assert path == str(tmp_path / "a" / "b" / "file")
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"bytes"
+    assert (tmp_path / "a" / "b" / "file").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+
+
+def test_nothing_is_replaced(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        place(str(tmp_path), ["file"], lambda write: write(b"new"))
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_an_interrupt_leaves_nothing(tmp_path):
+    def fill(write):
+        write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place(str(tmp_path), ["file"], fill)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", "a/b", "a\0b"])
+def test_a_part_is_a_plain_name(part, tmp_path):
+    for parts in ([part, "file"], ["a", part]):
+        with pytest.raises(ValueError, match="no name"):
+            place(str(tmp_path), parts, lambda write: write(b""))
+
+
+def test_no_directory_on_the_way_is_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r".+"):
+        place(str(tmp_path), ["link", "file"], lambda write: write(b""))
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_a_file_system_without_links(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+    assert os.listdir(tmp_path) == ["file"]
+    with pytest.raises(FileExistsError):
+        place(str(tmp_path), ["file"], lambda write: write(b"new"))
+    assert (tmp_path / "file").read_bytes() == b"bytes"
+
+
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "link"])
+def test_an_error_names_the_file_that_was_wanted(tmp_path, monkeypatch, step):
+    real = getattr(os, step)
+
+    def fail(first, *rest, **named):
+        if step == "open" and not str(first).startswith(TEMPORARY):
+            return real(first, *rest, **named)
+        raise OSError(errno.ENOSPC, "No space left on device", ".tmp-1")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        place(str(tmp_path), ["file"], lambda write: write(b"new"))
+    assert caught.value.filename == str(tmp_path / "file")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_could_not_be_read_keeps_its_name(tmp_path):
+    def fill(write):
+        raise FileNotFoundError(errno.ENOENT, "gone", "piece")
+
+    with pytest.raises(FileNotFoundError) as caught:
+        place(str(tmp_path), ["file"], fill)
+    assert caught.value.filename == "piece"
+
+
+def test_what_a_killed_writer_left_goes_and_what_a_living_one_has_stays(tmp_path):
+    import fcntl
+
+    (tmp_path / f"{TEMPORARY}0123456789abcdef").write_bytes(b"half")
+    (tmp_path / ".tmp-0123456789abcdef").write_bytes(b"another program's")
+    living = tmp_path / f"{TEMPORARY}fedcba9876543210"
+    with open(living, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert sorted(os.listdir(tmp_path)) == [living.name, ".tmp-0123456789abcdef", "file"]
+    place(str(tmp_path), ["other"], lambda write: write(b"bytes"))
+    assert not living.exists()
+
+
+def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(tmp_path, monkeypatch):
+    answers = [False, True]
+    monkeypatch.setattr(naming, "try_flock", lambda _fd: answers.pop(0))
+    place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+    assert os.listdir(tmp_path) == ["file"]
+    assert answers == []
+
+
+class TestTemporaryFile:
+    """It is locked from its first moment on, so that nobody who clears up takes it for one that was left."""
+
+    def test_one_that_was_cleared_away_before_its_lock_is_made_again(self, tmp_path, monkeypatch):
+        real, cleared = locks.try_flock, []
+
+        def too_late(fd):
+            if len(cleared) < 2:
+                (name,) = os.listdir(tmp_path)
+                cleared.append(name)
+                os.unlink(tmp_path / name)
+            return real(fd)
+
+        monkeypatch.setattr(naming, "try_flock", too_late)
+        place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert len(set(cleared)) == 2
+        assert os.listdir(tmp_path) == ["file"]
+        assert (tmp_path / "file").read_bytes() == b"bytes"
+
+    def test_on_a_file_system_without_locks_it_is_written_all_the_same(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(naming, "try_flock", lambda _fd: False)
+        place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert os.listdir(tmp_path) == ["file"]
+
+    def test_an_interrupt_while_it_is_locked_leaves_nothing(self, tmp_path, monkeypatch):
+        def interrupted(_fd):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(naming, "try_flock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
+        assert os.listdir(tmp_path) == []

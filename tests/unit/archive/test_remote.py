@@ -692,7 +692,57 @@ def test_what_a_killed_upload_left_in_a_folder_goes_with_the_next(tmp_path):
     archive = TranscriptArchive(tmp_path / "a", target=Target(address=f"file://{tmp_path}/store", prefix=""))
     name = os.path.basename(archive.archive(transcript, "s1").path)
     (tmp_path / "store").mkdir()
-    for left in (f"{name}#1", "s1.manifest.jsonl#12", "s2_x#1", "s1_notes#one"):
+    for left in (f".tmp-{name}.01ab", ".tmp-s1.manifest.jsonl.01ab", ".tmp-s2_x.01ab", "s1_notes.one"):
         (tmp_path / "store" / left).write_bytes(b"half")
     assert archive.push().pending == ()
-    assert sorted(os.listdir(tmp_path / "store")) == sorted([name, "s1.manifest.jsonl", "s1_notes#one", "s2_x#1"])
+    assert sorted(os.listdir(tmp_path / "store")) == sorted(
+        [name, "s1.manifest.jsonl", "s1_notes.one", ".tmp-s2_x.01ab"]
+    )
+
+
+def test_a_file_in_a_folder_is_private_from_its_first_byte(tmp_path, monkeypatch):
+    from mala_context.archive import naming
+
+    store = tmp_path / "store"
+    modes = []
+    real = naming.write_all
+
+    def write_all(fd, data):
+        modes.extend(each.stat().st_mode & 0o777 for each in store.iterdir())
+        real(fd, data)
+
+    monkeypatch.setattr(naming, "write_all", write_all)
+    old = os.umask(0)
+    try:
+        bucket = Bucket(f"file://{store}")
+        for data in (b"secret", b"other"):  # one that is there is replaced
+            bucket.put("s1.manifest.jsonl", io.BytesIO(data), len(data))
+    finally:
+        os.umask(old)
+    assert set(modes) == {0o600}
+    assert [(each.name, each.read_bytes(), each.stat().st_mode & 0o777) for each in store.iterdir()] == [
+        ("s1.manifest.jsonl", b"other", 0o600)
+    ]
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    bucket = Bucket(f"file://{store}")
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(ObjectStoreError, match="belongs to user"):
+        bucket.put("s1.manifest.jsonl", io.BytesIO(b"secret"), 6)
+    monkeypatch.undo()
+    store.rmdir()
+    store.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(ObjectStoreError, match="symbolic link"):
+        bucket.put("s1.manifest.jsonl", io.BytesIO(b"secret"), 6)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_device_that_takes_nothing_is_an_error(monkeypatch):
+    from mala_context.archive.naming import write_all
+
+    monkeypatch.setattr(os, "write", lambda *_: 0)
+    with pytest.raises(OSError, match="nothing could be written"):
+        write_all(1, b"x")

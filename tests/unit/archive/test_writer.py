@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_nothing(new_store, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with store.lock("s1", 1) as files:
-        monkeypatch.setattr(writer, "sync", full)
+        monkeypatch.setattr(naming, "sync", full)
         with pytest.raises(OSError, match="No space"):
             files.publish(NAME, lambda write: write(b"x"))
         monkeypatch.undo()
@@ -172,7 +172,7 @@ def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
 
 def test_a_large_file_is_handed_to_the_disk_while_it_is_copied(new_store, monkeypatch):
     advised = []
-    monkeypatch.setattr(writer, "FLUSH", 10)
+    monkeypatch.setattr(naming, "FLUSH", 10)
     note = lambda _fd, start, length, _advice: advised.append((start, length))  # noqa: E731  # a stand-in
     monkeypatch.setattr(os, "posix_fadvise", note, raising=False)
     monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)
