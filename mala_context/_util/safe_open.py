@@ -11,6 +11,10 @@ import errno
 import os
 import stat
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 READ = _FLAGS | _NO_LINK
@@ -47,6 +51,16 @@ def read_regular(path: str, most: int) -> bytes:
     finally:
         os.close(descriptor)
     return b"".join(parts)
+
+
+def reader_of(descriptor: int) -> tuple[Callable[[int], bytes], Callable[[float], bool]]:
+    """Return what reads from a descriptor, and what waits so many seconds for more and says whether there is any."""
+    import select
+
+    def is_ready(seconds: float) -> bool:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+
+    return lambda size: os.read(descriptor, size), is_ready
 
 
 def _irregular(path: str) -> OSError:

@@ -18,17 +18,6 @@ _BLOCK = 1 << 20
 _QUIET_SECONDS = 0.1
 
 
-def object_at(descriptor: int) -> dict[str, Any]:
-    """Return the JSON object that comes through a descriptor, as soon as it is whole; raises as `object_from`."""
-    import os
-    import select
-
-    def is_ready(seconds: float) -> bool:
-        return bool(select.select([descriptor], [], [], seconds)[0])
-
-    return object_from(lambda size: os.read(descriptor, size), is_ready)
-
-
 def object_from(
     read: Callable[[int], bytes], is_ready: Callable[[float], bool] = lambda _seconds: True
 ) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from mala_context.transcripts.compactions import MARKS, is_main_boundary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from mala_context.archive.interface import Archiver, SessionView
+    from mala_context.archive.interface import Archiver
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.records import ArchiveResult, Piece
@@ -34,8 +34,6 @@ IDLE = 60.0
 
 A time so far ahead of the clock is one from before the clock was set back, and no write of now either.
 """
-
-_MOST = 1 << 20
 
 
 def transcript_of(archive: Archiver | ArchiveReader, session_id: str, manifest: Manifest) -> str | None:
@@ -153,28 +151,62 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
 
 
 def close_compactions(archive: Archiver, session_id: str, piece: str) -> int:
-    """Give each compaction that a new piece shows its outcome; returns how many there are."""
-    with archive.store(create=False).view(session_id) as files:
-        found = [meta for row in rows_with(files, piece, MARKS[0]) if (meta := boundary(row)) is not None]
-    for meta in found:
+    """Give each compaction that a new piece shows its outcome; returns how many there are.
+
+    The first one may be told already: a PreCompact hook archived what lies before it and a PostCompact hook wrote its
+    outcome, but the boundary with its sizes was written only after both. Then only the sizes are added.
+    """
+    told, found = _shown_by(archive, session_id, piece)
+    for number, meta in enumerate(found):
         waiting = archive.manifest(session_id).open_piece("main")
         if waiting is not None and waiting.get("name") != piece:
             archive.record_outcome(session_id, "compacted", piece=waiting["name"], **meta)
+        elif number == 0 and told is not None:
+            archive.record_sizes(session_id, told, meta)
         else:
             log.warning("Compaction without PreCompact in session %s: archived now, in %s", session_id, piece)
             archive.record_outcome(session_id, "hook_skipped", piece=piece, **meta)
     return len(found)
 
 
-def boundary(row: bytes) -> dict[str, Any] | None:
-    """Return what a `compact_boundary` row says of a compaction of the main agent, `None` for other rows."""
-    import json
+def tell_sizes(archive: Archiver, session_id: str, piece: str) -> None:
+    """Add the sizes of the compaction before a new piece, whose first boundary states them, to its outcome."""
+    told, found = _shown_by(archive, session_id, piece)
+    if told is not None and found:
+        archive.record_sizes(session_id, told, found[0])
 
-    try:
-        value = json.loads(row)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or not is_main_boundary(value):
+
+def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the compaction before a piece that has its outcome, and all that the boundaries in the piece say."""
+    from mala_context.archive.reading import chunks
+    from mala_context.transcripts.json_rows import objects
+    from mala_context.transcripts.rows import rows
+
+    with archive.store(create=False).view(session_id) as files:
+        manifest = manifests.parse(files.manifest())
+        pieces = [each for each in manifests.pieces_of(files.list(), manifest) if each.subagent is None]
+        place = next((place for place, each in enumerate(pieces) if each.name == name), None)
+        if place is None:
+            return None, []
+        before = pieces[place - 1] if place else None
+        skipped = 0 if before is None or pieces[place].mode != "full" else before.length or 0
+        read = rows(chunks(files, [pieces[place]], strict=False))
+        found = [
+            meta
+            for row in read
+            if row.offset >= skipped and MARKS[0] in row.data
+            for value in objects(row.data)
+            if (meta := boundary(value)) is not None
+        ]
+    done = {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") == "compacted"}
+    trigger = None if before is None or before.row is None else before.row.get("trigger")
+    closed = before is not None and before.plain in done and trigger in manifests.PRECOMPACT_TRIGGERS
+    return (before.plain if before is not None and closed else None), found
+
+
+def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a `compact_boundary` row says of a compaction of the main agent, `None` for other rows."""
+    if not is_main_boundary(value):
         return None
     meta = value.get("compactMetadata")
     known = meta if isinstance(meta, dict) else {}
@@ -187,19 +219,21 @@ def boundary(row: bytes) -> dict[str, Any] | None:
     }
 
 
-def rows_with(files: SessionView, name: str, needle: bytes) -> Iterator[bytes]:
-    """Yield the rows of a piece that hold the needle; of a row over 1 MB, which is no boundary, at most its end."""
-    reader = files.open(name)
+def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
+    """Return what the first boundary after an offset of a transcript says; `None` where there is none yet."""
+    from functools import partial
+
+    from mala_context._util.safe_open import open_regular
+    from mala_context.transcripts.json_rows import objects
+    from mala_context.transcripts.rows import rows
+
     try:
-        rest = b""
-        buffer = bytearray(_MOST)
-        while count := reader.readinto(buffer):
-            data = rest + bytes(buffer[:count])
-            cut = data.rfind(b"\n") + 1
-            rest = data[cut:] if len(data) - cut <= _MOST else data[-len(needle) :]
-            if data.find(needle, 0, cut) >= 0:
-                yield from (row for row in data[:cut].split(b"\n") if needle in row)
-        if needle in rest:
-            yield rest
-    finally:
-        reader.close()
+        with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(offset)
+            for row in rows(iter(partial(file.read, 1 << 18), b"")):
+                for value in objects(row.data) if MARKS[0] in row.data else ():
+                    if (meta := boundary(value)) is not None:
+                        return meta
+    except OSError:
+        pass
+    return None

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Protocol, Self
 
@@ -73,6 +73,9 @@ if TYPE_CHECKING:
 
         def record_outcome(self, session_id: object, outcome: str, *args: Any, **fields: Any) -> None:
             """Write down how a compaction ended."""
+
+        def record_sizes(self, session_id: str, piece: str, sizes: Mapping[str, Any]) -> None:
+            """Write down the sizes of a compaction whose outcome is there."""
 
 
 class SessionView(ABC):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 VERSION = 1
-_OURS = frozenset({"piece", "packed", "outcome", "file", "session", "removing", "uploaded", "unreadable"})
+_OURS = frozenset({"piece", "packed", "outcome", "sizes", "file", "session", "removing", "uploaded", "unreadable"})
 _TEXTS = (
     "time name mode sha256 subagent began transcript trigger agent model cwd clock piece outcome summary error path "
     "host started to text"
@@ -34,6 +34,7 @@ _KINDS: dict[str, type] = {
 """Fields of our rows, and what each must hold."""
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
 """Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
+SIZES = ("tokens_before", "tokens_after")
 OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped"})
 
 
@@ -50,8 +51,18 @@ class Manifest:
     """
 
     def of_kind(self, kind: str) -> list[Row]:
-        """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`, `removing`."""
-        return [row for row in self.rows if row.get("row") == kind]
+        """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`, `removing`.
+
+        An outcome has the sizes that a `sizes` row told of the same piece later on.
+        """
+        rows = [row for row in self.rows if row.get("row") == kind]
+        sizes = {row.get("piece"): row for row in self.rows if row.get("row") == "sizes"} if kind == "outcome" else {}
+        if not sizes:
+            return rows
+        later = [
+            {name: value for name in SIZES if (value := sizes.get(row.get("piece"), {}).get(name))} for row in rows
+        ]
+        return [{**more, **row} for more, row in zip(later, rows, strict=True)]
 
     def pieces(self) -> dict[str, Row]:
         """Return the piece rows by the name of the plain piece; the last row of a name wins."""

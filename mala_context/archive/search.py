@@ -25,8 +25,8 @@ from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.reading import chunks
 from mala_context.archive.records import record
-from mala_context.transcripts.compactions import is_summary
 from mala_context.errors import ArchiveUnavailableError
+from mala_context.transcripts.compactions import is_summary
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import Shortening, text_of
 from mala_context.transcripts.rows import Row, lines

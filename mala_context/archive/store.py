@@ -360,6 +360,16 @@ class TranscriptArchive(ArchiveReader):
         note(self, sid, outcome, piece, fields, _now())
         self._say_changed(sid)
 
+    def record_sizes(self, session_id: str, piece: str, sizes: Mapping[str, Any]) -> None:
+        """Write down `tokens_before` and `tokens_after` of a compaction whose outcome was told without them."""
+        fields = {name: sizes.get(name) for name in manifests.SIZES}
+        with self.store(create=True).lock(session_id, self.timeout) as files:
+            known = next(
+                (r for r in manifests.parse(files.manifest()).of_kind("outcome") if r.get("piece") == piece), {}
+            )
+            if any(known.get(name) is None and value is not None for name, value in fields.items()):
+                files.append(manifests.dump([manifests.new_row("sizes", _now(), piece=piece, **fields)]))
+
     def compaction_seen(
         self,
         transcript_path: object,

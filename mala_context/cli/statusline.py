@@ -63,10 +63,11 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
 def _input() -> dict[str, object] | None:
     if os.isatty(0):
         return None
-    from mala_context.agent.hook_inputs import object_at
+    from mala_context._util.safe_open import reader_of
+    from mala_context.agent.hook_inputs import object_from
 
     try:
-        return object_at(0)
+        return object_from(*reader_of(0))
     except (OSError, ValueError):
         return None
 

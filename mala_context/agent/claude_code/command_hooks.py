@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import sys
 
-from mala_context.agent.hook_inputs import object_at, text_in
+from mala_context._util.safe_open import reader_of
+from mala_context.agent.hook_inputs import object_from, text_in
 from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
+    from mala_context.archive.records import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
 ANSWER_SECONDS = 8.0
@@ -154,7 +156,7 @@ def _warns(env: Mapping[str, str]) -> bool:
 def _input() -> dict[str, Any]:
     """Return the hook's input; raises `ValueError` for what is no JSON object."""
     try:
-        found = object_at(0)
+        found = object_from(*reader_of(0))
     except OSError as error:
         raise ValueError(f"no input: {error.strerror}") from None
     except ValueError as error:
@@ -243,7 +245,15 @@ def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None
     if archive is not None and not _owner_archived(archive, found):
         from mala_context.archive.hook import archive_from_hook
 
-        archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6))
+        _tell_sizes(archive, archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6)))
+
+
+def _tell_sizes(archive: TranscriptArchive, result: ArchiveResult | None) -> None:
+    """Add to the compaction before this one the sizes that its boundary states, which was written after its hooks."""
+    if result is not None and result.path is not None:
+        from mala_context.archive.catch_up import tell_sizes
+
+        tell_sizes(archive, result.session_id, os.path.basename(result.path))
 
 
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
@@ -293,9 +303,20 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     }
     if outcome["agent"] == "main":
         path = found.get("transcript_path")
+        outcome.update(_stated_sizes(archive, str(session_id), path))
         archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
     else:
         archive.record_outcome(session_id, "compacted", **outcome)
+
+
+def _stated_sizes(archive: TranscriptArchive, session_id: str, path: object) -> dict[str, Any]:
+    """Return the sizes of this compaction, where the transcript has its boundary by now."""
+    from mala_context.archive.catch_up import boundary_after
+
+    row = archive.manifest(session_id).open_piece("main")
+    end = next((each.end for each in archive.pieces(session_id) if row is not None and each.plain == row["name"]), None)
+    found = None if end is None or not isinstance(path, str) else boundary_after(path, end)
+    return {name: (found or {}).get(name) for name in ("tokens_before", "tokens_after")}
 
 
 def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -343,9 +364,10 @@ def _session_ended(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     path = text_in(found, "transcript_path")
     if archive is None or not settings.at_session_end or path is None or not os.path.exists(path):
         return  # a session in which nothing was said has no transcript
-    archive.archive_session(
+    main, *_ = archive.archive_session(
         path, found.get("session_id"), trigger="session_end", agent="main", cwd=text_in(found, "cwd")
     )
+    _tell_sizes(archive, main)
 
 
 def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:

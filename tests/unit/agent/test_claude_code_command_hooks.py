@@ -78,6 +78,19 @@ class TestCompactions:
         assert place.ask("PostCompact", trigger="auto", compact_summary="We did it.") == ({}, "")
         assert place.outcomes() == [("compacted", "main", "We did it.")]
 
+    @pytest.mark.parametrize("when", ["before PostCompact", "before the next PreCompact", "before the end"])
+    def test_its_sizes_are_those_that_the_boundary_states_whenever_that_is_written(self, place, when):
+        meta = {"trigger": "auto", "preTokens": 230_607, "postTokens": 89_279}
+        place.ask("PreCompact", trigger="auto")
+        if when == "before PostCompact":
+            place.add({**BOUNDARY, "compactMetadata": meta})
+        place.ask("PostCompact", trigger="auto", compact_summary="We did it.")
+        if when != "before PostCompact":
+            place.add({**BOUNDARY, "compactMetadata": meta})
+        place.ask("PreCompact" if when == "before the next PreCompact" else "SessionEnd", trigger="auto")
+        (row,) = place.archive.manifest("s").of_kind("outcome")
+        assert (row["tokens_before"], row["tokens_after"]) == (230_607, 89_279)
+
     def test_one_whose_hook_did_not_run_is_archived_behind_it(self, place, caplog):
         assert place.ask("PostCompact", trigger="auto", compact_summary="Done.")[0] == {}
         assert "Compaction without PreCompact" in caplog.text

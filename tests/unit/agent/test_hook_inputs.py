@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context._util.safe_open import reader_of
 from mala_context.agent import hook_inputs
-from mala_context.agent.hook_inputs import MOST_INPUT, object_at, object_from, text_in, texts_in
+from mala_context.agent.hook_inputs import MOST_INPUT, object_from, text_in, texts_in
 from tests.helpers.slow_input import Trickle
 
 JSON = st.recursive(
@@ -111,14 +112,14 @@ def pipe():
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
 def test_an_object_counts_once_it_is_whole_though_the_pipe_stays_open(pipe, encoding, behind):
     os.write(pipe[1], (json.dumps({"a": {"b": "}"}}) + behind.decode()).encode(encoding))
-    assert object_at(pipe[0]) == {"a": {"b": "}"}}
+    assert object_from(*reader_of(pipe[0])) == {"a": {"b": "}"}}
 
 
 def test_half_an_object_is_waited_for_no_longer_than_said(pipe, monkeypatch):
     monkeypatch.setattr(hook_inputs, "INPUT_SECONDS", 0.2)
     os.write(pipe[1], b'{"a": {"b": 1}')
     with pytest.raises(ValueError, match=r"^not whole$"):
-        object_at(pipe[0])
+        object_from(*reader_of(pipe[0]))
 
 
 def test_an_object_that_seems_whole_again_and_again_is_not_decoded_each_time(monkeypatch):
