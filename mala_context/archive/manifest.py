@@ -125,7 +125,8 @@ def _valid(row: dict[str, Any]) -> dict[str, Any]:
 
     Whoever reads a field then need not ask for its type. Rows of kinds that we do not know stay as they are.
     """
-    if row.get("row") not in _OURS:
+    kind = row.get("row")
+    if not isinstance(kind, str) or kind not in _OURS:
         return row
     odd = {name for name, value in row.items() if value is not None and not _is_of_kind(name, value)}
     return {name: value for name, value in row.items() if name not in odd} if odd else row

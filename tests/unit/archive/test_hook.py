@@ -7,7 +7,6 @@ import types
 
 import pytest
 
-from mala_context.archive import writer
 from mala_context.archive.hook import archive_from_hook
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.archive_tools import cat, rows
@@ -114,10 +113,10 @@ def test_a_transcript_that_was_swapped_is_not_copied(archive, transcript, swap, 
 
 
 def test_a_disk_that_is_full_is_an_error(archive, transcript, monkeypatch, caplog):
-    def full(_fd):
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writer, "sync", full)
+    monkeypatch.setattr("mala_context.archive.naming.write_all", full)
     assert archive_from_hook(archive, {"session_id": "s1", "transcript_path": str(transcript)}) is None
     ((level, text),) = said(caplog)
     assert level == "ERROR"

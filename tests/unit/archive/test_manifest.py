@@ -12,7 +12,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.records import StoredFile
 from mala_context.archive.store import TranscriptArchive
-from mala_context.archive.verify import verify
+from mala_context.archive.verify import verify_archive as verify
 from mala_context.cli.app import app
 from mala_context.errors import MalaContextError
 from tests.security.test_readers_change_nothing import READERS
