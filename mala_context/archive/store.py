@@ -361,7 +361,10 @@ class TranscriptArchive(ArchiveReader):
         self._say_changed(sid)
 
     def record_sizes(self, session_id: str, piece: str, sizes: Mapping[str, Any]) -> None:
-        """Write down `tokens_before` and `tokens_after` of a compaction whose outcome was told without them."""
+        """Write down the `sizes` (`tokens_before`, `tokens_after`) of a compaction whose outcome came without them.
+
+        `piece` is the name of the piece that was archived before it.
+        """
         fields = {name: sizes.get(name) for name in manifests.SIZES}
         with self.store(create=True).lock(session_id, self.timeout) as files:
             known = next(
