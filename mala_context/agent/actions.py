@@ -31,8 +31,18 @@ from mala_context.agent.telemetry.records import (
 )
 from mala_context.guard import FinalGate
 from mala_context.guard.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
-from mala_context.guard.policy.engine import LEAST_FREED
-from mala_context.tracking.events import Compaction, CompactionStatus, Reset, Response, TurnEnd, UsageDelta
+from mala_context.guard.policy.engine import LEAST_FREED, NOT_QUIET
+from mala_context.tracking.events import (
+    Compaction,
+    CompactionStatus,
+    Refusal,
+    Reset,
+    Response,
+    SessionStart,
+    TurnEnd,
+    UsageDelta,
+    WindowReport,
+)
 
 if TYPE_CHECKING:
     from mala_context.agent.stream import MessageStreamProcessor
@@ -83,23 +93,25 @@ class Actions:
         self._processor = processor
         self._finishing_tools = tuple(finishing_tools)
         self._notes: list[str] = []
-        self._response: str | None = None
-        self._asked = self._new_prompt = True
+        self._asked_about: object = None
+        self._quiet = NOT_QUIET
         self._final: FinalTurnProgress | None = None
         self._compacted_from: int | None = None
-        processor.observe(self.on_event, *_EVENTS)
+        processor.observe(self.on_event, *_EVENTS, wants=self._wants)
         processor.overflow_observers.append(self.on_overflow)
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Take in one event of the processor."""
+        self._quiet = NOT_QUIET  # it may be about another window, session or size
         handler = _EVENTS.get(event.__class__)
         if handler is not None:
             handler(self, event, snapshot)
 
     def on_overflow(self, overflow: ContextOverflow) -> None:
         """Take note that the context ran over; the processor has said so already."""
+        self._quiet = NOT_QUIET
         self.policy.overflowed(overflow)
         self.happened(overflow)
 
@@ -116,24 +128,19 @@ class Actions:
         """Tell the observers what was done."""
         self._hub.tell(GuardActed(self._processor.tracker.session_id, action, tool))
 
-    def _on_response(self, event: Response, snapshot: ContextSnapshot | None) -> None:
-        if event.agent is not None:
+    def _on_response(self, event: Response | UsageDelta, snapshot: ContextSnapshot | None) -> None:
+        """Ask the policy once about each response of the main agent, as soon as its counts are known."""
+        tracker = self._processor.tracker
+        if event.agent is not None or snapshot is None or tracker.main.current == self._asked_about:
             return
-        if event.message_id != self._response:
-            self._response, self._asked = event.message_id, False
-        if not self._asked and snapshot is not None:
-            self._ask_once(snapshot)
-
-    def _on_delta(self, event: UsageDelta, snapshot: ContextSnapshot | None) -> None:
-        if event.agent is None and not self._asked and snapshot is not None:
-            self._ask_once(snapshot)
-
-    def _ask_once(self, snapshot: ContextSnapshot) -> None:
-        self._asked = True
+        self._asked_about = tracker.main.current
         if self._compacted_from is not None:
             self._check_compaction(snapshot)
-        self._ask(snapshot, new_prompt=self._new_prompt)
-        self._new_prompt = False
+        self._ask(snapshot, new_prompt=tracker.responses_in_turn == 1)
+
+    def _wants(self, tokens: int) -> bool:
+        """Tell whether the policy has to be asked about a response to a request of this size."""
+        return tokens not in self._quiet
 
     def _on_compaction(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if event.agent is not None:
@@ -167,6 +174,10 @@ class Actions:
             self.policy.action_failed()
             log.warning("Context: the compaction failed: %s", event.error or "no reason was given")
 
+    def _on_news(self, event: Event, snapshot: ContextSnapshot | None) -> None:
+        """Ask the policy about the next response, whatever its size: a session or a window may be another one."""
+        del event, snapshot
+
     def _on_reset(self, event: Reset, snapshot: ContextSnapshot | None) -> None:
         del event, snapshot
         self.policy.reset()
@@ -175,13 +186,13 @@ class Actions:
 
     def _on_turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
         del event, snapshot
-        self._new_prompt = True
         final = self._final
         if final is not None and final.heard and not final.told:
             final.told = True
             self.final_turn = final.record()
             log.warning("%s", self.final_turn.line)
             self.happened(self.final_turn)
+        self._ask(self._processor.tracker.snapshot())  # the answer may be longer than its first block
 
     # -- the policy --------------------------------------------------------------------------------------------------
 
@@ -207,18 +218,21 @@ class Actions:
 
     def failed(self) -> None:
         """Take note that nothing came of the last step."""
+        self._quiet = NOT_QUIET
         self.policy.action_failed()
 
     def restarted(self) -> None:
         """Take note that the run goes on in a fresh session."""
         self._notes.clear()
         self._final = None
+        self._quiet = NOT_QUIET
         self._carry_out(self.policy.restarted(self.clock()))
 
     def _ask(self, snapshot: ContextSnapshot, *, safe: bool = False, new_prompt: bool = False) -> Step | None:
         step = self._carry_out(self.policy.decide(snapshot, self.clock(), safe=safe, new_prompt=new_prompt), snapshot)
         if self._final is not None and not self.policy.final:
             self._final = None
+        self._quiet = NOT_QUIET if self._compacted_from is not None else self.policy.quiet(snapshot)
         return step
 
     def _carry_out(self, decisions: Decisions, snapshot: ContextSnapshot | None = None) -> Step | None:
@@ -297,9 +311,9 @@ class Actions:
         """Answer a tool call in a final turn (PreToolUse); everything is let through before one."""
         if not await self._look(hook_input) or self._final is None:
             return None
-        tool_input = hook_input.get("tool_input")
+        tool_input, response = hook_input.get("tool_input"), self._processor.tracker.main.current
         verdict = self._final.ask(
-            str(hook_input.get("tool_name")), tool_input if isinstance(tool_input, Mapping) else {}, self._response
+            str(hook_input.get("tool_name")), tool_input if isinstance(tool_input, Mapping) else {}, response
         )
         if verdict.action == "allow":
             return None
@@ -329,9 +343,12 @@ class Actions:
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {
     Response: Actions._on_response,
-    UsageDelta: Actions._on_delta,
+    UsageDelta: Actions._on_response,
     Compaction: Actions._on_compaction,
     CompactionStatus: Actions._on_status,
     Reset: Actions._on_reset,
     TurnEnd: Actions._on_turn_end,
+    SessionStart: Actions._on_news,
+    Refusal: Actions._on_news,
+    WindowReport: Actions._on_news,
 }

@@ -40,7 +40,7 @@ class FinalTurnProgress:
         self._ratio = ratio
         self._denied = 0
         self._saved = self._stopped = False
-        self._denied_in: tuple[str | None, int] | None = None
+        self._denied_in: tuple[object, int] | None = None
         self._at_once = 0
 
     def new_prompt(self) -> None:
@@ -49,7 +49,7 @@ class FinalTurnProgress:
         self.told = self._stopped = False
         self._denied_in = None
 
-    def ask(self, tool: str, tool_input: Mapping[str, Any], response: str | None) -> Verdict:
+    def ask(self, tool: str, tool_input: Mapping[str, Any], response: object) -> Verdict:
         """Answer one call; those that one response asked for beside a denied one count with it."""
         place = (response, self.batches)
         again = place == self._denied_in and self._at_once < MOST_AT_ONCE

@@ -23,7 +23,7 @@ from mala_context.agent.log_lines import compaction_line, context_line, log_valu
 from mala_context.errors import ContextPressureError
 from mala_context.guard.policy import overflow_of, ratio_ahead, read_overflow
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, TurnEnd
-from mala_context.tracking.fast_path import NOTHING, FastPath
+from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
 from mala_context.tracking.readers import read_message
 from mala_context.tracking.readers.unfamiliar import News
 from mala_context.tracking.roster import LIVE
@@ -144,8 +144,7 @@ class MessageStreamProcessor:
                     self.messages_seen += 1
                     return
                 count = self._counts.get(message.__class__)
-                unseen = not (self.snapshot_observers or Response in self._observers)
-                if count is not None and unseen and count(message):
+                if count is not None and not self.snapshot_observers and count(message):
                     self.messages_seen += 1
                     return
             self._take_all(message)
@@ -205,14 +204,18 @@ class MessageStreamProcessor:
         if line is not None:
             line(self, event, snapshot)
 
-    def observe(self, observer: EventObserver, *kinds: type) -> None:
+    def observe(self, observer: EventObserver, *kinds: type, wants: Wants | None = None) -> None:
         """Have an observer called with the events of these classes alone; the others cost it nothing.
 
-        A response's later messages, which say nothing new of its size, are not told; an observer of `Response` that
-        wants them too belongs into `event_observers`.
+        The later messages of a response, which say nothing new of its size, are not told; an observer of `Response`
+        that needs them too belongs into `event_observers`. `wants` is asked before a response is told, with the size
+        of its request in tokens: where all who observe responses return false, the response takes the fast path and
+        none of them hears of it. Without `wants` every response is told.
         """
         for kind in kinds:
             self._observers.setdefault(kind, []).append(observer)
+            if kind is Response:
+                self._shortcut.wanted.append(_always if wants is None else wants)
             if kind is Appended:
                 self._shortcut.leave("UserMessage")
 
@@ -296,6 +299,11 @@ class MessageStreamProcessor:
         if self.tracker.estimator == "cumulative":
             return self.context_usage.pressure_ratio(snapshot.window)
         return ratio_ahead(snapshot)
+
+
+def _always(tokens: int) -> bool:
+    del tokens
+    return True
 
 
 def _trio_is_here() -> bool:

@@ -67,7 +67,7 @@ class TranscriptFeed:
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
         self._refused = False
-        processor.observe(self._on_event, Response, UsageDelta, TurnEnd)
+        processor.observe(self._on_event, Response, UsageDelta, TurnEnd, wants=lambda _: bool(self._uncounted))
 
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
         """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.

@@ -55,7 +55,7 @@ def wire(
     archivist = _archivist(repo, config, env, hub)
     processor = _processor(config, tracker, archivist, agent_id)
     reporter = Reporter(hub.tell, hub.wants)
-    processor.observe(reporter.on_event, *reporter.events)
+    processor.observe(reporter.on_event, *reporter.events, wants=reporter.wants_size)
     actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:

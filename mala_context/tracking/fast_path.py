@@ -1,10 +1,9 @@
-"""The short way of those messages that most of a stream is.
+"""Fast path for the common SDK messages.
 
-A response comes as one message for each of its blocks, all with the same counts; a tool's result adds text whose size
-nobody may ever ask for. The long way of a message (a reader makes an event, the tracker takes it) is for everything
-that there is; the main agent's usual messages are recognised here by themselves, and do to its state at once what they
-would do that way, at a fraction of the cost. A test compares both on every kind of stream. Where a message is in any
-way unusual, or somebody wants to see its event, it goes the long way.
+Later blocks of a response, the first block of the next one, and tool results are applied directly to the main agent's
+state. Everything else takes the careful path: reader → event → reducer. So does a response whose event somebody wants
+to see; those who want only some responses say which with a predicate of the request's size (see `wanted`). A property
+test checks that both paths give the same state, and another that a runtime decides the same on both.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import MOST, Usage
 
 Way = Callable[[Any], bool]
+Wants = Callable[[int], bool]
+"""Tells whether the event of a response is wanted, by the size of its request in tokens."""
 _MOST_CLASSES = 256
 
 
@@ -34,12 +35,12 @@ NOTHING: Final = _Nothing()
 class FastPath:
     """Takes the usual messages of one SDK client.
 
-    `holds` has a way for those that change no number, `counts` one for those that do, which is to be gone where nobody
-    asks for their snapshots; both by class of message. A way takes a message and tells whether that was all. What goes
-    the long way: unset `counted` with each event, and call `after` with each message.
+    `holds` has a way for the messages that change no number, `counts` one for those that do; both by class of message.
+    A way takes a message and returns whether that was all. For messages on the careful path: unset `counted` with each
+    event, and call `after` with each message.
     """
 
-    __slots__ = ("_by_name", "_following", "counted", "counts", "holds")
+    __slots__ = ("_by_name", "_following", "counted", "counts", "holds", "wanted")
 
     def __init__(self, tracker: ContextTracker) -> None:
         self._following = tracker.following
@@ -48,6 +49,8 @@ class FastPath:
         self.counts: dict[type, Way] = {}
         self.counted: Any = NOTHING
         """The main agent's message whose counts the tracker took last, if it has taken nothing else since."""
+        self.wanted: list[Wants] = []
+        """Those who observe responses; a response that one of them wants takes the careful path."""
 
     def leave(self, name: str) -> None:
         """Have all messages of the class of this name go the long way, for good."""
@@ -108,6 +111,7 @@ class FastPath:
             or (message.model != main.model and is_other(message.model, main.model))
             or message.session_id != following.session_id
             or not message.content
+            or not main.responses  # the first one of a conversation says more than its size
         ):
             return False
         usage, counted, key = message.usage, roster.responses, hash(identity) >> SHIFT
@@ -119,6 +123,9 @@ class FastPath:
             return False
         if not usual or key in counted or ("iterations" in usage and usage["iterations"]):  # noqa: RUF019 - no call
             return False
+        for wants in self.wanted:
+            if wants(tokens):
+                return False
         counted[key] = None
         if len(counted) > counted.most:
             counted.trim()

@@ -89,6 +89,11 @@ class EventReducer:
         self.roster = AgentRegistry(model, counts_text=self.counts_text, remembers=self._remembers)
         self._turn_began = 0
 
+    @property
+    def responses_in_turn(self) -> int:
+        """Responses of the main agent since the last turn's end."""
+        return self.roster.main.responses - self._turn_began
+
     def leave(self) -> None:
         """Start over, and know no session, as before a fresh one."""
         self.session_id = None
@@ -294,7 +299,7 @@ class EventReducer:
         self._enter(event.session_id, keep=False)
         self.windows.reported(event.windows)
         main = self.roster.main
-        responses, self._turn_began = main.responses - self._turn_began, main.responses
+        responses, self._turn_began = self.responses_in_turn, main.responses
         if responses and main.current is not None:
             single = responses == 1 and (event.num_turns is None or event.num_turns <= 1)
             usage = event.last_call or (event.usage if single else None)

@@ -90,6 +90,11 @@ class ContextTracker:
         return self.following.sessions_seen
 
     @property
+    def responses_in_turn(self) -> int:
+        """How many responses the main agent has given since the last turn's end."""
+        return self.following.responses_in_turn
+
+    @property
     def auto_compact_window(self) -> int | None:
         """`CLAUDE_CODE_AUTO_COMPACT_WINDOW`; it may be set at any time."""
         return self.following.auto_compact_window

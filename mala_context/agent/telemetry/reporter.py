@@ -39,6 +39,11 @@ class Reporter:
         """The classes of events to call `on_event` with."""
         return tuple(_EVENTS)
 
+    def wants_size(self, tokens: int) -> bool:
+        """Tell whether somebody takes the size of a response's request."""
+        del tokens
+        return self._wants(ContextUpdated)
+
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Take in one event and the snapshot that it gave, if any."""
         handler = _EVENTS.get(event.__class__)

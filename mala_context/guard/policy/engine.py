@@ -43,6 +43,10 @@ BREAKER_SECONDS: Final = 300.0
 """Time within which they do."""
 OUTCOME_SECONDS: Final = 600.0
 """Time after which an action whose outcome nobody reported counts as failed."""
+NEAR: Final = 0.1
+"""Share of the window below a threshold within which every response is projected."""
+NOT_QUIET: Final = range(0)
+"""Ask `decide` about every response."""
 OVERDUE_PROMPTS: Final = 2
 """Prompts above the CLI's own threshold, without a compaction, after which it is said."""
 
@@ -135,6 +139,28 @@ class Policy:
         if safe:
             self._act(ahead, now, decisions, overdue=overdue)
         return tuple(decisions)
+
+    def quiet(self, snapshot: Snapshot) -> range:
+        """Return the sizes of later requests (tokens) for which `decide` would decide and note nothing.
+
+        So it need not be asked about such a response, as long as session and window are those of `snapshot`, the last
+        one that it was asked about, and nothing else happens. Thresholds that look ahead are asked for again in the
+        next hook and at the turn's end, with all of the answer's text: until then `NEAR` leaves room for it.
+        """
+        pending = self._asked_since is not None or self._of_no_use or self._prompts_above or self._final.fired
+        if pending or self._compact.floor is not None or self._restart.floor is not None:
+            return NOT_QUIET
+        if snapshot.estimator != "occupancy" or snapshot.session_id != self._session:
+            return NOT_QUIET
+        rules, window, warned = self.thresholds, snapshot.window, self._warn.fired
+        ahead = [at - NEAR for at in (rules.final_at, rules.compact_at, rules.restart_at) if at is not None]
+        if rules.warn_at is not None and not warned:
+            ahead.append(rules.warn_at)
+        least = round((rules.warn_at - rules.margin) * window) + 1 if rules.warn_at is not None and warned else 0
+        most = min(ahead, default=1.0) * window
+        if snapshot.auto_compact_threshold is not None:
+            most = min(most, snapshot.auto_compact_threshold)
+        return range(least, round(most) - 1)
 
     def compacted(self, before: int | None, after: int | None, now: float) -> Decisions:
         """Take note of a compaction, asked for or not: tokens before and after it, `None` where unknown."""

@@ -14,7 +14,7 @@ from mala_context.agent.actions import Actions
 from mala_context.agent.gated_turn import MOST_AT_ONCE
 from mala_context.agent.telemetry.records import FinalTurn, GuardActed, ThresholdCrossed
 from mala_context.guard.policy import Compact, ContextOverflow, Policy, Restart, Thresholds
-from mala_context.tracking.events import Appended, Compaction, CompactionStatus, Reset
+from mala_context.tracking.events import Appended, Compaction, CompactionStatus, Reset, SessionStart, WindowReport
 from tests.helpers import sdk_messages
 
 WINDOW = 1_000
@@ -23,8 +23,9 @@ WINDOW = 1_000
 class Bench:
     """An agent of a window of 1,000 tokens, its clock, and what the guard did."""
 
-    def __init__(self, finishing=("Write",), **thresholds):
-        self.processor = MessageStreamProcessor(ContextTracker(window=WINDOW))
+    def __init__(self, finishing=("Write",), window=WINDOW, automatic=None, **thresholds):
+        self.processor = MessageStreamProcessor(ContextTracker(window=window, auto_compact_window=automatic))
+        self.scale = window // 1_000
         self.now = 0.0
         policy = Policy(Thresholds(**thresholds))
         self.actions = Actions(policy, self.processor, finishing_tools=finishing, clock=lambda: self.now)
@@ -47,18 +48,41 @@ class Bench:
     def responds(self, tokens, parts=1, parent=None, session_id="s1"):
         """Let the agent send a request of so many tokens and answer with one word."""
         self.number += 1
-        for _ in range(parts):
-            usage = {"input_tokens": 0, "cache_read_input_tokens": tokens, "output_tokens": 1}
+        for part in range(parts):
+            usage = {"input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 1}
+            usage["cache_read_input_tokens"] = tokens * self.scale
             self.processor.process(
-                AssistantMessage(
-                    [TextBlock("x")],
-                    "claude-sonnet-4-5",
+                sdk_messages.build(
+                    AssistantMessage,
+                    content=[TextBlock("x")],
+                    model="claude-sonnet-4-5",
                     parent_tool_use_id=parent,
                     usage=usage,
                     message_id=f"m{self.number}",
                     session_id=session_id,
+                    uuid=f"{self.number}-{part}",
                 )
             )
+
+    def does(self, action, value):
+        """Let one of the things happen that a guard acts on, a size in thousandths of the window."""
+        if action == "responds":
+            self.responds(value, parts=2)
+        elif action == "compacted":
+            self.compacted(value * self.scale)
+        elif action == "clears":
+            self.processor.take(Reset("s1", None))
+        elif action == "window":
+            self.processor.take(WindowReport("s1", 50_000, None, "claude-sonnet-4-5", None))
+        elif action == "comes_back":
+            self.processor.take(SessionStart(f"s{self.number}", "resume"))
+        else:
+            {
+                "ends": self.ends,
+                "next_step": self.actions.next_step,
+                "fails": self.actions.failed,
+                "restarts": self.actions.restarted,
+            }[action]()
 
     def ends(self, reason="completed", *, is_error=False, result=None):
         self.processor.process(sdk_messages.result(usage={}, is_error=is_error, terminal_reason=reason, result=result))
@@ -141,15 +165,15 @@ async def test_a_subagent_neither_counts_nor_hears():
 
 
 def test_a_response_of_many_parts_is_asked_about_once():
-    bench = Bench()
+    bench = Bench(compact_at=0.15)  # near enough to ask about every response
     asked = []
     decide = bench.actions.policy.decide
     bench.actions.policy.decide = lambda *args, **kwargs: asked.append(kwargs) or decide(*args, **kwargs)
     bench.responds(100, parts=5)
     bench.responds(200, parts=5)
-    bench.ends()
+    bench.ends()  # asks once more: the answer's whole text is there
     bench.responds(300)
-    assert [kwargs["new_prompt"] for kwargs in asked] == [True, False, True]
+    assert [kwargs["new_prompt"] for kwargs in asked] == [True, False, False, True]
 
 
 def test_a_cli_that_should_have_compacted_is_one_warning(caplog):
@@ -252,6 +276,56 @@ def test_a_final_turn_that_nobody_heard_of_is_not_told():
 
 FINISHING = st.lists(st.sampled_from(["Write", "Edit", "Bash(git *)", "TodoWrite"]), max_size=3)
 SIZES = st.lists(st.integers(min_value=1, max_value=1_500), min_size=1, max_size=12)
+
+
+DOES = st.one_of(
+    st.tuples(st.just("responds"), st.integers(min_value=1, max_value=1_100)),
+    st.tuples(st.just("responds"), st.integers(min_value=600, max_value=800)),
+    st.tuples(st.just("compacted"), st.sampled_from([10, 600, 880])),
+    st.tuples(
+        st.sampled_from(["ends", "clears", "next_step", "fails", "restarts", "window", "comes_back"]), st.just(0)
+    ),
+)
+
+
+@given(
+    st.lists(DOES, max_size=30),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "warn_at": st.none(),
+            "compact_at": st.just(0.8),
+            "restart_at": st.just(0.85),
+            "final_at": st.just(0.9),
+        },
+    ),
+    st.sampled_from([None, 75_000]),
+)
+def test_the_fast_path_changes_no_decision(does, thresholds, automatic):
+    """A processor that takes each response the careful way, and one that need not, make their guards do the same."""
+    fast = Bench(window=100_000, automatic=automatic, **thresholds)
+    careful = Bench(window=100_000, automatic=automatic, **thresholds)
+    careful.processor.event_observers.append(lambda event, snapshot: None)
+    for bench in (fast, careful):
+        bench.responds(10)
+        for number, (action, value) in enumerate(does):
+            bench.now = 100.0 * number
+            bench.does(action, value)
+    assert fast.told == careful.told
+    assert fast.actions.policy.restarts == careful.actions.policy.restarts
+
+
+def test_the_policy_is_asked_only_about_responses_near_a_threshold(monkeypatch):
+    bench = Bench(window=100_000, warn_at=0.7, compact_at=0.9)
+    bench.responds(10, parts=2)
+    asked = []
+    decide = bench.actions.policy.decide
+    monkeypatch.setattr(
+        bench.actions.policy, "decide", lambda *args, **more: asked.append(args[0].ratio) or decide(*args, **more)
+    )
+    for share in range(20, 900, 20):
+        bench.responds(share, parts=2)
+    assert asked == [0.7, *(share / 1000 for share in range(800, 900, 20))]
 
 
 @given(FINISHING, SIZES, st.integers(min_value=1, max_value=40), st.booleans(), st.booleans())
