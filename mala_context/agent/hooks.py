@@ -8,13 +8,11 @@ cancels a callback that is about to answer.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
-from mala_context._util.printable import printable
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.hook_answers import merged
 
@@ -28,7 +26,6 @@ HookCallback = Callable[..., Awaitable[dict[str, Any]]]
 Action = Callable[[Mapping[str, Any]], Awaitable["Answer"]]
 
 log = get_logger(__name__)
-_level = logging.getLogger(__name__)  # its level is asked per call, where structlog's own filter would be dear
 
 _FIELDS = (
     "session_id",
@@ -48,27 +45,6 @@ _FIELDS = (
     "tool_response",
     "last_assistant_message",
 )
-_UNREAD = (
-    "background_tasks",
-    "context_tokens",
-    "custom_instructions",
-    "duration_ms",
-    "effort",
-    "mcp_server",
-    "model",
-    "permission_mode",
-    "prompt_id",
-    "scratchpad_dir",
-    "seconds_since_last_response",
-    "session_crons",
-    "session_title",
-    "stop_hook_active",
-    "tool_calls",
-    "tool_use_id",
-)
-"""What else Claude Code 2.1.332 says in the inputs of these hooks."""
-_KNOWN = frozenset((*_FIELDS, *_UNREAD))
-_MOST_NEWS = 100
 
 
 def make_precompact_hook(repo_path: str | os.PathLike[str], archive: Any = None) -> HookCallback:
@@ -95,16 +71,12 @@ def as_mapping(hook_input: object) -> Mapping[str, Any]:
 
 
 def _callback(event: str, *actions: Action) -> HookCallback:
-    told: set[str] = set()
-
     async def hook(hook_input: object, *args: object, **kwargs: object) -> dict[str, Any]:
         del args, kwargs
         answers: list[Answer] = []
         found: Mapping[str, Any] = {}
         try:
             found = as_mapping(hook_input)
-            if _level.isEnabledFor(logging.DEBUG):
-                _tell_news(event, found, told)
         except Exception:
             log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
         for action in actions:
@@ -117,18 +89,6 @@ def _callback(event: str, *actions: Action) -> HookCallback:
     hook.__mala_context__ = True  # type: ignore[attr-defined] # a mark for `is_ours`
     hook.__name__ = hook.__qualname__ = f"mala_context_{event}"
     return hook
-
-
-def _tell_news(event: str, found: Mapping[str, Any], told: set[str]) -> None:
-    """Log at DEBUG what of a hook's input is not known to this version; `told` has what was said before."""
-    came_as = found.get("hook_event_name", event)
-    news = [f"the field {name!s:.80}" for name in found if name not in _KNOWN]
-    if came_as != event:
-        news.append(f"the event {came_as!s:.80}")
-    for words in news:
-        if words not in told and len(told) < _MOST_NEWS:
-            told.add(words)
-            log.debug("%s: not known to this version: %s", event, printable(words))
 
 
 Factory = Callable[[Mapping[str, Any]], "HookCallback | None"]

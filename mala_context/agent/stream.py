@@ -25,14 +25,13 @@ from mala_context.guard.policy import overflow_of, ratio_ahead, read_overflow
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
 from mala_context.tracking.readers import read_message
-from mala_context.tracking.readers.unfamiliar import News
 from mala_context.tracking.roster import LIVE
 from mala_context.tracking.tracker import ContextTracker
-from mala_context.tracking.usage import ContextUsage, Usage
+from mala_context.tracking.usage import ContextUsage, Usage, strangers
 
 if TYPE_CHECKING:
     from mala_context.guard.policy import ContextOverflow
-    from mala_context.tracking.events import Event
+    from mala_context.tracking.events import Event, Events
     from mala_context.tracking.tracker import ContextSnapshot
 
 M = TypeVar("M")
@@ -43,6 +42,7 @@ OverflowObserver = Callable[["ContextOverflow"], object]
 log = get_logger(__name__)
 _level = logging.getLogger(__name__)  # its level is asked per response, where structlog's own filter would be dear
 _FREQUENT = frozenset({Response, Appended})
+_MOST_UNREAD = 100
 
 
 class MessageStreamProcessor:
@@ -86,8 +86,8 @@ class MessageStreamProcessor:
         self._holds = self._shortcut.holds
         self._counts = self._shortcut.counts
         self._debug = _level.isEnabledFor(logging.DEBUG)
-        """Whether responses and news are logged, as was seen with the last event that went the long way."""
-        self._news = News()
+        """Whether responses and unread kinds are logged, as was seen with the last event that went the long way."""
+        self._unread: set[str] = set()
         self.overflow: ContextOverflow | None = None
         """The overflow that the main agent's context is in; `None` while requests are accepted."""
         self.announces: Callable[[Compaction, ContextSnapshot | None], bool] | None = None
@@ -158,20 +158,29 @@ class MessageStreamProcessor:
         if not self._enabled:
             return
         self.messages_seen += 1
+        events = read_message(message)
         if self._debug:
-            self.tell_news(message)
-        for event in read_message(message):
+            self._log_unread(message, events)
+        for event in events:
             self.take(event)
             if event.__class__ is TurnEnd:
                 self._process_result_message(message)
             elif event.__class__ in _FREQUENT and self.overflow is None and not self._debug:
                 self._shortcut.after(message, event)
 
-    def tell_news(self, source: object) -> None:
-        """Log at DEBUG, once a kind, what no reader knows of a message or a row; those who `take` events call it."""
-        if _level.isEnabledFor(logging.DEBUG):
-            for kind in self._news.of(source):
-                log.debug("Context: passed on, but not known to this version: %s", printable(kind))
+    def _log_unread(self, message: Any, events: Events) -> None:
+        """Log once each kind of message that gives no event, and counts whose names no reader knows.
+
+        A newer CLI shows itself here: it brings kinds that were unknown when this was written.
+        """
+        subtype = getattr(message, "subtype", None) or ""
+        unread = [] if events else [f"{type(message).__name__:.80} {subtype!s:.80}".rstrip()]
+        if names := strangers(getattr(message, "usage", None)):
+            unread.append(f"usage with {', '.join(names)}")
+        for kind in unread:
+            if kind not in self._unread and len(self._unread) < _MOST_UNREAD:
+                self._unread.add(kind)
+                log.debug("Context: nothing is read from %s", printable(kind))
 
     def take(self, event: Event) -> None:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""

@@ -172,6 +172,5 @@ class TranscriptFeed:
     def _feed(self, rows: list[dict[str, Any]], session_id: str) -> None:
         """Apply rows as this session's own: a fork's or a resumed file's rows may name an older one."""
         for row in rows:
-            self._processor.tell_news(row)
             for event in read_row(row):
                 self._processor.take(event if isinstance(event, TotalTokens) else event._replace(session_id=session_id))

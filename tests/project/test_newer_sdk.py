@@ -129,41 +129,27 @@ def test_the_processor_passes_all_of_it_on_and_names_each_kind_once_at_debug(cap
         for message in UNKNOWN.values():
             processor.process(message)
     assert processor.tracker.snapshot().tokens == before
-    news = [record for record in caplog.records[told:] if "not known to this version" in record.message]
-    assert [record.message.rpartition(": ")[2] for record in news] == [
-        "message class ThoughtMessage",
-        "system message context_folded",
-        "content block ThoughtBlock",
-        "system message of type list",
+    said = [record.message for record in caplog.records[told:] if "nothing is read" in record.message]
+    assert [line.removeprefix("Context: nothing is read from ") for line in said] == [
+        "ThoughtMessage",
+        "SystemMessage context_folded",
+        "SystemMessage ['folded']",
     ]
     assert {record.levelname for record in caplog.records[told:]} == {"DEBUG"}
 
 
-def test_a_later_block_of_a_response_is_looked_at_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_name_of_a_kind_is_printable(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    processor = MessageStreamProcessor()
-    for message in [
-        init(),
-        assistant("m1", 5000),
-        assistant("m1", 5000),
-        assistant("m1", 5000, content=[ThoughtBlock(3)]),
-    ]:
-        processor.process(message)
-    assert "content block ThoughtBlock" in caplog.text
+    MessageStreamProcessor().process(SystemMessage("thought\n\x1b[2J", {}))
+    assert caplog.messages == [r"Context: nothing is read from SystemMessage thought\x0a\x1b[2J"]
 
 
-def test_a_row_is_told_on_one_line_and_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
-    processor = MessageStreamProcessor()
-    caplog.set_level(logging.INFO)
-    processor.tell_news({"type": "thought"})
-    assert caplog.records == []
+def test_of_many_kinds_not_all_are_named(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    processor.tell_news({"type": "thought"})
-    processor.tell_news({"type": "thought\x1b[2J\n"})
-    assert [record.message.rpartition(": ")[2] for record in caplog.records] == [
-        "type thought",
-        r"type thought\x1b[2J\x0a",
-    ]
+    processor = MessageStreamProcessor()
+    for number in range(1_000):
+        processor.process(SystemMessage(f"kind {number}", {}))
+    assert len(caplog.records) == 100
 
 
 class TestRenamed:
@@ -184,7 +170,7 @@ class TestRenamed:
         later.usage = self.RENAMED
         processor.process(later)
         assert processor.tracker.snapshot().tokens == 5000
-        assert caplog.text.count("usage with cached_input_tokens in place of a count") == 1
+        assert caplog.text.count("nothing is read from usage with cached_input_tokens") == 1
 
     def test_nor_does_a_result(self) -> None:
         processor = MessageStreamProcessor()
@@ -292,22 +278,6 @@ async def test_a_hook_takes_an_event_and_fields_of_tomorrow(event: str, caplog: 
     assert hook is not None
     assert await hook(found, "toolu_1", {"signal": None}, of_tomorrow=True) == {}
     assert caplog.records == []
-    caplog.set_level(logging.DEBUG, "mala_context.agent.hooks")
-    for _ in range(3):
-        assert await hook(found) == {}
-    assert [record.message for record in caplog.records] == [
-        f"{event}: not known to this version: the field depth",
-        f"{event}: not known to this version: the event ContextFolded",
-    ]
-
-
-async def test_of_a_hooks_news_not_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mala_context.agent.hooks")
-    hook = HOOKS["Stop"]({"gauge": Part()})
-    assert hook is not None
-    await hook({f"field {number}\n": number for number in range(1000)})
-    assert len(caplog.records) == 100
-    assert all("\n" not in record.message for record in caplog.records)
 
 
 def test_the_command_hook_answers_an_event_of_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:

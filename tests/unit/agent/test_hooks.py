@@ -166,17 +166,6 @@ async def test_a_part_that_raises_is_one_warning(caplog):
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-async def test_what_this_version_does_not_know_of_an_input_is_named_once(caplog):
-    caplog.set_level(logging.DEBUG, "mala_context.agent.hooks")
-    hook = HOOKS["UserPromptSubmit"]({"notes": Speaker(None)})
-    for _ in range(2):
-        assert await hook({"prompt": "x", "depth": 3, "hook_event_name": "PromptFolded"}) == {}
-    assert [record.getMessage() for record in caplog.records] == [
-        "UserPromptSubmit: not known to this version: the field depth",
-        "UserPromptSubmit: not known to this version: the event PromptFolded",
-    ]
-
-
 class Odd:
     """An input whose fields cannot be asked for."""
 
