@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from mala_context.tracking.projection import Interval, Ratios
-from mala_context.tracking.text_counts import REANNOUNCED, Length, Names, field, kind_of, pieces, text_length
+from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
 from mala_context.tracking.usage import Usage
 
 
@@ -26,13 +26,8 @@ class Owner(Protocol):
     agent_id: str | None
     tool_use_id: str | None
     model: str | None
-    names: Names
-    """Names of tools, by the ids of their calls."""
     ratios: Ratios
     """What this agent's text costs, as far as it was learned."""
-
-    def settle(self) -> None:
-        """Close what is over, so that all has been learned from it."""
 
 
 class Context:
@@ -73,7 +68,7 @@ class Context:
         if self._interval is None:
             owner = self.owner
             model = self.model or owner.model
-            self._interval = Interval(owner.names, owner.ratios, model, owner.settle, self.parts)
+            self._interval = Interval(owner.ratios, model, self.parts)
         return self._interval
 
     def prefix(self, parts: int) -> Context:
@@ -131,10 +126,10 @@ class Opening:
         self.attachment_chars: int | None = None
         self.known = False
 
-    def add(self, kind: str, content: object, names: Names) -> None:
+    def add(self, kind: str, content: object) -> None:
         """Add what came before the first response; of an attachment only its `rendered` form can be counted."""
         if kind != "attachment":
-            self.prompt_chars += sum(piece.counts.chars for piece in pieces("user", content, names))
+            self.prompt_chars += sum(piece.counts.chars for piece in pieces("user", content, {}))
             self.known = True
         elif kind_of(content) in REANNOUNCED:
             rendered = field(content, "rendered")

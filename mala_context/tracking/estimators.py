@@ -80,8 +80,8 @@ class Estimator(Protocol):
     def turn(self, usage: Usage | None) -> None:
         """Take a turn's sums; `None` where the result has no usage."""
 
-    def text(self, chars: int | None) -> None:
-        """Take the characters of an interval that is over; `None` where nobody counted them."""
+    def text(self, chars: int) -> None:
+        """Take the characters of an interval that is over."""
 
     def compacted(self, post_tokens: int | None) -> None:
         """Take notice that a summary replaced the conversation."""
@@ -89,8 +89,11 @@ class Estimator(Protocol):
     def total(self, event: TotalTokens) -> None:
         """Take an OpenAI-compatible answer."""
 
-    def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
-        """Answer, given the last request's size and a way to count the characters since."""
+    def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
+        """Answer, given the last request's size and a way to count the characters that `text` was not told of.
+
+        The characters are `None` where some went by uncounted.
+        """
 
 
 class _Quiet:
@@ -104,7 +107,7 @@ class _Quiet:
     def turn(self, usage: Usage | None) -> None:
         """Ignore a turn."""
 
-    def text(self, chars: int | None) -> None:
+    def text(self, chars: int) -> None:
         """Ignore text."""
 
     def compacted(self, post_tokens: int | None) -> None:
@@ -119,7 +122,7 @@ class Occupancy(_Quiet):
 
     __slots__ = ()
 
-    def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
+    def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return the last request's size as it is."""
         del pending_chars
         return Estimate(tokens)
@@ -152,7 +155,7 @@ class Cumulative(_Quiet):
             cache_read_tokens=usage.cache_read_tokens,
         )
 
-    def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
+    def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return Σ input + Σ output; `None` once a result came without usage."""
         del tokens, pending_chars
         ledger = self._ledger
@@ -180,7 +183,7 @@ class MaxCacheRead(_Quiet):
         self._creation += counts.sums.cache_creation_tokens
         self._maximum = max(self._maximum, counts.most_read)
 
-    def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
+    def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return the primary figure; the audit one and the raw values stand beside it."""
         del tokens, pending_chars
         primary = self._maximum + self._input + self._output
@@ -221,45 +224,39 @@ class LastTotal(_Quiet):
         if event.total_tokens is not None:
             self._total = event.total_tokens
 
-    def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
+    def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return the last total; before the first, ceil(chars/4), marked as an estimate."""
         del tokens
         window = OPENAI_WINDOW if self._openai else None
         audit = {"messages": self._messages}
         if self._total is not None:
             return Estimate(self._total, audit, window=window)
-        pending = pending_chars()  # which may tell us of text that is over, so it comes first
-        chars = self._chars + pending
+        chars = self._chars + (pending_chars() or 0)
         return Estimate(-(-chars // 4) if chars else None, audit, is_estimate=True, window=window)
 
 
 class Characters(_Quiet):
     """ceil(chars/4) of all text since the conversation began, or since its last compaction."""
 
-    __slots__ = ("_chars", "_lost")
+    __slots__ = ("_chars",)
 
     def __init__(self) -> None:
         self._chars = 0
-        self._lost = False
 
-    def text(self, chars: int | None) -> None:
-        """Add an interval's text; where it was not counted the sum is unknown from then on."""
-        if chars is None:
-            self._lost = True
-        else:
-            self._chars += chars
+    def text(self, chars: int) -> None:
+        """Add an interval's text."""
+        self._chars += chars
 
     def compacted(self, post_tokens: int | None) -> None:
         """Start again from what the CLI says remains, which is chars/4 as well."""
-        self._chars, self._lost = 4 * (post_tokens or 0), False
+        self._chars = 4 * (post_tokens or 0)
 
-    def estimate(self, tokens: int | None, pending_chars: Callable[[], int]) -> Estimate:
+    def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return ceil(chars/4); `None` before there is any text."""
         del tokens
-        pending = pending_chars()  # which may tell us of text that is over, so it comes first
-        chars = self._chars + pending
-        known = None if self._lost or not chars else -(-chars // 4)
-        return Estimate(known, {"chars": None if self._lost else chars}, is_estimate=True)
+        pending = pending_chars()
+        chars = None if pending is None else self._chars + pending
+        return Estimate(-(-chars // 4) if chars else None, {"chars": chars}, is_estimate=True)
 
 
 ESTIMATORS: Final[Mapping[str, Callable[[], Estimator]]] = {

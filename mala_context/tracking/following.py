@@ -247,7 +247,7 @@ class EventReducer:
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
             return None
         if not agent.responses:
-            agent.opening.add(kind, content, agent.names)
+            agent.opening.add(kind, content)
         context = agent.context
         if kind != "attachment" or context.source != "boundary":
             agent.add(kind, content)

@@ -1,11 +1,10 @@
 """How many tokens the next request will hold: the last one, its answer, and what was appended since.
 
-An `Interval` is what lies between two responses of one agent: the size of the request behind the first, and the
-parts that came after. Parts are held as they came and counted only when somebody asks. Then every interval that is
-over is closed first: the difference between its two requests shows what its parts really cost, the `Ratios` of this
-session learn from it by what made the text (a tool's name, `prompt`, …), and the text is let go. Where nobody asked
-until the next one is over, an interval is let go; of some only the length is learned from. So memory does not grow with
-the session, and a message costs a list entry.
+An `Interval` is the text between two responses of one agent: the answer of the first, and the parts that came after.
+Parts are held as they came and counted only when somebody asks, which changes nothing else. Of some intervals (see
+`agents`) the difference between the two requests is learned from when the second one is known: it shows what the parts
+really cost, and the session's `Ratios` keep that by what made the text (a tool's name, `prompt`, …). The text is let go
+after the next response at the latest. So memory does not grow with the session, and a message costs a list entry.
 
 The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
 and constants for what has no text of its own. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens),
@@ -15,7 +14,7 @@ since one odd result should not change what is known of a tool.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
@@ -151,13 +150,6 @@ class Ratios:
         sums = self._sums.get(key) or self._sums.get("")
         return 1.0 if sums is None else (PRIOR + sums[1]) / (PRIOR + sums[0])
 
-    def learn_by_length(self, actual: float, chars: int, model: str | None) -> None:
-        """Take in an interval of which only the length is known: what it really cost in tokens, and its characters."""
-        expected = chars / CHARS_PER_TOKEN[family(model)]
-        if expected >= 1 and _LEAST <= actual / expected <= _MOST:
-            self._chars += chars
-            self._tokens += actual
-
     def learn(self, expected: Mapping[str, float], actual: float, chars: int) -> None:
         """Take in an interval: tokens expected by key, what all of them really cost, and their characters."""
         total = sum(expected.values())
@@ -179,22 +171,17 @@ class Interval:
     without counts), `user` or `attachment`.
     """
 
-    __slots__ = ("__weakref__", "_measured", "_model", "_names", "_ratios", "_settle", "_tokens", "parts")
+    __slots__ = ("__weakref__", "_closed", "_measured", "_model", "_names", "_ratios", "_tokens", "parts")
 
-    def __init__(
-        self,
-        names: Names,
-        ratios: Ratios,
-        model: str | None,
-        settle: Callable[[], None],
-        parts: list[tuple[str, Any]] | None = None,
-    ) -> None:
-        self._names = names
+    def __init__(self, ratios: Ratios, model: str | None, parts: list[tuple[str, Any]] | None = None) -> None:
+        self._names: Names = {}
+        """Names of tools by the ids of their calls, those of this interval: a result follows its call."""
         self._ratios = ratios
-        self._settle = settle
         self._model = model
+        self._closed = 0
+        """Parts whose content is gone."""
         self.parts: list[tuple[str, Any]] = [] if parts is None else parts
-        """What came, in order, each with its kind; of a part that was measured the content is gone."""
+        """What came, in order, each with its kind; once closed without its content."""
         self._measured: list[list[Piece]] = []
         self._tokens: list[float] = []
 
@@ -208,9 +195,10 @@ class Interval:
     def prefix(self, parts: int) -> Interval:
         """Return a new interval of the first so many parts, for a conversation that went back to there."""
         self._measure(parts)
-        new = Interval(self._names, self._ratios, self._model, self._settle)
+        new = Interval(self._ratios, self._model, self.parts[:parts])
         new._measured = self._measured[:parts]
-        new.parts = self.parts[:parts]
+        new._names = dict(self._names)
+        new._closed = min(self._closed, parts)
         return new
 
     def split(self, start: int, model: str | None) -> Interval:
@@ -218,15 +206,11 @@ class Interval:
 
         This one keeps them for those who look back; close it up to `start`.
         """
-        new = Interval(self._names, self._ratios, model, self._settle)
-        if start < len(self.parts):
-            new.parts = [("response" if kind == "answer" else kind, content) for kind, content in self.parts[start:]]
-            new._measured = self._measured[start:]
-        return new
+        parts = [("response" if kind == "answer" else kind, content) for kind, content in self.parts[start:]]
+        return Interval(self._ratios, model, parts)
 
     def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
         """Return what the next request will hold, in tokens, given the last one and its output."""
-        self._settle()
         response, appended = self._sums(parts)
         answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
         return round(base + answer + appended + UNITS["request"])
@@ -271,51 +255,42 @@ class Interval:
 
     def chars(self, parts: int) -> int:
         """Count the characters of the first so many parts."""
-        self._settle()
         self._measure(parts)
         return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
 
     def lengths(self) -> list[int]:
         """Count the characters of every part without a look at their kinds, and keep the parts."""
-        if not self._measured:
-            return [text_length(content) for _, content in self.parts]
-        known = [sum(piece.counts.chars for piece in found) for found in self._measured]
-        return known + [text_length(content) for _, content in self.parts[len(known) :]]
-
-    def length(self, parts: int) -> int:
-        """Count the characters of the first so many parts like `lengths`."""
-        return sum(self.lengths()[:parts])
+        known = [sum(piece.counts.chars for piece in found) for found in self._measured[: self._closed]]
+        return known + [text_length(content) for _, content in self.parts[self._closed :]]
 
     def measure(self) -> None:
         """Count every part and let its text go, for those who may ask when the interval is long over."""
         self._sums(len(self.parts))
+        self.parts[:] = [(kind, None) for kind, _ in self.parts]
+        self._closed = len(self.parts)
 
-    def close(self, growth: int | None, output: int, *, cut: bool, parts: int) -> int:
-        """Let the text go; with the growth of the request known, learn from its first parts what their text costs.
+    def close(self, growth: int, output: int, *, cut: bool, parts: int) -> None:
+        """Let the text go, and learn from the growth of the request what the text of its first parts costs.
 
-        Call it once, some time after the next response's counts are there, in the order of the intervals. What was
-        asked of this interval before, or will be for fewer parts, keeps its value. Returns the characters of those
-        parts.
+        Call it once, when the next response's counts are there, in the order of the intervals. What was asked of this
+        interval before, or will be for fewer parts, keeps its value.
         """
-        self._sums(len(self.parts))
+        self.measure()
         placeholder, fixed = answer_cost(output, cut=cut)
-        chars, counted, thought = 0, 0, False
+        counted, thought = 0, False
         table = self._table()
         expected: dict[str, float] = {}
         for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False):
             answer = kind == "response" and not placeholder
             for piece in found:
-                length = piece.counts[0]
-                chars += length
                 if answer:
                     continue
                 thought = thought or piece.unit == "thinking"
-                counted += length
+                counted += piece.counts[0]
                 fixed += unit_tokens(piece.unit)
                 expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, table)
-        if growth is not None and not thought:  # how much of its thinking the API counts, only an output says
+        if not thought:  # how much of its thinking the API counts, only an output says
             self._ratios.learn(expected, growth - fixed, counted)
-        return chars
 
     def _table(self) -> Family:
         return FAMILIES[family(self._model)]
@@ -325,7 +300,6 @@ class Interval:
         for index in range(len(measured), parts):
             kind, content = self.parts[index]
             measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
-            self.parts[index] = (kind, None)
 
     def _sums(self, parts: int) -> tuple[float, float]:
         """Sum (answer, appended) over the first so many parts; once counted, a part keeps its number."""

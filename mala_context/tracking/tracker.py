@@ -162,14 +162,14 @@ class ContextTracker:
         Live messages do not show it. Only the events before the first response count, and no size changes: the
         estimate after a compaction gets better.
         """
-        opening, main = Opening(), self.following.roster.main
+        opening = Opening()
         for event in events:
             if isinstance(event, Response):
                 break
             if isinstance(event, Appended) and event.agent is None:
-                opening.add(event.kind, event.content, main.names)
+                opening.add(event.kind, event.content)
         if opening.known:
-            main.opening = opening
+            self.main.opening = opening
 
     def snapshot_of(self, agent: AgentState, event: str = "snapshot") -> ContextSnapshot:
         """Return what is known now of an agent whose state `advance` returned; `event` names what changed it."""

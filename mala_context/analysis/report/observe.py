@@ -161,7 +161,6 @@ class Observer(RecordingReader):
             now.since.response()
             points.add(self._x() + 1.0, self._time, tokens, self.number)
             now.identity = identity
-            state.settle()  # what its text cost is learned now or never
             self._warn(tokens, state)
         elif points.exact and points.exact[-1]:
             points.tokens[-1] = tokens

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mala_context.tracking.agents import AgentState
+from mala_context.tracking.estimators import Estimate
 from mala_context.tracking.usage import Usage
 
 
@@ -86,7 +87,7 @@ def test_text_that_nobody_asks_for_is_let_go() -> None:
     older = ref(agent.left[0])
     grown(agent, 3)
     assert older() is None
-    assert agent.estimators["characters"].estimate(None, lambda: 0).tokens is None
+    assert agent.estimate("characters").tokens is None
 
 
 def test_what_was_asked_of_an_old_interval_stays_and_its_text_goes() -> None:
@@ -99,30 +100,19 @@ def test_what_was_asked_of_an_old_interval_stays_and_its_text_goes() -> None:
     assert interval.chars(2) == len("hello") + len(text)
 
 
-def test_the_last_interval_is_learned_from_when_somebody_asks() -> None:
+def test_text_is_learned_from_whether_somebody_asks_or_not() -> None:
     asked, silent = AgentState(), AgentState()
-    for agent in (asked, silent):
-        for number in range(12):
+    learned = []
+    for number in range(120):
+        for agent in (asked, silent):
+            known = agent.ratios.chars_per_token(None)
             answered(agent, f"m{number}", 1_000 + 600 * number)
             agent.add("user", "word " * 200)
-            if agent is asked:
-                agent.settle()
-    silent.settle()
-    assert asked.ratios.get("prompt") > silent.ratios.get("prompt") > 1
-
-
-def test_a_few_intervals_are_learned_from_though_nobody_asks() -> None:
-    agent = AgentState()
-    usual = agent.ratios.chars_per_token(None)
-    learned = []
-    for number in range(40):
-        answered(agent, f"m{number}", 1_000 + 600 * number)
-        agent.add("user", "word " * 200)
-        known = agent.ratios.chars_per_token(None)
-        if known != usual:
-            learned.append(agent.responses)
-            usual = known
-    assert learned == [3, 4, 8, 16, 32]
+        if silent.ratios.chars_per_token(None) != known:
+            learned.append(silent.responses)
+        asked.context.interval.projected(1_000, 90, cut=False, parts=2)
+    assert learned == [*range(2, 17), 48, 80, 112]
+    assert asked.ratios.get("prompt") == silent.ratios.get("prompt") > 1
 
 
 def test_counted_text_is_complete() -> None:
@@ -131,9 +121,19 @@ def test_counted_text_is_complete() -> None:
     for number in range(200):
         answered(agent, f"m{number}", 1_000 + 400 * number)
         agent.add("user", "word " * 200)
-    pending = agent.context.interval
-    chars = agent.estimators["characters"].estimate(None, lambda: pending.chars(len(pending))).audit["chars"]
-    assert chars == 200 * 1_005
+    assert agent.estimate("characters").audit["chars"] == 200 * 1_005
+
+
+def test_text_before_the_last_response_is_unknown_where_nobody_counts_it() -> None:
+    agent = AgentState()
+    grown(agent, 1)
+    assert agent.estimate("characters").audit["chars"] == 1_005
+    grown(agent, 2)
+    assert agent.estimate("characters") == Estimate(None, {"chars": None}, is_estimate=True)
+    agent.compacted(1_000, 250, None)
+    assert agent.estimate("characters").tokens == 250
+    answered(agent, "m9", 2_000)
+    assert agent.estimate("characters").audit["chars"] == 1_005
 
 
 @pytest.mark.parametrize("responses", [0, 1, 2, 5])
@@ -191,12 +191,11 @@ def test_a_response_at_once_is_one_step_by_step(*, counts_text: bool, responses:
         for agent in (short, long):
             agent.add("user", "more " * 20)
             if asked:
-                agent.settle()
+                agent.context.interval.projected(prompt, output, cut=False, parts=2)
         known = [(each.context.tokens, each.context.parts, each.first_input, each.responses) for each in (short, long)]
         assert known[0] == known[1]
-    for name, estimator in short.estimators.items():
-        said = [each.estimate(short.context.tokens, lambda: 0) for each in (estimator, long.estimators[name])]
-        assert said[0] == said[1], name
+    for name in short.estimators:
+        assert short.estimate(name) == long.estimate(name), name
     assert short.ratios.chars_per_token(None) == long.ratios.chars_per_token(None)
 
 
@@ -205,9 +204,9 @@ class TestTheOpening:
 
     def test_its_prompt_and_its_announcements_are_taken_out_again(self) -> None:
         agent = AgentState()
-        agent.opening.add("user", "x" * 300, {})
-        agent.opening.add("attachment", {"type": "skill_listing", "rendered": "x" * 4_000}, {})
-        agent.opening.add("attachment", {"type": "environment", "rendered": "x" * 2_000}, {})
+        agent.opening.add("user", "x" * 300)
+        agent.opening.add("attachment", {"type": "skill_listing", "rendered": "x" * 4_000})
+        agent.opening.add("attachment", {"type": "environment", "rendered": "x" * 2_000})
         answered(agent, "m1", 20_000)
         assert agent.after_compaction(9_000) == (20_000 - 100 + (36_000 - 6_000) // 3, "estimate")
 
@@ -223,8 +222,8 @@ class TestTheOpening:
     )
     def test_what_is_not_announced_again_or_has_no_text_makes_it_rough(self, attachment: object) -> None:
         agent = AgentState()
-        agent.opening.add("user", "x" * 300, {})
-        agent.opening.add("attachment", attachment, {})
+        agent.opening.add("user", "x" * 300)
+        agent.opening.add("attachment", attachment)
         answered(agent, "m1", 20_000)
         assert agent.after_compaction(9_000) == (29_000, "rough")
 
@@ -266,17 +265,6 @@ def test_what_a_compaction_kept_is_known_again() -> None:
     assert not agent.kept("u2")
 
 
-def test_names_of_tools_are_bounded() -> None:
-    agent = AgentState()
-    for number in range(1_000):
-        agent.begin(f"m{number}")
-        agent.count(Usage(1_000 + number), "message")
-        agent.add("response", [{"type": "tool_use", "id": f"toolu_{number}", "name": "Read", "input": {}}])
-        agent.settle()
-        assert len(agent.names) <= 130
-    assert "toolu_998" in agent.names
-
-
 def test_behind_a_compaction_the_size_is_an_estimate_until_the_next_response() -> None:
     agent = AgentState()
     answered(agent, "m1", 15_000)
@@ -284,7 +272,7 @@ def test_behind_a_compaction_the_size_is_an_estimate_until_the_next_response() -
     agent.compacted(180_000, 9_000, None)
     assert (agent.compactions, agent.context.tokens, agent.context.accuracy) == (1, 24_000, "rough")
     assert (agent.context.source, agent.helped) == ("boundary", None)
-    assert agent.estimators["characters"].estimate(None, lambda: 0).tokens == 9_000
+    assert agent.estimate("characters").tokens == 9_000
     answered(agent, "m2", 179_000)
     assert (agent.context.accuracy, agent.helped) == ("exact", False)
 
@@ -299,4 +287,4 @@ def test_whoever_goes_back_twice_finds_what_was_there() -> None:
         answered(agent, f"m{number}", 1_500)
         answered(agent, f"m{number}, later", 1_600)
         agent.go_to(place, 2)
-        assert agent.context.interval.length(2) == 405
+        assert sum(agent.context.interval.lengths()) == 405

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from mala_context.tracking.contexts import Context, Opening, growth_of
 from mala_context.tracking.projection import Ratios
-from mala_context.tracking.text_counts import Names
 from mala_context.tracking.usage import Usage
 
 PARTS = st.lists(st.tuples(st.sampled_from(["response", "user"]), st.text(max_size=50)), max_size=6)
@@ -21,12 +20,7 @@ class Somebody:
         self.agent_id: str | None = None
         self.tool_use_id: str | None = None
         self.model: str | None = "claude-sonnet-4-5"
-        self.names: Names = {}
         self.ratios = Ratios()
-        self.settled = 0
-
-    def settle(self) -> None:
-        self.settled += 1
 
 
 def context(tokens: int | None = 1_000, output: int = 10, *parts: tuple[str, object], model: str = "m") -> Context:
@@ -110,16 +104,16 @@ def test_growth_is_known_between_two_counted_requests_of_one_model(
 def test_an_opening_counts_prompts_and_what_is_announced_again() -> None:
     opening = Opening()
     assert (opening.prompt_chars, opening.attachment_chars, opening.known) == (0, None, False)
-    opening.add("attachment", {"type": "skill_listing", "rendered": "x" * 40}, {})
-    opening.add("attachment", {"type": "model", "rendered": "x" * 2}, {})
+    opening.add("attachment", {"type": "skill_listing", "rendered": "x" * 40})
+    opening.add("attachment", {"type": "model", "rendered": "x" * 2})
     assert (opening.attachment_chars, opening.known) == (42, False)
-    opening.add("user", "x" * 300, {})
-    opening.add("user", [{"type": "text", "text": "x" * 7}], {})
+    opening.add("user", "x" * 300)
+    opening.add("user", [{"type": "text", "text": "x" * 7}])
     assert (opening.prompt_chars, opening.attachment_chars, opening.known) == (307, 42, True)
 
 
 @pytest.mark.parametrize("odd", [None, "x", {"type": "skill_listing"}, {"type": "file", "rendered": "x"}])
 def test_an_attachment_without_a_text_of_its_own_is_not_counted(odd: object) -> None:
     opening = Opening()
-    opening.add("attachment", odd, {})
+    opening.add("attachment", odd)
     assert opening.attachment_chars is None

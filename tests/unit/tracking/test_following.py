@@ -444,7 +444,17 @@ AGENT = st.sampled_from((None, None, "toolu_1", "a1"))
 ID = st.sampled_from((None, "m1", "m2", "m3"))
 ROW_ID = st.sampled_from((None, "u1", "u2", "u3", "u4"))
 PARENT = st.sampled_from((None, "", "u1", "u2", "u3"))
-CONTENT = st.sampled_from(((), "text", [{"type": "text", "text": "hello"}], [{"type": "tool_result", "content": "x"}]))
+CONTENT = st.sampled_from(
+    (
+        (),
+        "text",
+        "some more words " * 200,
+        [{"type": "text", "text": "hello"}],
+        [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}],
+        [{"type": "tool_result", "tool_use_id": "t1", "content": "12 " * 900}],
+        [{"type": "tool_result", "content": "x"}],
+    )
+)
 USAGE = st.none() | st.builds(Usage, st.integers(1, 200_000), st.just(0), st.just(0), st.integers(0, 500))
 EVENTS = st.one_of(
     st.builds(
@@ -477,6 +487,24 @@ def test_any_events_in_any_order(events: list[Any]) -> None:
             assert (each.tokens is None) == (each.accuracy == "unknown")
             assert each.projected is None or (each.tokens is not None and each.projected >= each.tokens)
             assert each.cli_estimate is None or (each.tokens is not None and each.cli_estimate >= each.tokens)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(EVENTS, max_size=30), st.sets(st.integers(0, 30)))
+def test_a_question_changes_no_answer(events: list[Any], asked: set[int]) -> None:
+    curious, silent = ContextTracker(), ContextTracker()
+    kept = []
+    for number, event in enumerate(events):
+        curious.advance(event)
+        silent.advance(event)
+        kept.append((curious.snapshot(), silent.snapshot()))
+        if number in asked:
+            for snapshot in (curious.snapshot(), *curious.agents().values()):
+                snapshot.as_dict()
+    assert all(one.as_dict() == other.as_dict() for one, other in kept)
+    for tracker in (curious, silent):
+        tracker.estimates()
+    assert curious.estimates() == silent.estimates()
 
 
 def test_the_same_session_live_and_from_its_transcript() -> None:
