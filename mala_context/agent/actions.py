@@ -69,7 +69,6 @@ class Actions:
 
     Attributes:
         final_turn: how the last final turn ended; `None` before one has.
-        may_stop: set by a session that restarts by itself: tells whether the turn may be cut for it now.
         transcript: path of the main agent's transcript, where a hook has named it.
     """
 
@@ -86,9 +85,7 @@ class Actions:
         self.clock = clock
         self._hub = Hub() if hub is None else hub
         self.final_turn: FinalTurn | None = None
-        self.may_stop: Callable[[], bool] | None = None
-        self.stopping = False
-        """Whether the present turn was cut for a restart; a session sets it back."""
+        self._cut_turn: Callable[[], bool] | None = None
         self.transcript: str | None = None
         self._processor = processor
         self._finishing_tools = tuple(finishing_tools)
@@ -203,6 +200,15 @@ class Actions:
         """
         return self._ask(self._processor.tracker.snapshot(), safe=True)
 
+    def restart_with(self, cut_turn: Callable[[], bool]) -> None:
+        """Leave restarts to a session that does them by itself; `cut_turn` cuts its turn for one where that is safe."""
+        self._cut_turn = cut_turn
+
+    @property
+    def restarts_by_itself(self) -> bool:
+        """Whether a session restarts where `restart_at` is reached, so that nobody has to hear of it."""
+        return self._cut_turn is not None and self.can_restart
+
     @property
     def can_restart(self) -> bool:
         """Whether a session may still restart by itself."""
@@ -301,8 +307,7 @@ class Actions:
             return None
         if self._final is not None:
             self._final.batches += 1
-        if self.may_stop is not None and self.policy.restart_due and self.may_stop():
-            self.stopping = True
+        if self._cut_turn is not None and self.policy.restart_due and self._cut_turn():
             self.acted("turn_cut")
             return stopped(STOP_FOR_RESTART)
         return self._note("PostToolBatch")

@@ -22,14 +22,13 @@ import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 import anyio
 
 from mala_context.agent.running_tasks import RunningTasks
 from mala_context.tracking.events import TurnEnd
-from mala_context.tracking.readers import read_message
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -53,10 +52,6 @@ class SessionSupervisor(Protocol):
     def serve(self, session: AgentSession) -> None:
         """Act on this session from now on."""
 
-    @property
-    def can_restart(self) -> bool:
-        """Whether a full context is dealt with here, so that nobody has to hear of it."""
-
     async def before(self, prompt: Prompt) -> Prompt:
         """Do what is due before a prompt; return the prompt to send."""
 
@@ -64,15 +59,22 @@ class SessionSupervisor(Protocol):
         """Return the prompt with which a turn goes on behind its result; `None` where the turn is over."""
 
 
-def answers(message: Any, prompt_uuid: str) -> bool:
-    """Tell whether `message` is the result of the turn that took in the prompt with this uuid."""
-    if type(message).__name__ != "ResultMessage":
-        return False
-    turn = next((event for event in read_message(message) if isinstance(event, TurnEnd)), TurnEnd(None, None))
+def answers(turn: TurnEnd, prompt_uuid: str) -> bool:
+    """Tell whether a result is that of the turn that took in the prompt with this uuid."""
     if turn.user_uuids:
         return prompt_uuid in turn.user_uuids or len(turn.user_uuids) >= _MOST_UUIDS_LISTED
     # An interrupted turn, a local command or an older CLI names none: then only the origin tells.
     return turn.origin in {None, "human"}
+
+
+class _Unread(NamedTuple):
+    """A message that waits for whoever reads the session."""
+
+    message: Any
+    turn: TurnEnd | None = None
+    """What a result says of its turn; `None` for other messages and for the result of a prompt of our own."""
+    pressure: ContextPressureError | None = None
+    """The error to raise after the message."""
 
 
 class AgentSession:
@@ -101,7 +103,7 @@ class AgentSession:
         self._tasks = tasks
         self._steward = steward
         self._asked = asked
-        self._unread: deque[tuple[Any, ContextPressureError | None]] = deque()
+        self._unread: deque[_Unread] = deque()
         self._changed = anyio.Event()
         self._reading = anyio.CancelScope()
         self._ended = False
@@ -110,7 +112,6 @@ class AgentSession:
         self._pressure: ContextPressureError | None = None
         self._awaited: str | None = None
         self._own_prompt = False
-        self._own_results: list[Any] = []
         self._context = contextvars.copy_context()
         if steward is not None:
             steward.serve(self)
@@ -162,33 +163,21 @@ class AgentSession:
         prompt = await self._steward.behind(result)
         return None if prompt is None else await self.put(prompt)
 
-    def ends(self, message: Any, prompt_uuid: str) -> bool:
-        """Return whether a message is the result of the caller's own prompt, whose uuid is `prompt_uuid`.
-
-        Ask about each message once.
-        """
-        for place, own in enumerate(self._own_results):
-            if own is message:
-                del self._own_results[place]
-                return False
-        return answers(message, prompt_uuid)
-
-    async def take(self, reader: object) -> tuple[bool, Any]:
-        """Return whether there is a message for this reader, and the message.
+    async def take(self, reader: object) -> _Unread | None:
+        """Return the next message for this reader; `None` where the CLI has ended.
 
         Raises the error that ended the stream, and `RuntimeError` where another reader took over.
         """
         while self._reader is reader:
             self.raise_pressure()
             if self._unread:
-                message, self._pressure = self._unread.popleft()
-                if self._pressure is not None and self._steward is not None and self._steward.can_restart:
-                    self._pressure = None  # the restart comes by itself
-                return True, message
+                found = self._unread.popleft()
+                self._pressure = found.pressure
+                return found
             if self._ended:
                 if self._failure is not None:
                     raise self._failure
-                return False, None
+                return None
             await self._changed.wait()
         raise RuntimeError("a later send() or receive() reads this session's messages now")
 
@@ -238,7 +227,7 @@ class AgentSession:
         await client.connect()
         self.outstanding = RunningTasks()
         self._awaited, self._ended, self._failure = None, False, None
-        self._unread.append((marker, None))
+        self._unread.append(_Unread(marker))
         self._reading = anyio.CancelScope()
         self._tasks.start_soon(self._pump, client, self._reading)
         self._wake()
@@ -250,11 +239,12 @@ class AgentSession:
                 async for message in client.receive_messages():
                     self._context.run(self._processor.process, message)
                     self.outstanding.see(message)
-                    if self._awaited is not None and answers(message, self._awaited):
+                    is_result = type(message).__name__ == "ResultMessage"
+                    turn = self._processor.turn_end(message) if is_result else None
+                    if turn is not None and self._awaited is not None and answers(turn, self._awaited):
                         self._awaited = None
-                        if self._own_prompt:
-                            self._own_results.append(message)
-                    self._unread.append((message, self._processor.take_pressure()))
+                        turn = None if self._own_prompt else turn
+                    self._unread.append(_Unread(message, turn, self._processor.take_pressure()))
                     self._wake()
         except Exception as failure:  # noqa: BLE001 - handed to whoever reads
             self._failure = failure
@@ -294,17 +284,17 @@ class _Messages:
                 self._uuid = await session.begin(self._prompt)
             session.take_over(self)
             self._over = False
-        there, message = await session.take(self)
-        if there and self._uuid is not None and session.ends(message, self._uuid):
-            self._uuid = await session.goes_on(message)
+        found = await session.take(self)
+        if found is not None and found.turn is not None and self._uuid is not None and answers(found.turn, self._uuid):
+            self._uuid = await session.goes_on(found.message)
             if self._uuid is not None:
-                there, message = await session.take(self)
+                found = await session.take(self)
             else:
                 self._over = True
-        if not there:
+        if found is None:
             self._over = True
             raise StopAsyncIteration
-        return message
+        return found.message
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -21,13 +21,14 @@ from mala_context._util.log import PASSING, get_logger
 from mala_context._util.printable import printable
 from mala_context.agent.log_lines import compaction_line, context_line, log_values
 from mala_context.errors import ContextPressureError
-from mala_context.guard.policy import overflow_of, ratio_ahead, read_overflow
+from mala_context.guard.policy import overflow_of, ratio_ahead
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
 from mala_context.tracking.readers import read_message
+from mala_context.tracking.readers.sdk import read_turn_end
 from mala_context.tracking.roster import LIVE
 from mala_context.tracking.tracker import ContextTracker
-from mala_context.tracking.usage import ContextUsage, Usage, strangers
+from mala_context.tracking.usage import ContextUsage, strangers
 
 if TYPE_CHECKING:
     from mala_context.guard.policy import ContextOverflow
@@ -50,12 +51,13 @@ class MessageStreamProcessor:
 
     Args:
         tracker: where the events go; a new one by default.
-        restart_at: pressure (a ratio) at which a result raises `ContextPressureError`, as does one that reports a
-            full window; `None` for never.
+        restart_at: pressure (a ratio) at which a result raises `ContextPressureError`; a result that reports a full
+            window has at least 1.0. Or what tells it of a ratio; a runtime asks its policy. `None` for never.
         on_snapshot: called with each new `ContextSnapshot`. They run between two messages: keep them short. What
             they raise is logged.
         on_event: called with each event and the snapshot that it gave, if any.
         on_overflow: called with a `ContextOverflow` when the main agent's window is full.
+        compaction_logger: called with a `Compaction` and its snapshot; returns whether it logs the line itself.
         agent_name: names the agent in log lines.
         enabled: false lets messages through and looks at none.
     """
@@ -64,15 +66,16 @@ class MessageStreamProcessor:
         self,
         tracker: ContextTracker | None = None,
         *,
-        restart_at: float | None = None,
+        restart_at: float | Callable[[float], bool] | None = None,
         on_snapshot: Iterable[SnapshotObserver] = (),
         on_event: Iterable[EventObserver] = (),
         on_overflow: Iterable[OverflowObserver] = (),
+        compaction_logger: Callable[[Compaction, ContextSnapshot | None], bool] | None = None,
         agent_name: str = "main",
         enabled: bool = True,
     ) -> None:
         self.tracker = ContextTracker(remembers=LIVE) if tracker is None else tracker
-        self.restart_at = restart_at
+        self._restarts_at = restart_at if callable(restart_at) else _reaches(restart_at)
         self.context_usage = ContextUsage()
         self.messages_seen = 0
         """How many messages went through; 0 tells that nobody feeds this processor."""
@@ -90,8 +93,8 @@ class MessageStreamProcessor:
         self._unread: set[str] = set()
         self.overflow: ContextOverflow | None = None
         """The overflow that the main agent's context is in; `None` while requests are accepted."""
-        self.announces: Callable[[Compaction, ContextSnapshot | None], bool] | None = None
-        """Tells whether somebody else logs the line about a compaction, who knows more of it."""
+        self._compaction_logger = compaction_logger
+        self._last_result: tuple[object, TurnEnd] = (None, TurnEnd(None, None))
         self._resume_tracking = False
         self._doubted = False
         self._pressure: ContextPressureError | None = None
@@ -164,7 +167,8 @@ class MessageStreamProcessor:
         for event in events:
             self.take(event)
             if event.__class__ is TurnEnd:
-                self._process_result_message(message)
+                self._last_result = (message, event)
+                self._process_result_message(message, event)
             elif event.__class__ in _FREQUENT and self.overflow is None and not self._debug:
                 self._shortcut.after(message, event)
 
@@ -253,9 +257,17 @@ class MessageStreamProcessor:
         except BaseException:  # an observer's fault is not the agent's
             log.warning("Context: an observer failed", exc_info=True)
 
-    def _process_result_message(self, message: Any) -> None:
+    def turn_end(self, message: Any) -> TurnEnd:
+        """Return what a `ResultMessage` says of its turn; the one that was processed last is not read again."""
+        known, turn = self._last_result
+        if known is message:
+            return turn
+        return next((event for event in read_message(message) if isinstance(event, TurnEnd)), TurnEnd(None, None))
+
+    def _process_result_message(self, message: Any, turn: TurnEnd | None = None) -> None:
         """Add a turn's usage to the ledger, log the gauge, and raise `ContextPressureError` past `restart_at`."""
-        usage = Usage.understood(getattr(message, "usage", None))
+        turn = read_turn_end(message) if turn is None else turn
+        usage = turn.usage
         snapshot = self.tracker.snapshot()
         ledger = self.context_usage
         if usage is None:
@@ -285,18 +297,11 @@ class MessageStreamProcessor:
         if snapshot.window_doubtful and not self._doubted:
             log.warning("Context: the window of %s tokens is in doubt", f"{snapshot.window:,}", **log_values(snapshot))
         self._doubted = snapshot.window_doubtful
-        overflow = read_overflow(
-            terminal_reason=getattr(message, "terminal_reason", None),
-            text=getattr(message, "result", None),
-            is_error=bool(getattr(message, "is_error", False)),
-            session_id=snapshot.session_id,
-        )
-        if overflow is not None:
-            self.overflowed(overflow)
+        if overflow_of(turn) is not None:
             pressure = max(1.0, pressure or 0.0)
-        if self.restart_at is not None and pressure is not None and pressure >= self.restart_at:
+        if pressure is not None and self._restarts_at(pressure):
             raise ContextPressureError(
-                session_id=snapshot.session_id or str(getattr(message, "session_id", "")),
+                session_id=snapshot.session_id or turn.session_id or "",
                 input_tokens=max(0, ledger.input_tokens),
                 output_tokens=ledger.output_tokens,
                 cache_read_tokens=ledger.cache_read_tokens,
@@ -308,6 +313,10 @@ class MessageStreamProcessor:
         if self.tracker.estimator == "cumulative":
             return self.context_usage.pressure_ratio(snapshot.window)
         return ratio_ahead(snapshot)
+
+
+def _reaches(restart_at: float | None) -> Callable[[float], bool]:
+    return lambda pressure: restart_at is not None and pressure >= restart_at
 
 
 def _always(tokens: int) -> bool:
@@ -364,7 +373,7 @@ def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: 
 def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapshot: ContextSnapshot | None) -> None:
     if snapshot is None:
         return
-    if processor.announces is None or not processor.announces(event, snapshot):
+    if processor._compaction_logger is None or not processor._compaction_logger(event, snapshot):
         line = compaction_line(event.pre_tokens, snapshot.tokens, event.trigger, event.duration_ms)
         log.info(line, **log_values(snapshot))
     if event.agent is None:

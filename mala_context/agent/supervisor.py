@@ -57,17 +57,14 @@ class SessionSupervisor:
         self._session: AgentSession | None = None
         self._asked: str | None = None
         self._under_way: tuple[str, Restart] | None = None
+        self._cut = False
+        """Whether the present turn was cut for a restart."""
 
     def serve(self, session: AgentSession) -> None:
         """Act on this session from now on."""
         self._session = session
         if self._handler is not None:
-            self._actions.may_stop = self._may_stop
-
-    @property
-    def can_restart(self) -> bool:
-        """Whether it may still restart by itself."""
-        return self._handler is not None and self._actions.can_restart
+            self._actions.restart_with(self._cut_turn)
 
     async def before(self, prompt: Prompt) -> Prompt:
         """Compact or restart where that is due; return the prompt to send. Raises what the SDK raises."""
@@ -91,12 +88,12 @@ class SessionSupervisor:
 
     async def behind(self, result: Any) -> Prompt | None:
         """Return what a turn that was cut or refused goes on with; `None` where the turn is over."""
-        session, stopped, self._actions.stopping = self._session, self._actions.stopping, False
+        session, stopped, self._cut = self._session, self._cut, False
         cut = stopped and getattr(result, "terminal_reason", None) == CUT
         refused = bool(result.is_error) and self._processor.overflow is not None
         if session is None or not (cut or refused):
             return None
-        step = self._actions.next_step() if self.can_restart else None
+        step = self._actions.next_step() if self._actions.restarts_by_itself else None
         if isinstance(step, Restart):
             return await self._restart(session, step, self._asked, result)
         if step is not None:
@@ -130,9 +127,13 @@ class SessionSupervisor:
         self._under_way = None
         return prompt
 
-    def _may_stop(self) -> bool:
+    def _cut_turn(self) -> bool:
+        """Tell whether the turn may be cut for a restart now, which it then is."""
         session = self._session
-        return session is not None and session.awaits_answer and not session.outstanding.tasks
+        if session is None or not session.awaits_answer or session.outstanding.tasks:
+            return False
+        self._cut = True
+        return True
 
 
 def _text(prompt: Prompt) -> str:

@@ -53,10 +53,20 @@ def wire(
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env, repo)
     archivist = _archivist(repo, config, env, hub)
-    processor = _processor(config, tracker, archivist, agent_id)
+    policy = Policy(thresholds_from(config))
+    processor = MessageStreamProcessor(
+        tracker,
+        # a session that restarts by itself needs no error
+        restart_at=lambda ratio: policy.reaches_restart(ratio) and not actions.restarts_by_itself,
+        compaction_logger=None if archivist is None else archivist.announces,
+        agent_name=agent_id or "main",
+        enabled=config.enabled,
+    )
+    if archivist is not None:
+        archivist.listen(processor)
     reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events, wants=reporter.wants_size)
-    actions = Actions(Policy(thresholds_from(config)), processor, finishing_tools=config.finishing_tools, hub=hub)
+    actions = Actions(policy, processor, finishing_tools=config.finishing_tools, hub=hub)
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     if config.enabled or config.archive.enabled:
         parts = {
@@ -86,17 +96,6 @@ def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hu
     if not config.archive.enabled:
         return None
     return SessionArchiver.for_repo(repo, config.archive, _projects_dirs(env), tell=hub.tell)
-
-
-def _processor(
-    config: ContextConfig, tracker: ContextTracker, archivist: SessionArchiver | None, agent_id: str | None
-) -> MessageStreamProcessor:
-    processor = MessageStreamProcessor(
-        tracker, restart_at=config.restart_at, agent_name=agent_id or "main", enabled=config.enabled
-    )
-    if archivist is not None:
-        archivist.listen(processor)
-    return processor
 
 
 def _gauge(processor: MessageStreamProcessor, options: Any) -> TranscriptFeed:

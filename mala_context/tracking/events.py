@@ -198,6 +198,8 @@ class TurnEnd(NamedTuple):
     """What started the turn; `task-notification` for a background agent's own."""
     user_uuids: tuple[str, ...] = ()
     """Ids of the prompts that this turn answers."""
+    result: str | None = None
+    """The turn's last answer, or the words of its error."""
 
 
 class Refusal(NamedTuple):

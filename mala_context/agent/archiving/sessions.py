@@ -168,9 +168,8 @@ class SessionArchiver:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def listen(self, processor: MessageStreamProcessor) -> None:
-        """Hear of a processor's events that say something about archives, and log its compactions with their loss."""
+        """Hear of a processor's events that say something about archives."""
         self._listening = True
-        processor.announces = self.announces
         processor.observe(self.on_event, *_EVENTS)
 
     def announces(self, event: Compaction, snapshot: ContextSnapshot | None) -> bool:

@@ -97,6 +97,10 @@ class Policy:
         """Whether only finishing tools are allowed now; a drop below `final_at` by the margin lifts it."""
         return self._final.fired
 
+    def reaches_restart(self, ratio: float) -> bool:
+        """Tell whether a ratio is at `restart_at` or above, whatever may still be done about it."""
+        return self._restart.due(ratio)
+
     @property
     def restart_due(self) -> bool:
         """Whether `decide` would restart at a safe point, by the ratio that it saw last: worth ending a turn for."""

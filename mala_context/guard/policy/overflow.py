@@ -81,7 +81,8 @@ def overflow_of(event: Event) -> ContextOverflow | None:
     if isinstance(event, Refusal):
         return ContextOverflow("refusal", event.tokens, event.maximum, event.session_id)
     if isinstance(event, TurnEnd):
-        return read_overflow(terminal_reason=event.terminal_reason, session_id=event.session_id)
+        reason, said = event.terminal_reason, event.result
+        return read_overflow(terminal_reason=reason, text=said, is_error=event.is_error, session_id=event.session_id)
     return None
 
 

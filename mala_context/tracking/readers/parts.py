@@ -183,6 +183,7 @@ def turn_end(get: Any) -> TurnEnd:
         text(get("terminal_reason")),
         text(mapping(get("origin")).get("kind")),
         tuple(uuid for uuid in uuids if isinstance(uuid, str)),
+        text(get("result")),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mala_context.tracking.events import Appended, Events, Reset, Response, UsageDelta
+from mala_context.tracking.events import Appended, Events, Reset, Response, TurnEnd, UsageDelta
 from mala_context.tracking.readers.parts import known, lists_calls, new, refusal, system, text, turn_end
 from mala_context.tracking.usage import Usage
 
@@ -79,8 +79,13 @@ def _system(message: Any) -> Events:
     return system(message.subtype, data, text(data.get("session_id")))
 
 
+def read_turn_end(message: Any) -> TurnEnd:
+    """Return what a `ResultMessage` says of its turn; may raise where a field is not what it should be."""
+    return turn_end(lambda name: getattr(message, name, None))
+
+
 def _result(message: Any) -> Events:
-    return (turn_end(lambda name: getattr(message, name, None)),)
+    return (read_turn_end(message),)
 
 
 def _stream_event(message: Any) -> Events:

@@ -416,12 +416,11 @@ async def test_a_turn_is_cut_for_a_restart_only_where_a_session_says_so():
     bench = Bench(warn_at=None, restart_at=0.8)
     bench.responds(850)
     assert await bench.tools() is None
-    bench.actions.may_stop = lambda: False
+    bench.actions.restart_with(lambda: False)
     assert await bench.tools() is None
-    bench.actions.may_stop = lambda: True
+    bench.actions.restart_with(lambda: True)
     answer = await bench.tools()
     assert answer["continue_"] is False
-    assert bench.actions.stopping
     assert isinstance(bench.actions.next_step(), Restart)
 
 
@@ -531,7 +530,7 @@ async def test_observers_hear_why_a_compaction_or_a_restart_is_asked_for():
     assert isinstance(bench.actions.next_step(), Compact)
     assert bench.steps == ["warn_at", "compact_at"]
     bench = Bench(warn_at=None, restart_at=0.8)
-    bench.actions.may_stop = lambda: True
+    bench.actions.restart_with(lambda: True)
     bench.responds(850)
     await bench.tools()
     assert isinstance(bench.actions.next_step(), Restart)

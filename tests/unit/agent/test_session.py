@@ -128,7 +128,6 @@ def words(messages):
 @pytest.mark.parametrize(
     ("message", "right"),
     [
-        (said("x"), False),
         (result("mine"), True),
         (result("other"), False),
         (result("other", "mine"), True),
@@ -144,11 +143,17 @@ def words(messages):
         (result(origin={"kind": "human"}), True),
         (result(origin={}), True),
         (result("mine", origin=NOTIFIED), True),
-        (types.SimpleNamespace(user_message_uuids=["mine"]), False),
     ],
 )
 def test_which_result_answers_a_prompt(message, right):
-    assert answers(message, "mine") is right
+    assert answers(MessageStreamProcessor().turn_end(message), "mine") is right
+
+
+def test_a_result_that_cannot_be_read_names_no_prompt():
+    odd = result("mine")
+    odd.model_usage = types.SimpleNamespace
+    odd.user_message_uuids = property
+    assert answers(MessageStreamProcessor().turn_end(odd), "mine")
 
 
 @BACKENDS
@@ -479,8 +484,7 @@ RESTARTED = SessionRestarted("s1", "s2", "threshold", 1, checkpoint=True)
 class SessionSupervisor:
     """Does what a test says: `before(session, prompt)` and `behind(session, result)` are coroutine functions."""
 
-    def __init__(self, before=None, behind=None, *, can_restart=False):
-        self.can_restart = can_restart
+    def __init__(self, before=None, behind=None):
         self.session = None
         self._before, self._behind = before, behind
 
@@ -573,22 +577,6 @@ def test_a_client_that_ended_for_another_does_not_end_the_session(backend):
 
     messages = run(backend, test, broken, last=fresh, steward=SessionSupervisor(before))
     assert words(messages) == ["last words", "SessionRestarted", "one", "ResultMessage"]
-
-
-@BACKENDS
-@pytest.mark.parametrize("can_restart", [True, False])
-def test_nobody_hears_of_pressure_that_a_restart_takes_away(backend, can_restart):
-    seen = []
-
-    async def test(session, client):
-        await collect(session.send("one"), seen)
-
-    if can_restart:
-        run(backend, test, processor=pressed(), steward=SessionSupervisor(can_restart=True))
-    else:
-        with pytest.raises(ContextPressureError):
-            run(backend, test, processor=pressed(), steward=SessionSupervisor(can_restart=False))
-    assert words(seen) == ["one", "ResultMessage"]
 
 
 @BACKENDS

@@ -32,8 +32,11 @@ class Agent:
         self.checkpoint = checkpoint
         self.prompts = []
         self.clients = []
-        self.processor = MessageStreamProcessor(ContextTracker(window=1_000), restart_at=thresholds.get("restart_at"))
         policy = Policy(Thresholds(**{"warn_at": None, **thresholds}))
+        self.processor = MessageStreamProcessor(
+            ContextTracker(window=1_000),
+            restart_at=lambda ratio: policy.reaches_restart(ratio) and not self.actions.restarts_by_itself,
+        )
         self.actions = Actions(policy, self.processor)
         options = ClaudeAgentOptions(session_id="s0")
         wired = {"connect": self.connect, "limits": self.actions, "tell": self.actions.happened}
@@ -56,7 +59,7 @@ class Agent:
             return self.compacts(session_id)
         reason = self.reasons.pop(0) if self.reasons else "completed"
         extra = self.extra.pop(0) if self.extra else []
-        self.actions.stopping = reason == "hook_stopped"  # what the hook behind a batch of tools does
+        self.steward._cut = reason == "hook_stopped"  # what the hook behind a batch of tools does
         refused = reason == "prompt_too_long"
         words = [] if refused else [said(f"to {prompt}", self.sizes.pop(0), session_id)]
         return [*start, *words, *extra, result(uuid, session_id, terminal_reason=reason, is_error=refused)]
@@ -238,7 +241,7 @@ def test_a_turn_that_was_cut_goes_on_at_once(backend):
     assert marker.result.terminal_reason == "hook_stopped"
     assert agent.prompts == ["one", "Continue from checkpoint:\n\nso far"]
     assert kinds(messages).count("ResultMessage") == 1
-    assert not agent.actions.stopping
+    assert not agent.steward._cut
 
 
 def test_a_turn_that_was_refused_goes_on_whatever_still_runs():
@@ -270,7 +273,7 @@ def test_a_turn_cut_by_somebody_elses_hook_is_over():
 
     def answer(*args):
         messages = whole(*args)
-        agent.actions.stopping = False
+        agent.steward._cut = False
         return messages
 
     agent.answer = answer
@@ -372,16 +375,16 @@ def test_a_turn_may_be_cut_only_while_its_own_answer_is_awaited():
     agent = Agent(restart_at=0.8)
     session = SimpleNamespace(awaits_answer=True, outstanding=SimpleNamespace(tasks={}))
     agent.steward.serve(session)
-    assert agent.actions.may_stop()
+    assert agent.steward._cut_turn()
     session.outstanding.tasks["t"] = "local_bash"
-    assert not agent.actions.may_stop()
+    assert not agent.steward._cut_turn()
     session.outstanding.tasks.clear()
     session.awaits_answer = False
-    assert not agent.actions.may_stop()
+    assert not agent.steward._cut_turn()
+    assert agent.actions.restarts_by_itself
 
 
 def test_without_restart_at_no_turn_is_cut():
     agent = Agent()
     agent.steward.serve(SimpleNamespace())
-    assert agent.actions.may_stop is None
-    assert not agent.steward.can_restart
+    assert not agent.actions.restarts_by_itself
