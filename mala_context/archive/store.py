@@ -92,8 +92,7 @@ class TranscriptArchive(ArchiveReader):
         self.compress = compress
         self.keep = keep
         self.warn_bytes = warn_bytes
-        self.changed: Callable[[str], object] | None = None
-        """Called with a session's id when something of it was archived."""
+        self._on_change: Callable[[str], object] | None = None
         self._warned = False
         self._attempts: set[str] = set()
 
@@ -413,9 +412,13 @@ class TranscriptArchive(ArchiveReader):
 
         return restore_options(self, session_id, **where)
 
+    def on_change(self, observer: Callable[[str], object] | None) -> None:
+        """Have `observer` called with a session's id whenever something of it was archived; `None` for nobody."""
+        self._on_change = observer
+
     def _say_changed(self, session_id: str) -> None:
-        if self.changed is not None:
-            self.changed(session_id)
+        if self._on_change is not None:
+            self._on_change(session_id)
 
     def _check_size(self) -> None:
         if self.warn_bytes is None or self._warned:

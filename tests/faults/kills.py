@@ -102,7 +102,7 @@ def pace_of(place, operation):
 def asked(place, session):
     """Return the seconds that a hook waits that asks now."""
     archivist = SessionArchiver(place.opened())
-    archivist.archive.changed = None
+    archivist.archive.on_change(None)
     begun = time.monotonic()
     found = {"session_id": session, "transcript_path": place.transcript(session), "trigger": "auto", "cwd": place.repo}
     asyncio.run(archivist.before_compaction(found))

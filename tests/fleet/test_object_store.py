@@ -229,7 +229,7 @@ def test_no_secret_is_seen_anywhere(archivist, s3_server, bucket, transcript, pr
     proxy.clock = timedelta(minutes=20)  # its answer holds the key
     grow(transcript, 0, 10)
     archive = archivist.archive
-    archive.changed = None
+    archive.on_change(None)
     archive.archive(transcript, "s1", trigger="auto")
     said = []
     for fault in ("skew", 500, "cut", None):
@@ -266,7 +266,7 @@ def test_the_commands(archivist, bucket, transcript, proxy, tmp_path, monkeypatc
     (tmp_path / "mala.yaml").write_text(f"context: {{archive: {{directory: 's3://{bucket}/top', prefix: hosts/one}}}}")
     grow(transcript, 0, 30)
     archive = archivist.archive
-    archive.changed = None
+    archive.on_change(None)
     archive.archive(transcript, "s1", trigger="auto")
 
     monkeypatch.chdir(tmp_path)
@@ -327,7 +327,7 @@ input()
 def test_an_interrupted_push_ends_at_once(archivist, bucket, transcript, proxy, tmp_path):
     (tmp_path / "mala.yaml").write_text(f"context: {{archive: {{directory: 's3://{bucket}'}}}}")
     grow(transcript, 0, 10)
-    archivist.archive.changed = None
+    archivist.archive.on_change(None)
     archivist.archive.archive(transcript, "s1")
     proxy.delay = 60.0
     command = [sys.executable, "-m", "mala_context.cli", "archives", "push"]

@@ -37,7 +37,7 @@ class Uploads:
     """Sends an archive's new pieces to its object store.
 
     Args:
-        archive: the archive; its `changed` is taken.
+        archive: the archive; the only observer of its changes.
         tell: is given an `Uploaded` when a round begins and when it ends.
         pause: waits so many seconds, or until the event is set; for tests.
     """
@@ -57,7 +57,7 @@ class Uploads:
         in_forks(self)
         self._failing = False
         self._given_up = False
-        archive.changed = self.wake
+        archive.on_change(self.wake)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()

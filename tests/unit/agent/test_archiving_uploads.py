@@ -49,6 +49,9 @@ class Failing:
         self.errors = list(errors)
         self.asked = []
 
+    def on_change(self, observer):
+        self.changed = observer
+
     def base(self):
         return "s3://b"
 

@@ -626,14 +626,14 @@ class TestBeside:
     def test_again_nothing_is_written_and_nobody_is_told(self, archive, transcript, beside):
         archive.archive_session(transcript, "s1")
         before, told = os.listdir(archive.location), []
-        archive.changed = told.append
+        archive.on_change(told.append)
         assert archive.archive_side_files(str(transcript), "s1", final=True) == []
         assert sorted(os.listdir(archive.location)) == sorted(before)
         assert told == []
 
     def test_whoever_wants_to_know_is_told_of_each_change(self, archive, transcript, beside):
         told = []
-        archive.changed = told.append
+        archive.on_change(told.append)
         archive.archive(transcript, "s1", trigger="auto")
         archive.record_outcome("s1", "compacted")
         archive.archive_side_files(str(transcript), "s1", final=True)
