@@ -189,7 +189,8 @@ class Actions:
             self.final_turn = final.record()
             log.warning("%s", self.final_turn.line)
             self.happened(self.final_turn)
-        self._ask(self._processor.tracker.snapshot())  # the answer may be longer than its first block
+        if self.policy.looks_ahead:  # the answer may be longer than its first block
+            self._ask(self._processor.tracker.snapshot())
 
     # -- the policy --------------------------------------------------------------------------------------------------
 
@@ -200,22 +201,18 @@ class Actions:
         """
         return self._ask(self._processor.tracker.snapshot(), safe=True)
 
-    def restart_with(self, cut_turn: Callable[[], bool]) -> None:
-        """Leave restarts to a session that does them by itself; `cut_turn` cuts its turn for one where that is safe."""
-        self._cut_turn = cut_turn
+    def restart_with(self, cut_turn: Callable[[], bool] | None) -> None:
+        """Leave restarts to a session that does them by itself, until `None` ends that.
 
-    @property
-    def restarts_by_itself(self) -> bool:
-        """Whether a session restarts where `restart_at` is reached, so that nobody has to hear of it."""
-        return self._cut_turn is not None and self.can_restart
+        `cut_turn` cuts its turn for a restart where that is safe, and returns whether it did.
+        """
+        self._cut_turn = cut_turn
+        self.policy.attend(by_session=cut_turn is not None)
 
     @property
     def can_restart(self) -> bool:
-        """Whether a session may still restart by itself."""
-        rules = self.policy.thresholds
-        return (
-            rules.restart_at is not None and self.policy.restarts < rules.max_restarts and not self.policy.breaker_open
-        )
+        """Whether one more restart is allowed."""
+        return self.policy.can_restart
 
     @property
     def restart_due(self) -> bool:

@@ -106,6 +106,7 @@ class AgentRuntime:
                 yield session
         finally:
             runtime._in_session = False
+            runtime.actions.restart_with(None)
 
     def _open(self) -> AbstractAsyncContextManager[AgentSession]:
         from claude_agent_sdk import ClaudeSDKClient

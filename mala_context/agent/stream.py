@@ -75,7 +75,7 @@ class MessageStreamProcessor:
         enabled: bool = True,
     ) -> None:
         self.tracker = ContextTracker(remembers=LIVE) if tracker is None else tracker
-        self._restarts_at = restart_at if callable(restart_at) else _reaches(restart_at)
+        self._restarts_at = restart_at if restart_at is None or callable(restart_at) else restart_at.__le__
         self.context_usage = ContextUsage()
         self.messages_seen = 0
         """How many messages went through; 0 tells that nobody feeds this processor."""
@@ -283,20 +283,24 @@ class MessageStreamProcessor:
                 output_tokens=usage.output_tokens,
                 cache_read_tokens=usage.cache_read_tokens,
             )
-        pressure = self._pressure_ratio(snapshot)
-        log.debug(
-            "Context: turn input=%d output=%d cache_read=%d, so far input=%d output=%d cache_read=%d, limit=%d, %s",
-            *((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) if usage else (0, 0, 0)),
-            ledger.input_tokens,
-            ledger.output_tokens,
-            ledger.cache_read_tokens,
-            snapshot.window,
-            "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
-        )
+        debug = _level.isEnabledFor(logging.DEBUG)
+        pressure = self._pressure_ratio(snapshot) if debug or self._restarts_at is not None else None
+        if debug:
+            log.debug(
+                "Context: turn input=%d output=%d cache_read=%d, so far input=%d output=%d cache_read=%d, limit=%d, %s",
+                *((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) if usage else (0, 0, 0)),
+                ledger.input_tokens,
+                ledger.output_tokens,
+                ledger.cache_read_tokens,
+                snapshot.window,
+                "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
+            )
         log.info(context_line(snapshot, self.agent_name), **log_values(snapshot))
         if snapshot.window_doubtful and not self._doubted:
             log.warning("Context: the window of %s tokens is in doubt", f"{snapshot.window:,}", **log_values(snapshot))
         self._doubted = snapshot.window_doubtful
+        if self._restarts_at is None:
+            return
         if overflow_of(turn) is not None:
             pressure = max(1.0, pressure or 0.0)
         if pressure is not None and self._restarts_at(pressure):
@@ -313,10 +317,6 @@ class MessageStreamProcessor:
         if self.tracker.estimator == "cumulative":
             return self.context_usage.pressure_ratio(snapshot.window)
         return ratio_ahead(snapshot)
-
-
-def _reaches(restart_at: float | None) -> Callable[[float], bool]:
-    return lambda pressure: restart_at is not None and pressure >= restart_at
 
 
 def _always(tokens: int) -> bool:
@@ -383,7 +383,8 @@ def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapsh
 def _see_overflow(
     processor: MessageStreamProcessor, event: Refusal | TurnEnd, snapshot: ContextSnapshot | None
 ) -> None:
-    overflow = overflow_of(event)
+    usual = isinstance(event, TurnEnd) and not event.is_error and event.terminal_reason in (None, "completed")
+    overflow = None if usual else overflow_of(event)
     if overflow is None:
         return
     agent = event.agent if isinstance(event, Refusal) else None

@@ -93,7 +93,7 @@ class SessionSupervisor:
         refused = bool(result.is_error) and self._processor.overflow is not None
         if session is None or not (cut or refused):
             return None
-        step = self._actions.next_step() if self._actions.restarts_by_itself else None
+        step = self._actions.next_step() if self._handler is not None and self._actions.can_restart else None
         if isinstance(step, Restart):
             return await self._restart(session, step, self._asked, result)
         if step is not None:

@@ -26,12 +26,13 @@ from anyio.lowlevel import checkpoint
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.hook_inputs import texts_in
-from mala_context.tracking.events import Appended, Refusal, Response, SessionStart, TotalTokens, TurnEnd, UsageDelta
+from mala_context.tracking.events import Appended, Refusal, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.tracking.readers import read_row
 from mala_context.transcripts.tail import TranscriptTail, read_opening
 
 if TYPE_CHECKING:
     from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.guard.policy import ContextOverflow
     from mala_context.tracking.events import Event
 
 READ_SECONDS = 5.0
@@ -67,7 +68,8 @@ class TranscriptFeed:
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
         self._refused = False
-        processor.observe(self._on_event, Response, UsageDelta, TurnEnd, wants=lambda _: bool(self._uncounted))
+        processor.observe(self._on_event, Response, UsageDelta, wants=lambda _: bool(self._uncounted))
+        processor.overflow_observers.append(self._on_overflow)
 
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
         """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.
@@ -126,7 +128,7 @@ class TranscriptFeed:
                         self._processor.tracker.apply(event._replace(session_id=session_id))
 
     def _on_event(self, event: Event, snapshot: object) -> None:
-        """Keep what the transcript has to tell: responses whose counts have not come yet, a refusal."""
+        """Keep the responses whose counts have not come yet."""
         del snapshot
         if isinstance(event, Response) and event.agent is None and event.message_id is not None:
             if event.usage is not None:
@@ -138,8 +140,9 @@ class TranscriptFeed:
                     del self._uncounted[next(iter(self._uncounted))]
         elif isinstance(event, UsageDelta) and event.agent is None and event.usage and event.usage.context_tokens:
             self._uncounted.clear()
-        elif isinstance(event, TurnEnd) and event.terminal_reason == "prompt_too_long":
-            self._refused = True
+
+    def _on_overflow(self, overflow: ContextOverflow) -> None:
+        self._refused = overflow.maximum is None
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)

@@ -56,8 +56,7 @@ def wire(
     policy = Policy(thresholds_from(config))
     processor = MessageStreamProcessor(
         tracker,
-        # a session that restarts by itself needs no error
-        restart_at=lambda ratio: policy.reaches_restart(ratio) and not actions.restarts_by_itself,
+        restart_at=None if config.restart_at is None else policy.raises_pressure,
         compaction_logger=None if archivist is None else archivist.announces,
         agent_name=agent_id or "main",
         enabled=config.enabled,

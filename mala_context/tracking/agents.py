@@ -8,8 +8,10 @@ would cost a live message more than all the rest of its way.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from mala_context.tracking.contexts import Context, Opening, growth_of
-from mala_context.tracking.estimators import ESTIMATORS, Count, Estimate, Estimator, counted
+from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
 from mala_context.tracking.projection import Ratios, after_compaction
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.usage import Usage
@@ -21,6 +23,12 @@ _ALL_OF = 16
 _LEARN_EVERY = 32
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
+
+
+class _Turn(NamedTuple):
+    """A turn's end among the counts that the formulas were not told of yet."""
+
+    usage: Usage | None
 
 
 class AgentState:
@@ -66,7 +74,8 @@ class AgentState:
         self.rooted: bool | None = None
         self.ratios = Ratios()
         self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
-        self._untold: list[Count] = []
+        self._untold: list[Any] = []
+        """Counts of responses, and `_Turn`s, that the formulas were not told of yet."""
         self.counts_text = False
         self.due = 1
         """Number of the next response that is looked at, and before which text is learned from."""
@@ -93,6 +102,12 @@ class AgentState:
         if self._untold:
             self._tell()
         return self._estimators
+
+    def turn(self, usage: Usage | None) -> None:
+        """Take a turn's sums; `None` where its result has no usage. The formulas are told when somebody asks."""
+        self._untold.append(_Turn(usage))
+        if len(self._untold) > _UNTOLD:
+            self._tell()
 
     def estimate(self, name: str) -> Estimate:
         """Return what a formula says, by its name."""
@@ -296,9 +311,17 @@ class AgentState:
 
     def _tell(self) -> None:
         """Tell the formulas of the responses since, most of which nobody asks for: so not one by one."""
-        told, self._untold = counted(self._untold), []
-        for name in _COUNTERS:
-            self._estimators[name].counted(told)
+        untold, self._untold = self._untold, []
+        while untold:
+            end = next((place for place, each in enumerate(untold) if isinstance(each, _Turn)), len(untold))
+            if end:
+                told = counted(untold[:end])
+                for name in _COUNTERS:
+                    self._estimators[name].counted(told)
+            for turn in untold[end : end + 1]:
+                for estimator in self._estimators.values():
+                    estimator.turn(turn.usage)
+            del untold[: end + 1]
 
     def compacted(self, pre_tokens: int | None, post_tokens: int | None, before: ContextSnapshot | None) -> None:
         """Go on behind a compaction; `before` is what was known just before it, `None` where that was nothing.

@@ -306,8 +306,7 @@ class EventReducer:
             if usage is not None:
                 self._last_of_turn(main, usage, last_call=event.last_call is not None)
         # The turn's sums have the real output of each response in them, so they come after what it corrects.
-        for estimator in main.estimators.values():
-            estimator.turn(event.usage)
+        main.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
             main.overflows += 1
             self._doubt_if_not_full(main)

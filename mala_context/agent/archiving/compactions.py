@@ -70,24 +70,25 @@ class Compactions:
         self._work = work
         self._where = where
         self._tell = tell
-        self._open: dict[tuple[str, str | None], _Open] = {}
+        self.open: dict[tuple[str, str | None], _Open] = {}
+        """Compactions that began, by session and agent."""
 
     def begins(self, session_id: str, agent: str | None, trigger: str | None) -> None:
         """Take note that a compaction is about to begin; `agent` is `None` for the main one."""
-        self._open[session_id, agent] = _Open(trigger)
+        self.open[session_id, agent] = _Open(trigger)
 
     def summarised(self, session_id: str, agent: str | None, trigger: str | None, summary: str | None) -> None:
         """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
-        known = self._open.setdefault((session_id, agent), _Open(trigger, hook_ran=False))
+        known = self.open.setdefault((session_id, agent), _Open(trigger, hook_ran=False))
         known.summary = summary
         if agent is not None:
-            del self._open[session_id, agent]
+            del self.open[session_id, agent]
             self._tell(CompactionSeen(session_id, agent, known.trigger))
             self._subagent_compacted(session_id, agent, known)
 
     def took_place(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         """Write the outcome of a compaction of the main agent, and log the line about it once its loss is known."""
-        known = self._open.pop((session_id, None), None) or _Open(None, hook_ran=False)
+        known = self.open.pop((session_id, None), None) or _Open(None, hook_ran=False)
         where, summary = self._where(session_id), known.summary
         outcome = {
             "trigger": event.trigger or known.trigger,
@@ -121,14 +122,14 @@ class Compactions:
 
     def failed(self, session_id: str, event: CompactionStatus) -> None:
         """Write that a compaction failed, or that a hook blocked it, where one had begun."""
-        known = self._open.pop((session_id, None), None)
+        known = self.open.pop((session_id, None), None)
         if known is not None:
             outcome = "blocked" if "blocked" in (event.error or "") else "failed"
             self._record(session_id, outcome, known.trigger, error=event.error)
 
     def over(self, session_id: str, error: str | None) -> None:
         """Write the outcome of a compaction of which nothing was heard again; `error` says what came instead."""
-        known = self._open.pop((session_id, None), None)
+        known = self.open.pop((session_id, None), None)
         if known is None:
             return
         if known.summary is None:

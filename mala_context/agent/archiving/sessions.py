@@ -200,7 +200,8 @@ class SessionArchiver:
 
     def _turn_ended(self, session_id: str, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
         del snapshot
-        self._compactions.over(session_id, event.terminal_reason)
+        if self._compactions.open:
+            self._compactions.over(session_id, event.terminal_reason)
         if session_id in self._sessions:
             self._note(session_id)  # one whose hooks do not run has its transcript by now
 

@@ -33,6 +33,7 @@ class Reporter:
         self._wants = wants
         self._last: dict[str | None, tuple[object, ...]] = {}
         self._session: str | None = None
+        self._sizes_wanted = True
 
     @property
     def events(self) -> tuple[type, ...]:
@@ -42,7 +43,8 @@ class Reporter:
     def wants_size(self, tokens: int) -> bool:
         """Tell whether somebody takes the size of a response's request."""
         del tokens
-        return self._wants(ContextUpdated)
+        self._sizes_wanted = self._wants(ContextUpdated)
+        return self._sizes_wanted
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Take in one event and the snapshot that it gave, if any."""
@@ -64,12 +66,13 @@ class Reporter:
             self._session = event.session_id
 
     def _sized(self, event: Any, snapshot: ContextSnapshot | None) -> None:
-        if snapshot is None or not self._wants(ContextUpdated):
+        ended = event.__class__ is TurnEnd  # its responses have asked already
+        if snapshot is None or not (self._sizes_wanted if ended else self.wants_size(snapshot.tokens or 0)):
             return
         agent = snapshot.tool_use_id or snapshot.agent_id
         size = (snapshot.tokens, snapshot.window, snapshot.model, snapshot.session_id, snapshot.exact)
         last = self._last.get(agent)
-        if (last == size and event.__class__ is not TurnEnd) or (last is None and snapshot.tokens is None):
+        if (last == size and not ended) or (last is None and snapshot.tokens is None):
             return
         self._last[agent] = size
         if len(self._last) > MOST_AGENTS:

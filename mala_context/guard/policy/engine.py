@@ -65,14 +65,16 @@ class Policy:
     Attributes:
         breaker_open: no more compactions and restarts are asked for.
         restarts: how many there were.
+        looks_ahead: whether a threshold is about the next request, which has to be projected for it.
     """
 
     def __init__(self, thresholds: Thresholds) -> None:
         self.thresholds = thresholds
         actions = (thresholds.final_at, thresholds.compact_at, thresholds.restart_at)
-        self._looks_ahead = any(at is not None for at in actions)  # to project a request, its text has to be counted
+        self.looks_ahead = any(at is not None for at in actions)
         self.breaker_open = False
         self.restarts = 0
+        self._attended = False
         self._session: str | None = None
         self._useless: deque[float] = deque(maxlen=BREAKER_COUNT)
         self._restarted: deque[float] = deque(maxlen=BREAKER_COUNT)
@@ -97,9 +99,19 @@ class Policy:
         """Whether only finishing tools are allowed now; a drop below `final_at` by the margin lifts it."""
         return self._final.fired
 
-    def reaches_restart(self, ratio: float) -> bool:
-        """Tell whether a ratio is at `restart_at` or above, whatever may still be done about it."""
-        return self._restart.due(ratio)
+    @property
+    def can_restart(self) -> bool:
+        """Whether one more restart is allowed."""
+        rules = self.thresholds
+        return rules.restart_at is not None and self.restarts < rules.max_restarts and not self.breaker_open
+
+    def attend(self, *, by_session: bool) -> None:
+        """Take note whether a session restarts by itself, so that nobody has to hear of a full context."""
+        self._attended = by_session
+
+    def raises_pressure(self, ratio: float) -> bool:
+        """Tell whether the caller has to hear of a ratio: `restart_at` is reached, and no session restarts."""
+        return self._restart.due(ratio) and not (self._attended and self.can_restart)
 
     @property
     def restart_due(self) -> bool:
@@ -124,7 +136,7 @@ class Policy:
         if self._asked_since is not None and now - self._asked_since > OUTCOME_SECONDS:
             self.action_failed()
         size = snapshot.ratio
-        ahead = ratio_ahead(snapshot) if self._looks_ahead else size
+        ahead = ratio_ahead(snapshot) if self.looks_ahead else size
         self._last = ahead
         if self._of_no_use and ahead is not None and getattr(snapshot, "exact", True):
             # growth counts from here: a compaction may even add to the context

@@ -35,7 +35,7 @@ class Agent:
         policy = Policy(Thresholds(**{"warn_at": None, **thresholds}))
         self.processor = MessageStreamProcessor(
             ContextTracker(window=1_000),
-            restart_at=lambda ratio: policy.reaches_restart(ratio) and not self.actions.restarts_by_itself,
+            restart_at=policy.raises_pressure,
         )
         self.actions = Actions(policy, self.processor)
         options = ClaudeAgentOptions(session_id="s0")
@@ -381,10 +381,11 @@ def test_a_turn_may_be_cut_only_while_its_own_answer_is_awaited():
     session.outstanding.tasks.clear()
     session.awaits_answer = False
     assert not agent.steward._cut_turn()
-    assert agent.actions.restarts_by_itself
+    assert not agent.actions.policy.raises_pressure(0.9)
 
 
 def test_without_restart_at_no_turn_is_cut():
     agent = Agent()
     agent.steward.serve(SimpleNamespace())
-    assert not agent.actions.restarts_by_itself
+    agent.actions.happened("nothing is cut")
+    assert agent.actions._cut_turn is None
