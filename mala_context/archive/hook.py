@@ -12,6 +12,7 @@ from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from mala_context.archive.records import ArchiveResult
@@ -21,13 +22,7 @@ _FOUND_BY_NAME = frozenset({"empty path", "missing", "not a regular file"})
 """Reasons for which a transcript is looked for by its session's name."""
 
 
-def field(hook_input: object, name: str) -> Any:
-    """Return a field of a hook's input, a mapping or an object with attributes; `None` where it is not there."""
-    get = getattr(hook_input, "get", None)
-    return get(name) if callable(get) else getattr(hook_input, name, None)
-
-
-def archive_from_hook(archive: TranscriptArchive, hook_input: object, **known: Any) -> ArchiveResult | None:
+def archive_from_hook(archive: TranscriptArchive, hook_input: Mapping[str, Any], **known: Any) -> ArchiveResult | None:
     """Archive the transcript that a PreCompact hook's input names; returns `None` where nothing could be done.
 
     A path that leads to no file is answered by looking for `{session_id}.jsonl` where the archive finds transcripts.
@@ -45,12 +40,12 @@ def archive_from_hook(archive: TranscriptArchive, hook_input: object, **known: A
     return None
 
 
-def _archive(archive: TranscriptArchive, hook_input: object, known: dict[str, Any]) -> ArchiveResult:
-    path = field(hook_input, "transcript_path")
-    session_id = check_session_id(session_in(field(hook_input, "session_id"), path))
-    cwd = field(hook_input, "cwd")
-    trigger = field(hook_input, "trigger")
-    agent = field(hook_input, "agent_id")
+def _archive(archive: TranscriptArchive, hook_input: Mapping[str, Any], known: dict[str, Any]) -> ArchiveResult:
+    path = hook_input.get("transcript_path")
+    session_id = check_session_id(session_in(hook_input.get("session_id"), path))
+    cwd = hook_input.get("cwd")
+    trigger = hook_input.get("trigger")
+    agent = hook_input.get("agent_id")
     fields: dict[str, Any] = {
         "trigger": trigger if trigger in ("auto", "manual") else "unknown",
         "agent": agent if isinstance(agent, str) and agent else None,
