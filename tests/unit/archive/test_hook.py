@@ -34,7 +34,13 @@ def said(caplog):
 
 
 def test_what_the_input_says_is_in_the_manifest(archive, transcript):
-    hook_input = dict(session_id="s1", transcript_path=str(transcript), trigger="manual", cwd="/w", agent_id="a1")
+    hook_input = {
+        "session_id": "s1",
+        "transcript_path": str(transcript),
+        "trigger": "manual",
+        "cwd": "/w",
+        "agent_id": "a1",
+    }
     result = archive_from_hook(archive, hook_input, tokens=5, model="m")
     assert result.archived
     row = archive.manifest("s1").of_kind("piece")[0]
