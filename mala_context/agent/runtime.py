@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mala_context.agent.actions import Actions
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.restart import ContextPressureHandler
-from mala_context.agent.session import AgentSession, open_session
+from mala_context.agent.session import AgentSession, ask_window, open_session
 from mala_context.agent.stream import MessageStreamProcessor
 from mala_context.agent.supervisor import SessionSupervisor
 from mala_context.agent.telemetry import Hub, Reporter
@@ -19,6 +19,8 @@ from mala_context.config import ContextConfig
 from mala_context.tracking.tracker import ContextTracker
 
 if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeSDKClient
+
     from mala_context.agent.telemetry.records import Observer
     from mala_context.archive.store import TranscriptArchive
 
@@ -116,6 +118,18 @@ class AgentRuntime:
             SessionSupervisor(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
         )
         return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward, self._parts.hub.asked)
+
+    async def learn_window(self, client: ClaudeSDKClient) -> int | None:
+        """Have the CLI of your own client say the window of its model, and return it; `session()` does so by itself.
+
+        Call it after `connect`, `set_model` and a compaction, beside the turn if you like. Takes 0.6 s at most and no
+        API request. `None`, and no change, where the CLI does not answer. Never raises.
+        """
+        report = await ask_window(client, self.tracker.session_id)
+        if report is None:
+            return None
+        self.processor.take(report)
+        return report.window
 
     def pressure_handler(self, *, timeout_seconds: float | None = None) -> ContextPressureHandler:
         """Return what takes one run from a full session to a fresh one; for those who hold their own client.

@@ -326,7 +326,10 @@ class EventReducer:
             self.windows.doubt(agent.model)
 
     def _report(self, event: WindowReport) -> AgentState | None:
-        model = event.model or self.roster.main.model
+        main = self.roster.main
+        if main.model is None:
+            main.model = event.model
+        model = event.model or main.model
         if event.window and self.windows.learn(model, event.window, "context_usage"):
             return self.roster.main
         return None

@@ -188,11 +188,16 @@ def turn_end(get: Any) -> TurnEnd:
 
 
 def window_report(answer: Any, session_id: str | None = None) -> WindowReport:
-    """Read the answer of the SDK's `get_context_usage()`; the window is the model's, not a smaller auto-compact one."""
+    """Read the answer of the SDK's `get_context_usage()`.
+
+    Where the CLI acts on a window that somebody chose (`CLAUDE_CODE_AUTO_COMPACT_WINDOW`, a setting) its answer has
+    that one in the place of the model's, which then stays unknown.
+    """
     get = mapping(answer).get
+    chosen = get("autocompactSource") not in (None, "auto", "model-default")
     return WindowReport(
         session_id,
-        _first(get("maxTokens"), get("rawMaxTokens")) or None,
+        None if chosen else _first(get("maxTokens"), get("rawMaxTokens")) or None,
         count(get("totalTokens")),
         text(get("model")),
         count(get("autoCompactThreshold")),

@@ -5,7 +5,7 @@ import types
 
 import anyio
 import pytest
-from claude_agent_sdk import AssistantMessage, ResultMessage, TextBlock
+from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
 from mala_context.agent.session import AgentSession, answers, open_session
@@ -473,6 +473,87 @@ def test_the_context_is_the_trackers(backend):
     snapshot = run(backend, test, processor=processor)
     assert snapshot == processor.tracker.snapshot()
     assert snapshot.session_id == "s1"
+
+
+# -- the CLI's window --------------------------------------------------------------------------------------------------
+
+
+class Query:
+    """Stands in for the query object of the SDK's client: says windows one after the other, and notes each question."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    async def _send_control_request(self, request, timeout):  # noqa: ASYNC109 - the SDK's own name
+        self.asked.append(request)
+        await anyio.lowlevel.checkpoint()
+        answer = self.answers.pop(0) if self.answers else Exception("unknown subtype")
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            await anyio.sleep_forever()
+        return {"rawMaxTokens": answer, "model": "claude-sonnet-4-5"}
+
+
+def asking(*answers, messages=()):
+    """Return a client that says these windows, and sends `messages` before each answer."""
+    made = Client(lambda prompt, uuid: [*messages, said(prompt), result(uuid)])
+    made._query = Query(*answers)
+    return made
+
+
+def started(model="claude-sonnet-4-5"):
+    return SystemMessage("init", {"session_id": "s1", "model": model})
+
+
+@BACKENDS
+def test_the_cli_says_its_window_at_connect_and_no_turn_asks_again(backend):
+    async def test(session, client):
+        await anyio.wait_all_tasks_blocked()
+        assert session.context.window_source == "context_usage"
+        await everything(session.send("one"))
+        return session.context.window, client._query.asked
+
+    window, asked = run(backend, test, lambda: asking(300_000, messages=[started()]))
+    assert window == 300_000
+    assert asked == [{"subtype": "get_context_usage", "detail": "summary"}]
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    "message",
+    [started("claude-opus-10"), SystemMessage("compact_boundary", {"session_id": "s1"})],
+    ids=["model", "compacted"],
+)
+def test_it_is_asked_again_where_its_window_may_be_another(backend, message):
+    async def test(session, client):
+        await anyio.wait_all_tasks_blocked()
+        await everything(session.send("one"))
+        await anyio.wait_all_tasks_blocked()
+        return len(client._query.asked)
+
+    assert run(backend, test, lambda: asking(300_000, 300_000, messages=[message])) == 2
+
+
+@BACKENDS
+@pytest.mark.parametrize("answer", [Exception("unknown subtype"), None, "many"])
+def test_a_cli_that_does_not_say_its_window_leaves_the_table(backend, answer, monkeypatch):
+    monkeypatch.setattr("mala_context.agent.session.WINDOW_SECONDS", 0.01)
+
+    async def test(session, client):
+        messages = await everything(session.send("one"))
+        return words(messages), session.context.window_source
+
+    assert run(backend, test, lambda: asking(answer)) == (["one", "ResultMessage"], "table")
+
+
+def test_a_processor_that_looks_at_nothing_asks_nothing():
+    async def test(session, client):
+        await anyio.wait_all_tasks_blocked()
+        return client._query.asked
+
+    assert run("asyncio", test, lambda: asking(300_000), MessageStreamProcessor(enabled=False)) == []
 
 
 # -- with a steward ----------------------------------------------------------------------------------------------------

@@ -208,6 +208,14 @@ def test_an_answer_about_the_context() -> None:
     assert window_report(None) == WindowReport(None, None)
 
 
+@pytest.mark.parametrize(
+    ("source", "window"), [("auto", 200_000), ("model-default", 200_000), ("env", None), (3, None)]
+)
+def test_a_window_that_somebody_chose_is_not_the_models(source: object, window: int | None) -> None:
+    answer = {"maxTokens": 200_000, "rawMaxTokens": 200_000, "autocompactSource": source, "autoCompactThreshold": 9}
+    assert window_report(answer) == WindowReport(None, window, None, None, 9)
+
+
 class TestOpenAI:
     def test_a_dict_and_an_object(self) -> None:
         choices = [{"message": {"content": "hi"}}]
