@@ -465,7 +465,7 @@ OVERFLOWS = [
 @pytest.mark.parametrize("end", OVERFLOWS, ids=json.dumps)
 def test_an_overflow_is_one_record_one_warning_and_a_restart(end, caplog):
     bench = Bench(warn_at=None, restart_at=0.99)
-    bench.responds(500)
+    bench.responds(900)
     bench.ends(**end)
     bench.ends(**end)
     assert [type(record) for record in bench.seen] == [ContextOverflow]
@@ -477,8 +477,9 @@ def test_an_overflow_is_one_record_one_warning_and_a_restart(end, caplog):
 def test_after_a_response_the_next_overflow_is_said_again(caplog):
     bench = Bench(warn_at=None)
     bench.ends("prompt_too_long", is_error=True)
-    bench.responds(500)
+    bench.responds(900)
     bench.compacted()
+    bench.responds(900)
     bench.ends("prompt_too_long", is_error=True)
     assert len(bench.seen) == len(warnings(caplog)) == 2
 
