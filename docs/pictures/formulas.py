@@ -9,7 +9,7 @@ import pathlib
 
 from mala_context.analysis.replay.files import find
 from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.estimators import ESTIMATORS
 from mala_context.tracking.events import Compaction, Event, Response
 

@@ -26,7 +26,7 @@ from mala_context.tracking.events import Appended, Compaction, Refusal, Response
 from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
 from mala_context.tracking.readers import read_message
 from mala_context.tracking.readers.sdk import read_turn_end
-from mala_context.tracking.roster import LIVE
+from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import ContextUsage, strangers
 

@@ -27,7 +27,7 @@ from mala_context.archive.full_outputs import Spills
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 from mala_context.guard.policy import Policy, thresholds_from
-from mala_context.tracking.roster import LIVE
+from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
 
 if TYPE_CHECKING:

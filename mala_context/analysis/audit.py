@@ -25,8 +25,7 @@ from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.record import identify
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
-from mala_context.tracking.agents import AgentState
-from mala_context.tracking.contexts import Context
+from mala_context.tracking.agent_state import AgentState, ContextState
 from mala_context.tracking.events import Compaction, Event, Response, WindowReport
 
 DROP: Final = 0.97
@@ -43,7 +42,7 @@ class Auditor(RecordingReader):
         self._version: str | None = None
         self._formulas: tuple[int | None, ...] = ()
         self._missing: bool | None = None
-        self._last: dict[AgentState, tuple[Context, int, Context | None] | None] = {}
+        self._last: dict[AgentState, tuple[ContextState, int, ContextState | None] | None] = {}
 
     def findings(self) -> Findings:
         """Return what was found; after `run`."""
@@ -93,7 +92,7 @@ class Auditor(RecordingReader):
         said = (before.projected, before.cli_estimate, before.tokens, *self._formulas)
         self._add("pre_tokens", pre_tokens, said, state, event.uuid, missing=self._missing)
 
-    def _request(self, event: Response, state: AgentState, left: Context, parts: int) -> None:
+    def _request(self, event: Response, state: AgentState, left: ContextState, parts: int) -> None:
         tokens = state.context.tokens
         if not tokens or left.tokens is None:
             return
@@ -106,7 +105,7 @@ class Auditor(RecordingReader):
             self.note("next_prompt", tokens, left, parts, state, identity)
 
     def note(
-        self, truth: str, tokens: int, context: Context, parts: int, state: AgentState, identity: str | None
+        self, truth: str, tokens: int, context: ContextState, parts: int, state: AgentState, identity: str | None
     ) -> None:
         """Write down what is known of a context, and the truth of it."""
         base, output, interval = context.tokens, context.output or 0, context.interval

@@ -17,8 +17,7 @@ from mala_context.analysis.audit import Auditor
 from mala_context.analysis.error_stats import spread
 from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
-from mala_context.tracking.agents import AgentState
-from mala_context.tracking.contexts import Context
+from mala_context.tracking.agent_state import AgentState, ContextState
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, family, unit_tokens
 
 CONSTANTS: Final = ("request", "result", "attachment")
@@ -61,7 +60,7 @@ class Sampler(Auditor):
         self.samples: list[Sample] = []
 
     def note(
-        self, truth: str, tokens: int, context: Context, parts: int, state: AgentState, identity: str | None
+        self, truth: str, tokens: int, context: ContextState, parts: int, state: AgentState, identity: str | None
     ) -> None:
         """Take the sample, and note the truth as an audit does."""
         before = len(self.observations)
@@ -70,7 +69,9 @@ class Sampler(Auditor):
             said = self.observations[-1].estimates
             self._sample(tokens, context, parts, state, said[0] or 0, said[1] or 0)
 
-    def _sample(self, tokens: int, context: Context, parts: int, state: AgentState, shipped: int, quarter: int) -> None:
+    def _sample(
+        self, tokens: int, context: ContextState, parts: int, state: AgentState, shipped: int, quarter: int
+    ) -> None:
         base, output = context.tokens or 0, context.output or 0
         placeholder = output <= PLACEHOLDER and not context.cut
         known = base + (0 if placeholder or context.cut else output)

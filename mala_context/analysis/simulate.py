@@ -25,7 +25,7 @@ from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.config import ContextConfig
 from mala_context.guard.capping import cap_tokens, estimate_tokens
 from mala_context.guard.policy import Compact, Finish, Policy, Restart, Warn, thresholds_from
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary
 from mala_context.tracking.text_counts import all_text
 from mala_context.tracking.windows import DEFAULT_WINDOW

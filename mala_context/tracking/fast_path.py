@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mala_context.tracking.events import Event, Response
-from mala_context.tracking.following import is_other
 from mala_context.tracking.readers.parts import COUNTS, new
-from mala_context.tracking.recent import SHIFT
+from mala_context.tracking.reducer import is_other
+from mala_context.tracking.registry import SHIFT
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import MOST, Usage
 
@@ -40,10 +40,10 @@ class FastPath:
     event, and call `after` with each message.
     """
 
-    __slots__ = ("_by_name", "_following", "counted", "counts", "holds", "wanted")
+    __slots__ = ("_by_name", "_reducer", "counted", "counts", "holds", "wanted")
 
     def __init__(self, tracker: ContextTracker) -> None:
-        self._following = tracker.following
+        self._reducer = tracker.reducer
         self._by_name: dict[str, Way] = {"AssistantMessage": self.later, "UserMessage": self.appended}
         self.holds: dict[type, Way] = {}
         self.counts: dict[type, Way] = {}
@@ -78,8 +78,8 @@ class FastPath:
         counted, identity = self.counted, message.message_id
         if identity != counted.message_id or message.usage != counted.usage:
             return False
-        following = self._following
-        roster = following.roster
+        following = self._reducer
+        roster = following.registry
         main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
             uuid in seen
@@ -98,8 +98,8 @@ class FastPath:
 
     def first(self, message: Any) -> bool:
         """Take the first block of a new response, of the model that the agent has, by its counts."""
-        following = self._following
-        roster = following.roster
+        following = self._reducer
+        roster = following.registry
         main, seen = roster.main, roster.seen
         identity, uuid = message.message_id, message.uuid
         if (
@@ -140,7 +140,7 @@ class FastPath:
 
     def appended(self, message: Any) -> bool:
         """Hold a message of the user, which most often is a tool's result."""
-        roster = self._following.roster
+        roster = self._reducer.registry
         main, seen, uuid = roster.main, roster.seen, message.uuid
         if (
             uuid in seen

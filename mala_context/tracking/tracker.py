@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState, FirstRequest
 from mala_context.tracking.auto_compact import auto_compact_threshold
-from mala_context.tracking.contexts import Opening
 from mala_context.tracking.estimators import ESTIMATORS, Estimate
 from mala_context.tracking.events import Appended, Compaction, Event, Response
-from mala_context.tracking.following import HANDLERS, EventReducer
-from mala_context.tracking.roster import RECORDED
+from mala_context.tracking.reducer import HANDLERS, EventReducer
+from mala_context.tracking.registry import RECORDED
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.windows import Window, Windows
 
@@ -53,7 +52,7 @@ class ContextTracker:
         self.windows = Windows(window, betas)
         if model:
             self.windows.named(model)
-        self.following = EventReducer(
+        self.reducer = EventReducer(
             self.windows,
             self.snapshot_of,
             model=model,
@@ -77,45 +76,45 @@ class ContextTracker:
         The state is the tracker's own: read it before the next event, and change nothing in it.
         """
         handler = HANDLERS.get(event.__class__)
-        return handler(self.following, event) if handler is not None else None
+        return handler(self.reducer, event) if handler is not None else None
 
     @property
     def session_id(self) -> str | None:
         """The session that goes on; `None` before the first event that names it."""
-        return self.following.session_id
+        return self.reducer.session_id
 
     @property
     def sessions_seen(self) -> int:
         """How many sessions there were."""
-        return self.following.sessions_seen
+        return self.reducer.sessions_seen
 
     @property
     def responses_in_turn(self) -> int:
         """How many responses the main agent has given since the last turn's end."""
-        return self.following.responses_in_turn
+        return self.reducer.responses_in_turn
 
     @property
     def auto_compact_window(self) -> int | None:
         """`CLAUDE_CODE_AUTO_COMPACT_WINDOW`; it may be set at any time."""
-        return self.following.auto_compact_window
+        return self.reducer.auto_compact_window
 
     @auto_compact_window.setter
     def auto_compact_window(self, tokens: int | None) -> None:
-        self.following.auto_compact_window = tokens
+        self.reducer.auto_compact_window = tokens
 
     @property
     def main(self) -> AgentState:
         """The main agent's own state, as `advance` returns it; another object after the session changed."""
-        return self.following.roster.main
+        return self.reducer.registry.main
 
     @property
     def subagents(self) -> Mapping[str, AgentState]:
         """States of the subagents, by the same keys as `agents`."""
-        return self.following.roster.subagents
+        return self.reducer.registry.subagents
 
     def state_of(self, event: Response | Appended | Compaction) -> AgentState:
         """Return the state of the agent that an event is about; right after the event was taken."""
-        return self.following.roster.owner(event)
+        return self.reducer.registry.owner(event)
 
     def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
         """Return what every formula says of an agent, by its state."""
@@ -127,7 +126,7 @@ class ContextTracker:
 
     def holds_row(self, uuid: str) -> bool:
         """Tell whether a row of this id was seen among the newest that are remembered."""
-        return self.following.roster.knows(uuid)
+        return self.reducer.registry.knows(uuid)
 
     def snapshot(self, agent_id: str | None = None) -> ContextSnapshot:
         """Return what is known now, of the main agent or of a subagent (by either of its ids).
@@ -135,12 +134,13 @@ class ContextTracker:
         An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
         subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
         """
-        return self.snapshot_of(self.following.roster.find(agent_id) or AgentState(agent_id))
+        found = self.main if agent_id is None else self.reducer.registry.find(agent_id)
+        return self.snapshot_of(found or AgentState(agent_id))
 
     def agents(self) -> Mapping[str, ContextSnapshot]:
         """Return a snapshot of every subagent, by the id of its Task call where known, else by its own id."""
         return MappingProxyType(
-            {key: self.snapshot_of(agent) for key, agent in self.following.roster.subagents.items()}
+            {key: self.snapshot_of(agent) for key, agent in self.reducer.registry.subagents.items()}
         )
 
     def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
@@ -149,12 +149,12 @@ class ContextTracker:
         `characters` needs all text to be counted, which costs; it is from the first call on, or from the start where
         it is the chosen estimator. Where text went by uncounted before, its value is `None`.
         """
-        self.following.count_text()
-        return self.estimates_of(self.following.roster.find(agent_id) or AgentState(agent_id))
+        self.reducer.count_text()
+        return self.estimates_of(self.reducer.registry.find(agent_id) or AgentState(agent_id))
 
     def reset(self) -> None:
         """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""
-        self.following.leave()
+        self.reducer.leave()
 
     def note_opening(self, events: Sequence[Event]) -> None:
         """Take note of what the session's first request held, e.g. from the head of its transcript.
@@ -162,7 +162,7 @@ class ContextTracker:
         Live messages do not show it. Only the events before the first response count, and no size changes: the
         estimate after a compaction gets better.
         """
-        opening = Opening()
+        opening = FirstRequest()
         for event in events:
             if isinstance(event, Response):
                 break
@@ -182,7 +182,7 @@ class ContextTracker:
             estimate = answer.tokens
             if answer.window is not None and source in ("table", "guess"):
                 window, source = answer.window, "guess"
-        following = self.following
+        following = self.reducer
         return ContextSnapshot(
             following.session_id,
             agent.agent_id,

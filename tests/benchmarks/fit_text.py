@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from mala_context.tracking import projection
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.projection import FAMILIES, PLACEHOLDER, UNITS, Family, family
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.tracker import ContextTracker

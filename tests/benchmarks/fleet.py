@@ -25,7 +25,7 @@ from claims import of
 from fleet_simulation import Fleet
 
 from mala_context.tracking.readers import read_row
-from mala_context.tracking.roster import LIVE
+from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
 
 PAGE = resource.getpagesize()

@@ -29,7 +29,7 @@ import uuid
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.tracking.readers import read_row
-from mala_context.tracking.roster import LIVE
+from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
 
 RECORDED = pathlib.Path(__file__).parent.parent / "data" / "recorded"

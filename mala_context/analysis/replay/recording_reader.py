@@ -16,7 +16,7 @@ from typing import Any
 from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
 from mala_context.analysis.replay.rows import Line, lines
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Compaction, Event, Response, Summary
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.tracker import ContextTracker

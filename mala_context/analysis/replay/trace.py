@@ -9,7 +9,7 @@ from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.record import Stretch
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Event, Response
 
 Emit = Callable[[Mapping[str, Any]], object]

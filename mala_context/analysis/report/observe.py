@@ -19,7 +19,7 @@ from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES,
 from mala_context.analysis.report.discarded import SinceCompaction
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
 from mala_context.guard.policy.arming import Line as Threshold
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
 
 WARN_AT: Final = 0.70

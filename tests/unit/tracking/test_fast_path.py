@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mala_context import MessageStreamProcessor
 from mala_context.tracking.events import Appended, Response
-from mala_context.tracking.roster import LIVE
+from mala_context.tracking.registry import LIVE
 from mala_context.tracking.usage import Usage
 
 MODELS = ("claude-sonnet-4-5", "claude-sonnet-4-5[1m]", "claude-opus-4-8", "<synthetic>")
@@ -223,8 +223,8 @@ def test_the_usual_messages_go_the_short_way(long_way: list[Any]) -> None:
     assert long_way == []
     snapshot = processor.tracker.snapshot()
     assert (snapshot.tokens, snapshot.responses) == (40_003 + 3 * LIVE, 3 * LIVE + 1)
-    assert len(processor.tracker.following.roster.seen) <= LIVE // 2 + 1
-    assert len(processor.tracker.following.roster.responses) <= LIVE
+    assert len(processor.tracker.reducer.registry.seen) <= LIVE // 2 + 1
+    assert len(processor.tracker.reducer.registry.responses) <= LIVE
 
 
 def test_a_request_that_the_window_does_not_allow_refutes_it() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.tracking.agent_state import AgentState, ContextState
 from mala_context.tracking.events import Appended
-from mala_context.tracking.roster import AGENTS, LIVE, RECORDED, AgentRegistry
+from mala_context.tracking.registry import AGENTS, LIVE, RECORDED, SHIFT, AgentRegistry, BoundedDict, RowIndex
 
 
 def said(agent: str | None, uuid: str, parent: str | None) -> Appended:
@@ -193,3 +194,47 @@ def test_an_agent_is_one_by_either_id_whenever_they_are_joined(steps: list[str |
             assert roster.find(call) is roster.find(agent_id)
             if (agent := roster.find(call)) is not None:
                 assert (agent.tool_use_id, agent.agent_id, roster.key(agent)) == (call, agent_id, call)
+
+
+@given(st.lists(st.integers(0, 30)), st.integers(2, 16))
+def test_the_newest_are_there_and_the_number_is_bounded(keys: list[int], most: int) -> None:
+    table = BoundedDict[int, int](most)
+    for number, key in enumerate(keys):
+        table[key] = number
+        if len(table) > table.most:
+            table.trim()
+        assert table[key] == number
+        assert len(table) <= most
+    firsts = list(dict.fromkeys(reversed(keys)))[: most // 2]
+    if len(set(keys)) == len(keys):
+        assert all(key in table for key in firsts)
+
+
+def test_an_empty_table() -> None:
+    table = BoundedDict[int, int](2)
+    assert not table
+    table.trim()
+    assert not table
+
+
+@given(st.lists(st.integers(0, 40), max_size=80), st.integers(2, 16))
+def test_a_row_that_is_remembered_has_its_own_place(rows: list[int], most: int) -> None:
+    agent, places = AgentState(), RowIndex(most)
+    expected: dict[str, tuple[ContextState, int]] = {}
+    for number, row in enumerate(rows):
+        uuid, context = f"u{row}", agent.fresh()
+        expected[uuid] = (context, number)
+        places.put(uuid, context, number)
+        assert places.place(uuid) == expected[uuid]
+        assert len(places) <= most
+    for uuid, place in expected.items():
+        there = hash(uuid) >> SHIFT in places
+        assert places.place(uuid) == (place if there else None)
+        assert places.context(uuid) is (place[0] if there else None)
+
+
+def test_contexts_that_no_row_has_are_let_go() -> None:
+    agent, places = AgentState(), RowIndex(8)
+    for number in range(100):
+        places.put(f"u{number}", agent.fresh(), 0)
+    assert len(places._contexts) <= 9

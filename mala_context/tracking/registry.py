@@ -1,16 +1,84 @@
-"""Who is who: the main agent, its subagents, and the rows that each of them wrote.
+"""Who is who: the main agent, its subagents, and the rows that each of them wrote, in tables of bounded size.
 
-Tables of bounded size, so that memory stays flat however long a client runs; the oldest entries leave.
+A table remembers its newest entries at the cost of a plain dict, since it is asked several times for each message of
+a running agent. When it is full the older half goes at once: to take the oldest entry one by one would get slower with
+every entry that was taken before. So at least half of the promised number is always there, and memory stays flat.
+
+Where an id is only compared, its hash is kept in its place, at a third of the size. Python's hash of a text differs in
+every process and has 60 bits here, so that no two ids meet by chance, nor by somebody's will.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from array import array
+from itertools import islice
+from typing import Any, Final, TypeVar
 
-from mala_context.tracking.agents import AgentState
-from mala_context.tracking.contexts import Context, Owner
+from mala_context.tracking.agent_state import AgentState, ContextState
 from mala_context.tracking.events import SIDECHAIN
-from mala_context.tracking.recent import SHIFT, Places, Recent
+
+K = TypeVar("K")
+V = TypeVar("V")
+SHIFT: Final = 4
+"""Bits of a hash that are left away: what remains takes two digits of an integer instead of three."""
+
+
+class BoundedDict(dict[K, V]):
+    """Remembers a value for each of the newest `most // 2` to `most` keys.
+
+    Add as to any dict, and call `trim` when there are more than `most`.
+    """
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def trim(self) -> None:
+        """Forget the older half."""
+        kept = list(islice(self.items(), max(0, len(self) - self.most // 2), None))
+        self.clear()
+        self.update(kept)
+
+
+class RowIndex(BoundedDict[int, int]):
+    """Places of the newest rows: the context that a row belongs to, and how many parts of it were there."""
+
+    __slots__ = ("_contexts", "_parts")
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._contexts: list[ContextState] = []
+        self._parts = array("I")
+
+    def put(self, uuid: str, context: ContextState, parts: int) -> None:
+        """Remember a row's place."""
+        contexts = self._contexts
+        self[hash(uuid) >> SHIFT] = len(contexts)
+        contexts.append(context)
+        self._parts.append(parts)
+        if len(self) > self.most:
+            self.trim()
+
+    def context(self, uuid: str) -> ContextState | None:
+        """Return the context that a row belongs to; `None` where it is forgotten."""
+        slot = self.get(hash(uuid) >> SHIFT)
+        return None if slot is None else self._contexts[slot]
+
+    def place(self, uuid: str) -> tuple[ContextState, int] | None:
+        """Return a row's place; `None` where it is forgotten."""
+        slot = self.get(hash(uuid) >> SHIFT)
+        return None if slot is None else (self._contexts[slot], self._parts[slot])
+
+    def trim(self) -> None:
+        """Forget the older half, and the contexts that were theirs alone."""
+        super().trim()
+        slots = list(self.values())
+        self._contexts = [self._contexts[slot] for slot in slots]
+        self._parts = array("I", [self._parts[slot] for slot in slots])
+        self.update(zip(self, range(len(slots)), strict=True))
+
 
 LIVE: Final = 80
 """At most so many rows and responses are remembered, at least half of them, where messages come as they are made."""
@@ -49,12 +117,12 @@ class AgentRegistry:
         self.main = AgentState(model=model)
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
-        self.rows: Places[Context] = Places(remembers)
+        self.rows: RowIndex = RowIndex(remembers)
         self.placed = False
         """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
-        self.seen: Recent[str, None] = Recent(remembers // 2)
+        self.seen: BoundedDict[str, None] = BoundedDict(remembers // 2)
         """Live messages, which no other names as its parent."""
-        self.responses: Recent[int, int | None] = Recent(remembers)
+        self.responses: BoundedDict[int, int | None] = BoundedDict(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
 
@@ -104,7 +172,7 @@ class AgentRegistry:
             key = key or f"{SIDECHAIN}:{event.uuid}"
         return self.agent(key)
 
-    def key(self, agent: Owner) -> str | None:
+    def key(self, agent: AgentState) -> str | None:
         """Return an agent's key; `None` for the main agent."""
         return None if agent is self.main else agent.tool_use_id or agent.agent_id
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.tracking.agents import AgentState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import (
     Appended,
     Compaction,
@@ -36,7 +36,7 @@ from mala_context.tracking.events import (
     UsageDelta,
     WindowReport,
 )
-from mala_context.tracking.roster import AgentRegistry
+from mala_context.tracking.registry import AgentRegistry
 from mala_context.tracking.text_counts import is_result, is_summary
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
@@ -86,58 +86,58 @@ class EventReducer:
 
     def start_over(self, model: str | None) -> None:
         """Forget the conversation and its agents; what is known of windows stays."""
-        self.roster = AgentRegistry(model, counts_text=self.counts_text, remembers=self._remembers)
+        self.registry = AgentRegistry(model, counts_text=self.counts_text, remembers=self._remembers)
         self._turn_began = 0
 
     @property
     def responses_in_turn(self) -> int:
         """Responses of the main agent since the last turn's end."""
-        return self.roster.main.responses - self._turn_began
+        return self.registry.main.responses - self._turn_began
 
     def leave(self) -> None:
         """Start over, and know no session, as before a fresh one."""
         self.session_id = None
-        self.start_over(self.roster.main.model)
+        self.start_over(self.registry.main.model)
 
     def count_text(self) -> None:
         """Have all text counted from now on, also where nobody asks for projections."""
         if not self.counts_text:
             self.counts_text = True
-            self.roster.count_text()
+            self.registry.count_text()
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def _session(self, event: SessionStart) -> AgentState | None:
-        main = self.roster.main
+        main = self.registry.main
         changed = self._enter(event.session_id, keep=event.source in _KEEPS_CONTEXT)
-        if event.source in _KEEPS_CONTEXT and not self.roster.main.responses:
-            self.roster.main.rooted = False  # the first response's request is the whole old context
+        if event.source in _KEEPS_CONTEXT and not self.registry.main.responses:
+            self.registry.main.rooted = False  # the first response's request is the whole old context
         self.windows.asked(event.betas)
         model = event.model
         if model:
             self.windows.named(model)
-            if not self.roster.main.responses and self.roster.main.model != model:
-                self.roster.main.model, changed = model, True
-        return self.roster.main if changed or self.roster.main is not main else None
+            if not self.registry.main.responses and self.registry.main.model != model:
+                self.registry.main.model, changed = model, True
+        return self.registry.main if changed or self.registry.main is not main else None
 
     def _enter(self, session_id: str | None, *, keep: bool) -> bool:
         """Take note of the session; another one than before means an unknown context, unless it is kept."""
         if session_id is None or session_id == self.session_id:
             return False
         if self.session_id is not None and not keep:
-            self.start_over(self.roster.main.model)
+            self.start_over(self.registry.main.model)
         self.session_id = session_id
         self.sessions_seen += 1
         return True
 
     def _reset(self, event: Reset) -> AgentState | None:
-        roster, main = self.roster, self.roster.main
+        roster, main = self.registry, self.registry.main
         if event.uuid is None:
             if event.session_id is not None and self.session_id not in (None, event.session_id):
                 return None
             self.start_over(main.model)
-            self.roster.main.resets = main.resets + 1
-            return self.roster.main
+            self.registry.main.resets = main.resets + 1
+            return self.registry.main
         if roster.knows(event.uuid):
             return None
         if roster.rows:
@@ -146,7 +146,7 @@ class EventReducer:
         return main
 
     def _link(self, event: Link) -> AgentState | None:
-        roster = self.roster
+        roster = self.registry
         key, _, uuid, parent, time = event
         if uuid is not None and not roster.knows(uuid):
             agent = roster.main if key is None else roster.owner(event)
@@ -162,7 +162,7 @@ class EventReducer:
         key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, _ = event
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
-        roster = self.roster
+        roster = self.registry
         agent = roster.main if key is None else roster.owner(event)
         again = roster.knows(uuid)
         identity = message_id or usage or uuid
@@ -184,7 +184,7 @@ class EventReducer:
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
         _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time = event
-        roster = self.roster
+        roster = self.registry
         counted = message_id is not None and roster.was_counted(message_id, request_id)
         if parent is not None and not again:
             roster.follow(agent, parent, begins=True)
@@ -200,7 +200,7 @@ class EventReducer:
         """Enter a response's session; a late subagent's of an old session does not count."""
         if self.session_id is not None and event.agent is not None:
             return False
-        self._enter(event.session_id, keep=bool(event.parent) and self.roster.knows(event.parent))
+        self._enter(event.session_id, keep=bool(event.parent) and self.registry.knows(event.parent))
         return True
 
     def _count(self, agent: AgentState, usage: Usage, source: str) -> bool:
@@ -216,7 +216,7 @@ class EventReducer:
             self.windows.accepted(agent.model, tokens)
 
     def _delta(self, event: UsageDelta) -> AgentState | None:
-        agent = self.roster.agent(event.agent)
+        agent = self.registry.agent(event.agent)
         if agent.current is None:
             return None
         usage = event.usage
@@ -231,7 +231,7 @@ class EventReducer:
 
     def _appended(self, event: Appended) -> AgentState | None:
         key, _, kind, content, uuid, parent, time = event
-        roster = self.roster
+        roster = self.registry
         if roster.knows(uuid):
             return None
         agent = roster.main if key is None else roster.owner(event)
@@ -257,16 +257,16 @@ class EventReducer:
     # -- what makes the context smaller, or refuses it ---------------------------------------------------------------
 
     def _compaction(self, event: Compaction) -> AgentState | None:
-        if self.roster.knows(event.uuid):
+        if self.registry.knows(event.uuid):
             return None
-        agent = self.roster.owner(event)
+        agent = self.registry.owner(event)
         if event.parent:
-            self.roster.follow(agent, event.parent, begins=True)
+            self.registry.follow(agent, event.parent, begins=True)
         self._compact(agent, event.pre_tokens, event.post_tokens)
         agent.preserved, agent.wait_summary = event.preserved, True
         if event.trigger == "auto" and event.pre_tokens:
             self.windows.compacted(agent.model, event.pre_tokens, self.auto_compact_window)
-        self.roster.place(event.uuid, agent)
+        self.registry.place(event.uuid, agent)
         return agent
 
     def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
@@ -274,18 +274,18 @@ class EventReducer:
         agent.compacted(pre_tokens, post_tokens, before)
 
     def _summary(self, event: Summary) -> AgentState | None:
-        if self.roster.knows(event.uuid):
+        if self.registry.knows(event.uuid):
             return None
-        agent = self.roster.owner(event)
+        agent = self.registry.owner(event)
         alone = not agent.wait_summary
         if alone:
             self._compact(agent, None, None)
         agent.wait_summary = False
-        self.roster.place(event.uuid, agent)
+        self.registry.place(event.uuid, agent)
         return agent if alone else None
 
     def _refusal(self, event: Refusal) -> AgentState | None:
-        agent = self.roster.agent(event.agent)
+        agent = self.registry.agent(event.agent)
         agent.overflows += 1
         if event.maximum:
             self.windows.learn(agent.model, event.maximum, "api_error")
@@ -298,7 +298,7 @@ class EventReducer:
     def _turn_end(self, event: TurnEnd) -> AgentState | None:
         self._enter(event.session_id, keep=False)
         self.windows.reported(event.windows)
-        main = self.roster.main
+        main = self.registry.main
         responses, self._turn_began = self.responses_in_turn, main.responses
         if responses and main.current is not None:
             single = responses == 1 and (event.num_turns is None or event.num_turns <= 1)
@@ -326,16 +326,16 @@ class EventReducer:
             self.windows.doubt(agent.model)
 
     def _report(self, event: WindowReport) -> AgentState | None:
-        main = self.roster.main
+        main = self.registry.main
         if main.model is None:
             main.model = event.model
         model = event.model or main.model
         if event.window and self.windows.learn(model, event.window, "context_usage"):
-            return self.roster.main
+            return self.registry.main
         return None
 
     def _total(self, event: TotalTokens) -> AgentState | None:
-        main = self.roster.main
+        main = self.registry.main
         if event.model:
             main.model = event.model
         main.responses += event.answer_id is None or event.answer_id != main.current  # a stream is one response
@@ -345,7 +345,7 @@ class EventReducer:
         return main
 
     def _subagent(self, event: SubagentStart) -> AgentState | None:
-        return None if event.tool_use_id is None else self.roster.join(event.agent_id, event.tool_use_id)
+        return None if event.tool_use_id is None else self.registry.join(event.agent_id, event.tool_use_id)
 
 
 def is_other(model: str, known: str | None) -> bool:
