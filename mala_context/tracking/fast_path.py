@@ -78,17 +78,17 @@ class FastPath:
         counted, identity = self.counted, message.message_id
         if identity != counted.message_id or message.usage != counted.usage:
             return False
-        following = self._reducer
-        roster = following.registry
-        main, seen, uuid = roster.main, roster.seen, message.uuid
+        reducer = self._reducer
+        registry = reducer.registry
+        main, seen, uuid = registry.main, registry.seen, message.uuid
         if (
             uuid in seen
-            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
+            or (registry.placed and hash(uuid) >> SHIFT in registry.rows)
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or main.current != identity
             or message.model != counted.model
-            or message.session_id != following.session_id
+            or message.session_id != reducer.session_id
         ):
             return False
         if message.content:
@@ -98,23 +98,23 @@ class FastPath:
 
     def first(self, message: Any) -> bool:
         """Take the first block of a new response, of the model that the agent has, by its counts."""
-        following = self._reducer
-        roster = following.registry
-        main, seen = roster.main, roster.seen
+        reducer = self._reducer
+        registry = reducer.registry
+        main, seen = registry.main, registry.seen
         identity, uuid = message.message_id, message.uuid
         if (
             not identity
             or uuid in seen
-            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
+            or (registry.placed and hash(uuid) >> SHIFT in registry.rows)
             or message.parent_tool_use_id is not None
             or message.stop_reason is not None
             or (message.model != main.model and is_other(message.model, main.model))
-            or message.session_id != following.session_id
+            or message.session_id != reducer.session_id
             or not message.content
             or not main.responses  # the first one of a conversation says more than its size
         ):
             return False
-        usage, counted, key = message.usage, roster.responses, hash(identity) >> SHIFT
+        usage, counted, key = message.usage, registry.responses, hash(identity) >> SHIFT
         try:
             fresh, written, read, output = counts = COUNTS(usage)
             tokens = fresh + written + read
@@ -130,8 +130,8 @@ class FastPath:
         if len(counted) > counted.most:
             counted.trim()
         main.start(identity, new(Usage, counts), tokens, message.content)
-        if tokens > following.windows.smallest:
-            following.check_window(main)
+        if tokens > reducer.windows.smallest:
+            reducer.check_window(main)
         seen[uuid] = None
         if len(seen) > seen.most:
             seen.trim()
@@ -140,11 +140,11 @@ class FastPath:
 
     def appended(self, message: Any) -> bool:
         """Hold a message of the user, which most often is a tool's result."""
-        roster = self._reducer.registry
-        main, seen, uuid = roster.main, roster.seen, message.uuid
+        registry = self._reducer.registry
+        main, seen, uuid = registry.main, registry.seen, message.uuid
         if (
             uuid in seen
-            or (roster.placed and hash(uuid) >> SHIFT in roster.rows)
+            or (registry.placed and hash(uuid) >> SHIFT in registry.rows)
             or message.parent_tool_use_id is not None
             or not main.responses
             or main.wait_summary

@@ -59,7 +59,7 @@ class EventReducer:
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; may be set at any time.
 
     Attributes:
-        roster: the agents of the present session; another object after the session changed.
+        registry: the agents of the present session; another object after the session changed.
         session_id: the session; `None` before the first event that names it.
         sessions_seen: how many there were.
         counts_text: whether all text is counted, in sessions to come too; see `count_text`.
@@ -131,29 +131,29 @@ class EventReducer:
         return True
 
     def _reset(self, event: Reset) -> AgentState | None:
-        roster, main = self.registry, self.registry.main
+        registry, main = self.registry, self.registry.main
         if event.uuid is None:
             if event.session_id is not None and self.session_id not in (None, event.session_id):
                 return None
             self.start_over(main.model)
             self.registry.main.resets = main.resets + 1
             return self.registry.main
-        if roster.knows(event.uuid):
+        if registry.knows(event.uuid):
             return None
-        if roster.rows:
+        if registry.rows:
             main.begin_again()
-        roster.place(event.uuid, main)
+        registry.place(event.uuid, main)
         return main
 
     def _link(self, event: Link) -> AgentState | None:
-        roster = self.registry
+        registry = self.registry
         key, _, uuid, parent, time = event
-        if uuid is not None and not roster.knows(uuid):
-            agent = roster.main if key is None else roster.owner(event)
+        if uuid is not None and not registry.knows(uuid):
+            agent = registry.main if key is None else registry.owner(event)
             if agent.is_late(time):
-                roster.place(uuid, agent)
+                registry.place(uuid, agent)
             else:
-                roster.link(agent, uuid, parent)
+                registry.link(agent, uuid, parent)
         return None
 
     # -- responses ---------------------------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ class EventReducer:
         key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, _ = event
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
-        roster = self.registry
-        agent = roster.main if key is None else roster.owner(event)
-        again = roster.knows(uuid)
+        registry = self.registry
+        agent = registry.main if key is None else registry.owner(event)
+        again = registry.knows(uuid)
         identity = message_id or usage or uuid
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
@@ -178,19 +178,19 @@ class EventReducer:
             agent.add("response", content)
         if stop_reason is not None:
             agent.stop(stop_reason)
-        roster.note(uuid, parent, agent)
+        registry.note(uuid, parent, agent)
         return agent if changed else None
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
         _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time = event
-        roster = self.registry
-        counted = message_id is not None and roster.was_counted(message_id, request_id)
+        registry = self.registry
+        counted = message_id is not None and registry.was_counted(message_id, request_id)
         if parent is not None and not again:
-            roster.follow(agent, parent, begins=True)
+            registry.follow(agent, parent, begins=True)
         if counted:
             if not again:
-                roster.note(uuid, parent, agent)
+                registry.note(uuid, parent, agent)
             return False
         agent.begin(identity)
         agent.since = time
@@ -231,17 +231,17 @@ class EventReducer:
 
     def _appended(self, event: Appended) -> AgentState | None:
         key, _, kind, content, uuid, parent, time = event
-        roster = self.registry
-        if roster.knows(uuid):
+        registry = self.registry
+        if registry.knows(uuid):
             return None
-        agent = roster.main if key is None else roster.owner(event)
+        agent = registry.main if key is None else registry.owner(event)
         moved = False
         if parent is not None:
-            stays = roster.rows.context(parent) is agent.context  # as nearly every row does
+            stays = registry.rows.context(parent) is agent.context  # as nearly every row does
             moved = (
                 not stays
                 and not agent.is_late(time)
-                and roster.follow(agent, parent, begins=kind == "user" and not is_result(content))
+                and registry.follow(agent, parent, begins=kind == "user" and not is_result(content))
             )
         elif agent.wait_summary and is_summary(content):
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
@@ -251,7 +251,7 @@ class EventReducer:
         context = agent.context
         if kind != "attachment" or context.source != "boundary":
             agent.add(kind, content)
-        roster.note(uuid, parent, agent)
+        registry.note(uuid, parent, agent)
         return agent if moved else None
 
     # -- what makes the context smaller, or refuses it ---------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Events in, snapshots out: how full each agent's context is.
 
-What an event changes is `following`'s business; here it is asked what that comes to, at any time.
+The reducer knows what an event changes. The tracker answers what that comes to, at any time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ContextTracker:
         betas: beta features that the options ask for.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
         remembers: how many rows and responses are remembered at most, to know those that come again, and where a
-            conversation goes back to. `roster.LIVE` is enough for one client's messages, and keeps a tracker small.
+            conversation goes back to. `registry.LIVE` is enough for one client's messages, and keeps a tracker small.
 
     Raises `ValueError` for an unknown estimator, and nothing on any event. Memory stays flat however long it runs. Not
     safe to share between threads.
@@ -182,9 +182,9 @@ class ContextTracker:
             estimate = answer.tokens
             if answer.window is not None and source in ("table", "guess"):
                 window, source = answer.window, "guess"
-        following = self.reducer
+        reducer = self.reducer
         return ContextSnapshot(
-            following.session_id,
+            reducer.session_id,
             agent.agent_id,
             agent.tool_use_id,
             model,
@@ -193,7 +193,7 @@ class ContextTracker:
             window,
             source,
             doubtful,
-            auto_compact_threshold(window, following.auto_compact_window),
+            auto_compact_threshold(window, reducer.auto_compact_window),
             context.accuracy == "exact",
             context.accuracy,
             context.source,
