@@ -31,6 +31,21 @@ def test_a_page_says_what_is_printed(path, tmp_path):
         assert walkthrough.same(shown, answer, live=world.live), f"{hint}\n$ {command}\n{shown}\n--- today:\n{answer}"
 
 
+def test_each_step_of_the_tutorial_answers_with_success():
+    """A page that shows an error as the answer passes the comparison above, and its reader is stuck."""
+    page = walkthrough.DOCS / "tutorial/first-ten-minutes.md"
+    answers = [
+        (command, answer)
+        for block in doc_pages.read(page)
+        if block.kind == "console"
+        for command, answer in walkthrough.exchanges(block.body)
+    ]
+    assert len(answers) > 5
+    assert [
+        command for command, answer in answers if re.search(r"^mala-context: |Traceback", answer, re.MULTILINE)
+    ] == []
+
+
 def elsewhere():
     """Return what other pages say that a command prints which is the same to the letter in each run."""
     blocks = [block for block in doc_pages.of_kind("console") if not doc_pages.PLAYED.search(block.path.read_text())]
