@@ -1,4 +1,4 @@
-"""An agent that was there before, with a client and hooks of its own: two lines are added, and marked.
+"""An existing agent with its own client and hooks; the two added lines are marked.
 
 Needs a Claude Code login or `ANTHROPIC_API_KEY`. Run it, in any directory, with
 
@@ -16,7 +16,7 @@ logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 
 
 async def count_tools(_hook_input: HookInput, _tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
-    """Stand for whatever hooks the agent has; they stay, and come first."""
+    """Stand for the agent's own hooks; they stay, and run first."""
     print("a tool is about to run")
     return {}
 

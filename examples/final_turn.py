@@ -1,9 +1,9 @@
-"""Near the end of its window an agent saves its work and finishes, instead of dying with nothing written.
+"""An agent saves its work and finishes before its window is full, instead of dying without a result.
 
-From `final_at` on only finishing tools are allowed; what else the agent asks for is denied, with words on what to do
-instead. An agent that does not listen is stopped after three denials in a row.
+From `final_at` on only finishing tools are allowed. Any other tool is denied, and the denial says what to do instead.
+An agent that goes on asking is stopped after three denials in a row.
 
-It runs offline: the real Claude Code CLI with a model that is played. Run it with
+It runs offline: the real Claude Code CLI with a scripted model. Run it with
 
     python examples/final_turn.py
 """
@@ -24,7 +24,7 @@ WINDOW = 60_000
 
 
 def play_model(request: Request) -> Any:
-    """Look at the log for ever, until a tool is denied; then write the report, then say so."""
+    """Look at the log until a tool is denied; then write the report, and say that it is written."""
     if request.contains("report.md"):
         return "The report is written."
     if request.contains("this is the final turn"):
@@ -33,7 +33,7 @@ def play_model(request: Request) -> Any:
 
 
 async def work(options: ClaudeAgentOptions, config: ContextConfig) -> None:
-    """Give one job and say how it ended."""
+    """Send one job and print how it ended."""
     runtime = instrument(options, config=config)
     async with runtime.session() as session:
         async for message in session.send("Look at the whole log, and report."):
@@ -43,7 +43,7 @@ async def work(options: ClaudeAgentOptions, config: ContextConfig) -> None:
 
 
 def main() -> None:
-    """Play the model in an empty project, in a window that is soon full."""
+    """Play the model in an empty project, in a small window."""
     with (
         tempfile.TemporaryDirectory() as folder,
         ScriptedMessagesAPI(play_model, window=WINDOW, chars_per_token=3.0) as api,

@@ -1,4 +1,4 @@
-"""The shortest way: a session that says how full its context is.
+"""The shortest program: a session that says how full its context is.
 
 Needs a Claude Code login or `ANTHROPIC_API_KEY`. Run it, in any directory, with
 

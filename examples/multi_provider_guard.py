@@ -1,10 +1,10 @@
-"""A loop of one's own over two providers, with the guard and without the SDK.
+"""Your own loop over two providers, with the guard and without the SDK.
 
-An agent works on a report until the context is full. The guard says before each request which model can still hold it:
-first both can, then the small one is skipped, and when none can the final turn is forced, in which only the tools for
-the report and its metadata remain. Tool results pass a budget: long ones are capped to half of what is left.
+An agent works on a report until the context is full. Before each request the guard says which models can still hold it:
+first both models, then only the large one. When no model can, the guard forces the final turn, in which only the tools
+for the report and its metadata remain. Tool results pass a budget, which caps long results to half of the free part.
 
-It runs offline: the models are played by a line of Python. Run it, with the guard's reckoning on standard error, with
+It runs offline: a line of Python plays the models. Run it, with the guard's calculation on standard error, with
 
     CONTEXT_DEBUG=true python examples/multi_provider_guard.py
 """
@@ -41,13 +41,13 @@ async def main() -> None:
         final = guard.final_reason is not None
         tools = guard.final_turn.tools(("write_report",)) if final else tuple(TOOLS)
         print(f"{target.provider}/{target.model}: {guard.projected:,} tokens, tools {', '.join(tools)}")
-        tool = tools[0]  # what a model would ask for: it searches as long as it may
+        tool = tools[0]  # plays the model: it searches as long as it may
         guard.add_new(50)
         result = "words and words " * 3_000 if tool == "search" else "saved"
         reservation, seen = await budget.fit(result, "full/result.txt")
         print(f"    {tool}: {reservation.tokens:,} tokens, {reservation.reason or f'joined: {seen[:15]}…'}")
         if not reservation.ok:
-            guard.add_new(20)  # the words of the refusal, in the result's place
+            guard.add_new(20)  # the text of the refusal, in place of the result
         elif tool != "search":
             guard.final_turn.meet("the report" if tool == "write_report" else "its metadata")
         guard.commit()

@@ -1,8 +1,8 @@
 """Archives in an object store: sent while the agent works, read back, and only then removed from this disk.
 
-Here the store is a folder, so that nothing is needed but the package obstore; with `s3://bucket/prefix`, `gs://…` or
+Here the store is a folder, so the example needs only the package obstore. With `s3://bucket/prefix`, `gs://…` or
 `az://…` and credentials in the environment the same code runs against a cloud. It runs offline: the real Claude Code
-CLI with a model that is played. Run it with
+CLI with a scripted model. Run it with
 
     python examples/object_store.py
 """
@@ -20,7 +20,7 @@ from mala_context.testing import ScriptedMessagesAPI, summary
 
 
 async def work(options: ClaudeAgentOptions, config: ContextConfig) -> tuple[TranscriptArchive, str]:
-    """Have a session with a compaction in it; its pieces go to the store by themselves."""
+    """Run a session with a compaction; a background thread sends its pieces to the store."""
     runtime = instrument(options, config=config)
     assert runtime.archive, "mala.yaml may switch it off"
     async with runtime.session() as session:
@@ -31,10 +31,10 @@ async def work(options: ClaudeAgentOptions, config: ContextConfig) -> tuple[Tran
 
 
 def main(options: ClaudeAgentOptions, address: str) -> None:
-    """Work, wait for the store, remove what is here, and read it from there."""
+    """Work, wait for the store, remove the local pieces, and read them from the store."""
     config = ContextConfig(archive=ArchiveConfig(directory=address, prefix="{host}/demo"))
     archive, session_id = asyncio.run(work(options, config))
-    archive.push()  # waits for what is still on its way; a job whose disk goes with it does this last
+    archive.push()  # waits for running uploads; a job that loses its disk at its end does this last
     pruned = archive.prune(session_ids=[session_id], dry_run=False)
     print(f"here: {len(os.listdir(archive.location))} file, the manifest; {pruned.freed:,} bytes freed")
     there = TranscriptArchive(archive.base())  # as another machine sees it

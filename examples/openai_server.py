@@ -1,7 +1,7 @@
 """A chat with an OpenAI-compatible server that compacts its own conversation before the window is full.
 
-Every answer goes through `read_openai` to the tracker, whole or chunk by chunk; `status` says how full the conversation
-is, and when to compact (at 90 % of the window). It needs the package `openai`. With any such server:
+Every answer goes through `read_openai` to the tracker, whole or chunk by chunk. `status` says how full the conversation
+is, and when to compact (at 90 % of the window). It needs the package `openai`. With any compatible server:
 
     OPENAI_BASE_URL=http://localhost:11434/v1 OPENAI_API_KEY=none python examples/openai_server.py MODEL [WINDOW]
 """
@@ -31,7 +31,7 @@ class Chat:
     def ask(self, question: str, *, stream: bool) -> Iterator[str]:
         """Send a question and yield the answer's words as they come."""
         self.messages.append({"role": "user", "content": question})
-        usage: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}  # else a stream has none
+        usage: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}  # off by default
         create: Any = self.client.chat.completions.create
         answer = create(model=self.model, messages=self.messages, stream=stream, **usage)
         said = ""

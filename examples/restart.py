@@ -1,10 +1,10 @@
 """Go on in a fresh session when the context is full: one stream of messages, with a marker between the two sessions.
 
-It runs offline: the real Claude Code CLI with a model that is played. Run it with
+It runs offline: the real Claude Code CLI with a scripted model. Run it with
 
     python examples/restart.py
 
-For an agent of your own, `restart_at: 0.9` in `mala.yaml` and the loop in `work` are all it takes.
+Your own agent needs only `restart_at: 0.9` in `mala.yaml` and the loop in `work`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ done: list[Any] = []
 
 
 def play_model(request: Request) -> Any:
-    """Look at twelve parts, in whatever sessions, and write a checkpoint when asked for one."""
+    """Look at twelve parts, over all sessions, and write a checkpoint when asked for one."""
     if "<checkpoint>" in request.prompt:
         return f"<checkpoint>Look at the log. {len(done)} of {PARTS} parts are done.</checkpoint>"
     if len(done) == PARTS:
@@ -33,7 +33,7 @@ def play_model(request: Request) -> Any:
 
 
 async def work(options: ClaudeAgentOptions, config: ContextConfig) -> None:
-    """Give one long job and read one stream, whatever the number of sessions behind it."""
+    """Send one long job and read one stream over all sessions."""
     async with instrument(options, config=config).session() as session:
         async for message in session.send("Look at all twelve parts of the log, then say so."):
             match message:

@@ -1,4 +1,4 @@
-"""A compaction in a trace, and the gauge in a metric: OpenTelemetry beside an agent, no key, no network.
+"""A compaction in a trace, and the gauge in a metric: an agent with OpenTelemetry, no key, no network.
 
 Needs `pip install opentelemetry-sdk`. Run it with
 
@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from mala_context import ArchiveConfig, ContextConfig, instrument
 from mala_context.testing import fill_until_compaction
 
-# What an application has anyway; here it keeps everything to itself, where yours has OTLP exporters.
+# An application has this setup anyway. Here the exporters keep everything in memory; yours are OTLP exporters.
 reader, exported = InMemoryMetricReader(), InMemorySpanExporter()
 metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
 provider = TracerProvider()
@@ -28,12 +28,12 @@ tracer = trace.get_tracer("my application")
 
 
 async def main(folder: str) -> None:
-    """Play a session that is compacted once, a span around each turn; then show what was exported."""
+    """Play a session that is compacted once, with a span around each turn; then show the exported data."""
     scenario = fill_until_compaction(f"{folder}/project", window=60_000, turns=4)
     with scenario.api() as api:
         options = api.options(cwd=scenario.project, env=scenario.env)
         config = ContextConfig(archive=ArchiveConfig(directory=f"{folder}/archives"))
-        runtime = instrument(options, config=config)  # nothing else to do: the providers above are found
+        runtime = instrument(options, config=config)  # finds the providers above by itself
         async with runtime.session() as session:
             for number, prompt in enumerate(scenario.prompts, 1):
                 with tracer.start_as_current_span(f"turn {number}"):
@@ -42,7 +42,7 @@ async def main(folder: str) -> None:
 
 
 def show() -> None:
-    """Print the metrics and the compaction's place among the spans."""
+    """Print the metrics, and the spans with their parents."""
     for resource in reader.get_metrics_data().resource_metrics:
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in metric.data.data_points:

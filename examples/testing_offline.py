@@ -1,4 +1,4 @@
-"""Test an agent offline: the real CLI, its real tools, and a model that says what the test wrote down.
+"""Test an agent offline: the real CLI, its real tools, and a model that answers from the test's script.
 
 It runs offline, as a test or as a program:
 
@@ -18,7 +18,7 @@ from mala_context.testing import ScriptedMessagesAPI, text, tool
 
 
 async def release_notes(options: ClaudeAgentOptions) -> str:
-    """Be the agent under test: ask for release notes and return what the model said last."""
+    """Run the agent under test: ask for release notes and return the model's last text."""
     words = ""
     async for message in query(
         prompt="Write RELEASE.md from the log, then say how many changes it has.", options=options
@@ -31,7 +31,7 @@ async def release_notes(options: ClaudeAgentOptions) -> str:
 
 
 async def check(project: pathlib.Path) -> None:
-    """Play one session and check what the agent did, and what its model was shown."""
+    """Play one session; check the agent's files and the requests that its model received."""
     (project / "log.txt").write_text("fix the parser\nadd a flag\n", encoding="utf-8")
     script = [
         text("I read the log first.") + tool("Bash", command="cat log.txt"),
@@ -49,7 +49,7 @@ async def check(project: pathlib.Path) -> None:
 
 
 def test_release_notes(tmp_path: pathlib.Path) -> None:
-    """Do the same as a test."""
+    """Run the same check as a test."""
     asyncio.run(check(tmp_path))
 
 

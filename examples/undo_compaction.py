@@ -1,7 +1,7 @@
-"""Go back behind a compaction: what the summary dropped is in the archive, and a new session holds it again.
+"""Go back to before a compaction: a new session from the archive holds the rows that the summary replaced.
 
-For a session of your own, `mala-context archives restore SESSION` does the same. This one runs offline: the real Claude
-Code CLI with a model that is played. Run it with
+For your own session, `mala-context archives restore SESSION` does the same. This example runs offline: the real Claude
+Code CLI with a scripted model. Run it with
 
     python examples/undo_compaction.py
 """
