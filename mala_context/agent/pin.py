@@ -80,7 +80,7 @@ class Pin:
         """Measure what is still owed, now that the summary is known."""
         agent, summary = text_in(hook_input, "agent_id"), hook_input.get("compact_summary")
         self._compacting.discard(agent)
-        if agent is None and self._owed is not None and isinstance(summary, str):
+        if agent is None and self._owed is not None and isinstance(summary, str) and summary:
             self._owed = await self._words(hook_input, summary)
 
     async def next_chance(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:

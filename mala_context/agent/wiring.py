@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
@@ -15,6 +16,7 @@ from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.claude_code.statusline.usable import SOURCES, automatic_window
 from mala_context.agent.hooks import HOOKS, is_ours
 from mala_context.agent.pin import AUTO, Pin
+from mala_context.agent.reference.compactor import NEEDS, ByReference
 from mala_context.agent.restart import PLACE
 from mala_context.agent.runtime import AgentRuntime, Parts
 from mala_context.agent.sdk import SDKClientFactory
@@ -67,6 +69,7 @@ def wire(
     processor.observe(reporter.on_event, *reporter.events, wants=reporter.wants_size)
     actions = Actions(policy, processor, finishing_tools=config.finishing_tools, hub=hub)
     hooks = _without_ours(getattr(options, "hooks", None) or {})
+    reference = _by_reference(repo, config, archivist, processor)
     if config.enabled or config.archive.enabled:
         parts = {
             "archivist": archivist,
@@ -75,11 +78,15 @@ def wire(
             "gate": actions if config.enabled and config.final_at is not None else None,
             "cap": _tool_cap(repo, config, tracker, actions),
             "pin": _pin(repo, config, archivist),
+            "reference": reference,
         }
         _add_hooks(hooks, parts, sdk)
     template = _template(repo, config.continuation_template)
     archive = None if archivist is None else archivist.archive
     wired = {"hooks": hooks, **_search_tool(options, config, archive, tracker)}
+    if reference is not None:
+        given = {name: wired.get(name, getattr(options, name, None)) for name in NEEDS}
+        wired |= reference.options(SimpleNamespace(**given))
 
     def copy_wired(given: Any, **changes: Any) -> Any:
         return copy(given, **{**wired, **changes})
@@ -151,7 +158,7 @@ def _search_tool(
     options: Any, config: ContextConfig, archive: TranscriptArchive | None, tracker: ContextTracker
 ) -> dict[str, Any]:
     """Return the options that offer the agent a search of its own history; none where that is off or impossible."""
-    if not config.search_tool:
+    if not config.search_tool and config.compaction != "reference":
         return {}
     servers = getattr(options, "mcp_servers", None) or {}
     if archive is None or not isinstance(servers, Mapping):
@@ -161,6 +168,19 @@ def _search_tool(
     tool = HistorySearch(archive, lambda: tracker.session_id)
     allowed = [name for name in getattr(options, "allowed_tools", None) or () if name != FULL_NAME]
     return {"mcp_servers": {**servers, SERVER: tool.server()}, "allowed_tools": [*allowed, FULL_NAME]}
+
+
+def _by_reference(
+    repo: str, config: ContextConfig, archivist: SessionArchiver | None, processor: MessageStreamProcessor
+) -> ByReference | None:
+    """Return what answers the CLI's compactions; `None` where that is off or impossible."""
+    if config.compaction == "cli":
+        return None
+    if archivist is None or not config.enabled:
+        off = "the archive" if archivist is None else "tracking"
+        log.warning("mala.yaml: compaction: reference is without effect, since %s is off", off)
+        return None
+    return ByReference(repo, config, archivist, processor)
 
 
 def _template(repo: str, name: str | None) -> str | None:

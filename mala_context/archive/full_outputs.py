@@ -86,14 +86,14 @@ class Spills:
         fd = open_archives(os.path.dirname(path), create=True)
         try:
             if transcript is not None:
-                _publish(fd, _TRANSCRIPT, os.fsencode(transcript))
-            _publish(fd, os.path.basename(path), data)
+                publish(fd, _TRANSCRIPT, os.fsencode(transcript))
+            publish(fd, os.path.basename(path), data)
         finally:
             os.close(fd)
         return path
 
 
-def _publish(directory: int, name: str, data: bytes) -> None:
+def publish(directory: int, name: str, data: bytes) -> None:
     """Write a private file under its name in one step, unless it is there and whole."""
     from mala_context.archive.naming import publish
 

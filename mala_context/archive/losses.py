@@ -116,8 +116,8 @@ def dropped(pieces: Iterable[Piece], manifest: manifests.Manifest, name: str | N
 
 def _compacted(manifest: manifests.Manifest) -> set[Any]:
     """Return the names of the pieces behind which the conversation was compacted."""
-    took_place = {"compacted", "hook_skipped"}
-    return {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") in took_place}
+    outcomes = manifest.of_kind("outcome")
+    return {row.get("piece") for row in outcomes if row.get("outcome") in manifests.TOOK_PLACE}
 
 
 def history_path(archive: TranscriptArchive, session_id: str) -> str:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 VERSION = 1
-_OURS = frozenset({"piece", "packed", "outcome", "sizes", "file", "session", "removing", "uploaded", "unreadable"})
+_OURS = frozenset(
+    {"piece", "packed", "outcome", "sizes", "file", "session", "kept", "removing", "uploaded", "unreadable"}
+)
 _TEXTS = (
     "time name mode sha256 subagent began transcript trigger agent model cwd clock piece outcome summary error path "
     "host started to text"
@@ -30,12 +32,15 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(_TEXTS.split(), str),
     "names": list,
     "lost": dict,
+    "kept": dict,
 }
 """Fields of our rows, and what each must hold."""
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
 """Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
 SIZES = ("tokens_before", "tokens_after")
-OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped"})
+OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped", "by_reference"})
+TOOK_PLACE = frozenset({"compacted", "hook_skipped", "by_reference"})
+"""Outcomes of compactions that replaced the conversation."""
 
 
 @record
@@ -96,6 +101,14 @@ class Manifest:
                 if not layout.stamp(between[0]) <= written <= layout.stamp(between[1]):
                     return None
             return row if row.get("name") not in closed else None
+        return None
+
+    def open_kept(self, agent: str) -> Row | None:
+        """Return what a compaction by reference without an outcome keeps of an agent; `None` where there is none."""
+        for row in reversed(self.rows):
+            if row.get("agent") == agent and row.get("row") in ("kept", "outcome"):
+                kept = row.get("kept") if row.get("row") == "kept" else None
+                return kept if isinstance(kept, dict) else None
         return None
 
 

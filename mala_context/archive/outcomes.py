@@ -45,7 +45,8 @@ def seen(
     """Do what `TranscriptArchive.compaction_seen` says, knowing whether the hook ran."""
     if hook_ran:
         lost = {} if measure is None else {"lost": measure()}
-        archive.record_outcome(session_id, "compacted", **{**outcome, **lost})
+        how = "by_reference" if outcome.get("kept") else "compacted"
+        archive.record_outcome(session_id, how, **{**outcome, **lost})
         return None
     from mala_context.errors import TranscriptError
 

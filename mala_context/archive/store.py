@@ -333,11 +333,12 @@ class TranscriptArchive(ArchiveReader):
         lost: Mapping[str, Any] | None = None,
         error: str | None = None,
         piece: str | None = None,
+        kept: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write down how a compaction ended: `compacted`, `failed`, `blocked` or `hook_skipped`.
+        """Write down how a compaction ended: `compacted`, `by_reference`, `failed`, `blocked` or `hook_skipped`.
 
         What is known goes with it: sizes in tokens (`tokens_before`, `tokens_after`), `duration_ms`, the `summary`,
-        what it does not mention (`lost`), an `error`.
+        what it does not mention (`lost`), an `error`; of one by reference what was `kept`.
 
         The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
         `agent` is given). Raises like `archive`, and `ValueError` for another outcome.
@@ -355,6 +356,7 @@ class TranscriptArchive(ArchiveReader):
             "summary": summary,
             "lost": lost,
             "error": error,
+            **({} if kept is None else {"kept": kept}),
         }
         note(self, sid, outcome, piece, fields, _now())
         self._say_changed(sid)
@@ -372,6 +374,15 @@ class TranscriptArchive(ArchiveReader):
             if any(known.get(name) is None and value is not None for name, value in fields.items()):
                 files.append(manifests.dump([manifests.new_row("sizes", _now(), piece=piece, **fields)]))
 
+    def note_kept(self, session_id: object, kept: Mapping[str, Any], *, agent: str) -> None:
+        """Write down what a compaction by reference is about to keep, for the process that will note its outcome.
+
+        `kept` are its figures and where its full text is, `agent` is `main` or a subagent's id. Raises like `archive`.
+        """
+        sid = check_session_id(session_id)
+        with self.store(create=True).lock(sid, self.timeout) as files:
+            files.append(manifests.dump([manifests.new_row("kept", _now(), agent=agent, kept=kept)]))
+
     def compaction_seen(
         self,
         transcript_path: object,
@@ -383,9 +394,10 @@ class TranscriptArchive(ArchiveReader):
     ) -> ArchiveResult | None:
         """Take note of a `compact_boundary` (or a `SessionStart` with source `compact`) of the main agent.
 
-        Where PreCompact ran, that is one outcome row, `compacted`. Where it did not (`hook_ran` is false; by default:
-        there is neither an attempt through this object nor a piece that waits for its outcome), what is new is
-        archived at once, the outcome is `hook_skipped`, one WARNING says so, and the result of archiving is returned.
+        Where PreCompact ran, that is one outcome row, `compacted`, or `by_reference` where it has `kept`. Where it did
+        not (`hook_ran` is false; by default: there is neither an attempt through this object nor a piece that waits for
+        its outcome), what is new is archived at once, the outcome is `hook_skipped`, one WARNING says so, and the
+        result of archiving is returned.
         `outcome` are the keywords of `record_outcome`, and `measure`, asked once all is archived, gives `lost`. Raises
         like `archive`.
         """

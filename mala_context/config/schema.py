@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
 from mala_context.archive.remote.address import ENCRYPTIONS
-from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
+from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, ReferenceConfig, Retention
 from mala_context.config.values import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
 
 _TOKENS: Final = 100_000_000
@@ -44,6 +44,7 @@ class Key:
 
 SECTIONS: Final[dict[str, type[Any]]] = {
     "context": ContextConfig,
+    "context.reference": ReferenceConfig,
     "context.guard": GuardConfig,
     "context.archive": ArchiveConfig,
     "context.archive.keep": Retention,
@@ -80,7 +81,21 @@ SCHEMA: Final = (
         either(None, text("auto, the path of a file")),
         "Put back after every compaction: what the summary lost (`auto`), or a file's text.",
     ),
-    Key("context.search_tool", flag(), "Offer the agent a tool that searches its own dropped history."),
+    Key(
+        "context.search_tool",
+        flag(),
+        "Offer the agent a tool that searches its own dropped history; with `compaction: reference` it always is.",
+    ),
+    Key(
+        "context.compaction",
+        choice("cli", "reference"),
+        "Who compacts: the CLI with a summary (`cli`), or what was said and pointers into the archive (`reference`).",
+    ),
+    Key(
+        "context.reference.budget",
+        either(None, whole(1_000, _TOKENS, "tokens")),
+        "Tokens that such a compaction keeps; null is 20,000, or a tenth of the window where that is less.",
+    ),
     Key("context.guard.buffer_tokens", whole(1, _TOKENS, "tokens"), "Tokens of the window that stay free."),
     Key(
         "context.guard.max_output_tokens",

@@ -59,6 +59,14 @@ class ArchiveConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferenceConfig:
+    """What a compaction by reference keeps."""
+
+    budget: int | None = None
+    """Tokens that stay; `None` for 20,000, or a tenth of the window where that is less."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContextConfig:
     """The `context:` section of `mala.yaml`; thresholds are ratios of the window."""
 
@@ -90,6 +98,10 @@ class ContextConfig:
     """`auto`, or a file whose text is put back after every compaction."""
     search_tool: bool = False
     """Offer the agent a tool that searches its own dropped history."""
+    compaction: Literal["cli", "reference"] = "cli"
+    """Who compacts: the CLI with a summary, or we with what was said and pointers."""
+    reference: ReferenceConfig = field(default_factory=ReferenceConfig)
+    """The `reference:` section."""
     guard: GuardConfig = field(default_factory=GuardConfig)
     """The `guard:` section."""
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import Interval, Ratios, after_compaction
+from mala_context.tracking.projection import Interval, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
 from mala_context.tracking.usage import Usage
@@ -163,6 +163,7 @@ class AgentState:
         "due",
         "first_input",
         "helped",
+        "kept_chars",
         "left",
         "model",
         "opening",
@@ -197,6 +198,8 @@ class AgentState:
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
+        self.kept_chars: tuple[int, bool] | None = None
+        """Characters that the compaction to come keeps, where that is known, and whether a turn is under way."""
         self.preserved: frozenset[str] = frozenset()
         self.wait_summary = False
         self.twice = 0
@@ -464,4 +467,7 @@ class AgentState:
         opening = self.opening
         attachment_chars = opening.attachment_chars if opening.known else None
         per_token = self.ratios.chars_per_token(self.model)
+        kept, self.kept_chars = self.kept_chars, None
+        if kept is not None:
+            return after_keeping(self.first_input, *kept, opening.prompt_chars, attachment_chars, per_token)
         return after_compaction(self.first_input, post_tokens, opening.prompt_chars, attachment_chars, per_token)

@@ -241,6 +241,17 @@ class WindowReport(NamedTuple):
     """Where the CLI says that it compacts."""
 
 
+class PluginSaid(NamedTuple):
+    """A plugin's own code wrote a line to the log."""
+
+    session_id: str | None
+    """Session in which it did."""
+    plugin: str
+    """The plugin's name."""
+    text: str | None
+    """The line."""
+
+
 class TotalTokens(NamedTuple):
     """An OpenAI-compatible server answered."""
 
@@ -272,6 +283,7 @@ Event = (
     | Refusal
     | SubagentStart
     | WindowReport
+    | PluginSaid
     | TotalTokens
 )
 """Any of the records of this module."""

@@ -125,6 +125,21 @@ def after_compaction(
     return max(1, round(first - prompt_chars / per_token + remaining / per_token)), "estimate"
 
 
+def after_keeping(
+    first: int | None, kept: int, turn: bool, prompt_chars: int, attachment_chars: int | None, per_token: float
+) -> tuple[int | None, str]:
+    """Estimate likewise after a compaction that keeps so many characters of the messages, all in all.
+
+    While a turn is under way (`turn`) the next request lacks the attachments; they are announced one request later.
+    """
+    if first is None:
+        return None, "unknown"
+    if attachment_chars is None:
+        return first + round(kept / per_token), "rough"
+    gone = prompt_chars + (attachment_chars if turn else 0)
+    return max(1, round(first + (kept - gone) / per_token)), "estimate"
+
+
 def answer_cost(output: int, *, cut: bool) -> tuple[bool, float]:
     """Tell whether an answer's output is a placeholder, so that its text counts; and the tokens that are no text's."""
     placeholder = output <= PLACEHOLDER and not cut

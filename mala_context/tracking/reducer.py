@@ -37,7 +37,7 @@ from mala_context.tracking.events import (
     WindowReport,
 )
 from mala_context.tracking.registry import AgentRegistry
-from mala_context.tracking.text_counts import is_result, is_summary
+from mala_context.tracking.text_counts import is_kept, is_result, is_summary
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
 
@@ -249,7 +249,8 @@ class EventReducer:
         if not agent.responses:
             agent.opening.add(kind, content)
         context = agent.context
-        if kind != "attachment" or context.source != "boundary":
+        # after a boundary the CLI's count, or ours, has the attachments and what a compaction by reference keeps
+        if context.source != "boundary" or not (kind == "attachment" or is_kept(content)):
             agent.add(kind, content)
         registry.note(uuid, parent, agent)
         return agent if moved else None

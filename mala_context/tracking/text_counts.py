@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
+from mala_context.transcripts.compactions import KEPT_MARKS
+
 _DIGITS: Final = b"0123456789"
 _SPACE: Final = b" \t\r\n"
 _PUNCTUATION: Final = bytes(code for code in range(33, 127) if not chr(code).isalnum())
@@ -109,6 +111,13 @@ def kind_of(block: Any) -> str | None:
     """Return a block's or an attachment's type; `None` where it has none that could be one."""
     kind = field(block, "type")
     return kind if isinstance(kind, str) else None
+
+
+def is_kept(content: Any) -> bool:
+    """Tell whether a message is one that a compaction by reference wrote."""
+    if isinstance(content, list) and content:
+        content = field(content[0], "text")
+    return isinstance(content, str) and content.startswith(KEPT_MARKS)
 
 
 def is_summary(content: Any) -> bool:

@@ -18,6 +18,9 @@ BOUNDARY = "compact_boundary"
 MARKS = (BOUNDARY.encode(), b'"isCompactSummary"')
 """Bytes of which at least one stands in each row of a compaction: look for them before a row is decoded."""
 
+KEPT_MARKS = ("<kept-conversation ", "<kept-state>")
+"""How the rows begin that a compaction by reference writes: a part of the conversation, and the state after it."""
+
 
 def is_boundary(row: Mapping[str, Any]) -> bool:
     """Return whether a decoded row is a compaction's boundary, of whichever agent."""

@@ -5,12 +5,15 @@ import os
 import pathlib
 import shutil
 import stat
+import subprocess
 
+import claude_agent_sdk
 import pytest
 from claude_agent_sdk import ClaudeSDKClient
 
 from mala_context import TranscriptArchive, instrument
-from mala_context.testing import summary
+from mala_context.agent.reference.mod_files import mod_directory
+from mala_context.testing import summary, too_long, tool
 
 from .driving import check_private, check_whole, outcomes, prose, rows_of, triggers, turn
 
@@ -125,3 +128,51 @@ async def test_a_warning_reaches_the_model_once(mala_api, mala_options, mala_hom
     await play(options, "one", "two", "three")
     told = [json.dumps(request.body).count("mala-context: the context window is") for request in api.main_requests]
     assert told == [0, 1, 1]
+
+
+COUNTING = ["Noted.", tool("Bash", command="seq 3000", description="x")]
+
+
+@pytest.mark.parametrize("trigger", ["auto", "manual"])
+async def test_a_compaction_by_reference(mala_api, mala_options, mala_project, mala_home, mala_runs, plugin, trigger):
+    refused = [too_long(250_000, 200_000)] if trigger == "auto" else []
+    api = mala_api([*COUNTING, *refused, "Counted.", "After."])
+    options = mala_options(api, **plugin)
+    options.env["MALA_COMPACTION"] = "reference"
+    prompts = ["go on"] if trigger == "auto" else ["/compact", "go on"]
+    session_id = await play(options, "Never use tabs.", "count", *prompts)
+    assert not api.of_kind("compaction")
+    after = json.dumps(api.main_requests[-1].body)
+    assert after.count("Never use tabs.") == 1
+    assert "#1 Bash seq 3000" in after
+    archive = TranscriptArchive(repo_path=mala_project)
+    assert outcomes(archive, session_id) == [(trigger, "by_reference", 0)]
+    (row,) = rows_of(archive, session_id, "outcome")
+    assert os.path.dirname(row["kept"]["full_text"]).startswith(str(mala_runs))
+    check_whole(archive, mala_home, session_id)
+    check_private(mala_runs)
+
+
+async def test_by_default_the_plugin_leaves_compactions_to_the_cli(mala_api, mala_options, plugin):
+    api = mala_api([*COUNTING, too_long(250_000, 200_000), "Counted."], compactions=[SUMMARY])
+    await play(mala_options(api, **plugin), "Never use tabs.", "count")
+    assert len(api.of_kind("compaction")) == 1
+    assert "kept-conversation" not in json.dumps(api.main_requests[-1].body)
+
+
+@pytest.mark.parametrize("fault", ["no place", "no archive"])
+async def test_in_doubt_the_plugin_leaves_it_to_the_cli(mala_api, mala_options, mala_project, plugin, fault):
+    api = mala_api([*COUNTING, too_long(250_000, 200_000), "Counted."], compactions=[SUMMARY])
+    options = mala_options(api, **plugin)
+    changes = {"no place": {"MALA_RUNS_DIR": "/dev/null/x"}, "no archive": {"MALA_ARCHIVE": "off"}}[fault]
+    options.env.update(changes, MALA_COMPACTION="reference")
+    await play(options, "Never use tabs.", "count")
+    assert len(api.of_kind("compaction")) == 1
+
+
+def test_the_cli_takes_the_plugin_and_its_mod_for_valid(plugin):
+    cli = os.path.join(os.path.dirname(claude_agent_sdk.__file__), "_bundled", "claude")
+    for path in (plugin["plugins"][0]["path"], mod_directory()):
+        done = subprocess.run([cli, "plugin", "validate", path], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "register.ts hooks: session.start, session.compact" in done.stdout

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mala_context.tracking.events import Compaction, CompactionStatus
     from mala_context.tracking.tracker import ContextSnapshot
     from mala_context.transcripts.loss import Loss
+    from mala_context.transcripts.reference import Replacement
 
 SETTLE_SECONDS: Final = 1.0
 """Longest that the line about a compaction waits for the row of a summary that no hook told."""
@@ -51,6 +52,14 @@ class _Open:
     hook_ran: bool = True
     """Whether its hook ran, so that there is a piece."""
     summary: str | None = None
+    kept: Replacement | None = None
+    """What takes the conversation's place, where we answered the CLI's mod."""
+
+    @property
+    def stays(self) -> str | None:
+        """What of the dropped rows is still there in words: the summary, or what was kept."""
+        texts = self.kept.texts() if self.kept is not None else []
+        return "\n".join(texts) or self.summary
 
 
 class Compactions:
@@ -73,9 +82,12 @@ class Compactions:
         self.open: dict[tuple[str, str | None], _Open] = {}
         """Compactions that began, by session and agent."""
 
-    def begins(self, session_id: str, agent: str | None, trigger: str | None) -> None:
-        """Take note that a compaction is about to begin; `agent` is `None` for the main one."""
-        self.open[session_id, agent] = _Open(trigger)
+    def begins(self, session_id: str, agent: str | None, trigger: str | None, kept: Replacement | None = None) -> None:
+        """Take note that a compaction is about to begin; `agent` is `None` for the main one.
+
+        `kept` is what takes the conversation's place where no summary does.
+        """
+        self.open[session_id, agent] = _Open(trigger, kept=kept)
 
     def summarised(self, session_id: str, agent: str | None, trigger: str | None, summary: str | None) -> None:
         """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
@@ -89,14 +101,15 @@ class Compactions:
     def took_place(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         """Write the outcome of a compaction of the main agent, and log the line about it once its loss is known."""
         known = self.open.pop((session_id, None), None) or _Open(None, hook_ran=False)
-        where, summary = self._where(session_id), known.summary
-        outcome = {
+        where, stays = self._where(session_id), known.stays
+        outcome: dict[str, Any] = {
             "trigger": event.trigger or known.trigger,
             "agent": "main",
             "tokens_before": event.pre_tokens,
             "tokens_after": snapshot.tokens if snapshot else None,
             "duration_ms": event.duration_ms,
-            "summary": summary,
+            "summary": None if known.kept else known.summary,
+            "kept": known.kept and known.kept.as_dict(),
         }
         lost: list[Loss] = []
 
@@ -107,7 +120,7 @@ class Compactions:
                     return
 
                 def measure() -> dict[str, Any] | None:
-                    loss = self._settled_loss(session_id, summary, event.preserved, path)
+                    loss = self._settled_loss(session_id, stays, event.preserved, path)
                     lost.extend([] if loss is None else [loss])
                     return None if loss is None else loss.as_dict()
 
@@ -132,7 +145,7 @@ class Compactions:
         known = self.open.pop((session_id, None), None)
         if known is None:
             return
-        if known.summary is None:
+        if known.summary is None or known.kept is not None:  # of ours there is a boundary, or it did not take place
             self._record(session_id, "blocked", known.trigger, error=error)
             return
         where, summary = self._where(session_id), known.summary
@@ -157,17 +170,22 @@ class Compactions:
         return self._work.submit(words)
 
     def _subagent_compacted(self, session_id: str, agent: str, known: _Open) -> None:
-        where, summary, trigger = self._where(session_id), known.summary, known.trigger
+        where, stays, kept = self._where(session_id), known.stays, known.kept
 
         def note() -> None:
             loss = None
             with suppress(ArchiveError):  # an id that is no plain name
                 transcript = where()
-                if summary is not None and transcript is not None:
-                    loss = read_subagent_loss(transcript, agent, summary)
-            lost = None if loss is None else loss.as_dict()
+                if stays is not None and transcript is not None:
+                    loss = read_subagent_loss(transcript, agent, stays)
             self._archive.record_outcome(
-                session_id, "compacted", agent=agent, trigger=trigger, summary=summary, lost=lost
+                session_id,
+                "compacted" if kept is None else "by_reference",
+                agent=agent,
+                trigger=known.trigger,
+                summary=known.summary if kept is None else None,
+                lost=None if loss is None else loss.as_dict(),
+                kept=kept and kept.as_dict(),
             )
 
         self._work.submit(note)

@@ -19,6 +19,7 @@ from mala_context.agent.archiving.compactions import Compactions
 from mala_context.agent.archiving.maintenance import ArchiveMaintenance
 from mala_context.agent.archiving.work import ArchiveWork
 from mala_context.agent.hook_inputs import text_in, texts_in
+from mala_context.agent.reference.answer import Answer, Doubt, answer
 from mala_context.archive.hook import archive_from_hook
 from mala_context.config import ArchiveConfig, archive_of
 from mala_context.errors import ArchiveError, TranscriptError
@@ -28,10 +29,13 @@ from mala_context.transcripts.session_ids import session_in
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from mala_context.agent.reference.answer import Settings
     from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.archive.records import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
     from mala_context.tracking.events import Event
     from mala_context.tracking.tracker import ContextSnapshot
+    from mala_context.transcripts.reference import Replacement
 
 ANSWER_SECONDS: Final = 9.5
 """Longest that a hook waits for the disk; it has answered within ten seconds."""
@@ -121,6 +125,35 @@ class SessionArchiver:
             log.error(  # noqa: TRY400 - the trace says no more
                 "PreCompact: the archive takes longer than %g s; it goes on, and so does the agent", ANSWER_SECONDS
             )
+
+    async def by_reference(self, request: Mapping[str, Any], settings: Settings, seconds: float) -> Replacement:
+        """Archive a conversation and return what takes its place; `request` is that of `by_reference.answer`.
+
+        Raises `Doubt` for one that is the CLI's, and `TimeoutError` after so many `seconds`.
+        """
+        hook_input = {"transcript_path": request.get("transcript"), "session_id": request.get("session")}
+        hook_input |= {name: request.get(name) for name in ("cwd", "trigger")}
+        self._remember(hook_input, note=False)
+        made: list[Answer] = []
+        doubts: list[Doubt] = []
+
+        def keep() -> list[ArchiveResult]:
+            made.append(answer(request, self.archive, settings))
+            return [made[0].archived]
+
+        def work() -> None:
+            try:
+                self._work.archived(str(request.get("trigger")), keep)
+            except Doubt as doubt:
+                doubts.append(doubt)
+            self._kept_at = time.time_ns() // 1000
+
+        await wait_for(self._work.submit(work), seconds=seconds)
+        if not made:
+            raise doubts[0] if doubts else Doubt("the archive could not be written")
+        session_id, agent = texts_in(request, "session", "agent")
+        self._compactions.begins(str(session_id), agent, text_in(request, "trigger"), made[0].kept)
+        return made[0].kept
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Keep the summary for the outcome, which for a subagent is written now."""

@@ -120,7 +120,8 @@ def _all_of(pipe: int, seconds: float) -> bytes | None:
 def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
     """Do what one hook asks for; return the JSON for standard output and the words for standard error, if any.
 
-    `arguments` are the script's: `warn` for the event that only warns. The input is read from descriptor 0.
+    `arguments` are the script's: `warn` for the event that only warns, `compact` for the plugin's mod. The input is
+    read from descriptor 0.
     """
     if "warn" in arguments and not _warns(env):
         return b"{}", ""
@@ -129,7 +130,7 @@ def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes
     answer = b"{}"
     try:
         found = _input()
-        handler = _EVENTS.get(found.get("hook_event_name"))
+        handler = _compact if "compact" in arguments else _EVENTS.get(found.get("hook_event_name"))
         if handler is not None:
             answer = handler(found, env) or b"{}"
     except Exception as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong
@@ -177,6 +178,8 @@ class _Configured:
         self.at_session_end = True
         self.warn_at = _ratio(env.get("MALA_WARN_AT"))
         self.window: int | None = None
+        self.by_reference = env.get("MALA_COMPACTION") == "reference"
+        self.budget: int | None = None
         self.arguments: dict[str, Any] = {"directory": None}
         path = os.path.join(repo, "mala.yaml")
         if os.path.lexists(path):
@@ -206,6 +209,8 @@ class _Configured:
         self.window = config.window if isinstance(config.window, int) else None
         if self.warn_at is None and config.enabled and config.tell_agent:
             self.warn_at = config.warn_at
+        self.by_reference = self.by_reference or config.compaction == "reference"
+        self.budget = config.reference.budget
         place = kept.directory
         if place is not None:  # an object store has no code here, and what it needs first is local in any case
             place = None if names_object_store(place) else os.path.join(repo, os.path.expanduser(place))
@@ -256,6 +261,30 @@ def _tell_sizes(archive: TranscriptArchive, result: ArchiveResult | None) -> Non
         tell_sizes(archive, result.session_id, os.path.basename(result.path))
 
 
+def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
+    """Answer the plugin's mod with what takes the conversation's place; nothing where the CLI shall compact."""
+    settings = _Configured(_repository(request, env), env)
+    archive = settings.archive()
+    if archive is None or not settings.by_reference:
+        return None
+    import json
+
+    from mala_context.agent.claude_code.statusline.gauge import measure
+    from mala_context.agent.reference.answer import Doubt, Settings, answer
+
+    agent = text_in(request, "agent")
+    gauge = measure({"transcript_path": text_in(request, "transcript")}, env)
+    context = gauge.tokens if agent is None else None
+    limits = Settings(settings.repo, settings.budget, settings.window or gauge.window, context)
+    try:
+        made = answer(request, archive, limits)
+    except Doubt as doubt:
+        _say(f"compaction left to the CLI: {doubt}")
+        return None
+    archive.note_kept(request.get("session"), made.kept.as_dict(), agent=agent or "main")
+    return json.dumps({"rows": made.rows()}).encode()
+
+
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
     """Tell whether the process that looks after the session has archived for this compaction, waiting for it a while.
 
@@ -296,17 +325,20 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     session_id, summary = found.get("session_id"), found.get("compact_summary")
     if is_looked_after(archive.manifest(str(session_id))):
         return
+    agent = text_in(found, "agent_id") or "main"
+    kept = None if summary else archive.manifest(str(session_id)).open_kept(agent)
     outcome: dict[str, Any] = {
         "trigger": found.get("trigger"),
-        "summary": summary if isinstance(summary, str) else None,
-        "agent": text_in(found, "agent_id") or "main",
+        "summary": summary if isinstance(summary, str) and kept is None else None,
+        "agent": agent,
+        "kept": kept,
     }
-    if outcome["agent"] == "main":
+    if agent == "main" and kept is None:
         path = found.get("transcript_path")
         outcome.update(_stated_sizes(archive, str(session_id), path))
         archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
     else:
-        archive.record_outcome(session_id, "compacted", **outcome)
+        archive.record_outcome(session_id, "compacted" if kept is None else "by_reference", **outcome)
 
 
 def _stated_sizes(archive: TranscriptArchive, session_id: str, path: object) -> dict[str, Any]:

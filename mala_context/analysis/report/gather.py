@@ -23,6 +23,7 @@ from mala_context.analysis.report.model import CompactionEntry, Points, Report, 
 from mala_context.analysis.report.observe import Looking, Observer, Part
 from mala_context.archive.layout import parse_piece_name
 from mala_context.archive.losses import read_loss
+from mala_context.archive.manifest import TOOK_PLACE
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import MalaContextError, RecordingNotFoundError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, auto_compact_threshold
@@ -243,7 +244,7 @@ def _archives(recordings: Iterable[Recording]) -> dict[str, TranscriptArchive]:
 def _outcomes(part: Part, archive: TranscriptArchive, session_id: str) -> None:
     """Add what the manifest knows of the compactions."""
     rows = archive.manifest(session_id).of_kind("outcome")
-    rows = [row for row in rows if row.get("outcome") in ("compacted", "hook_skipped") and _is_main(row)]
+    rows = [row for row in rows if row.get("outcome") in TOOK_PLACE and _is_main(row)]
     entries = part.compactions
     for place, row in enumerate(rows):
         if place < len(entries):

@@ -9,6 +9,7 @@ import click
 
 from mala_context._util.printable import printable
 from mala_context.archive.losses import read_loss
+from mala_context.archive.manifest import TOOK_PLACE
 from mala_context.cli.archives.common import find_session, json_option, place_options, say_json
 from mala_context.cli.progress import waiting
 from mala_context.transcripts.loss import KINDS, lost_words
@@ -47,7 +48,7 @@ def lost(session: str, repo: str | None, directory: str | None, as_json: bool) -
 
 def _compactions(archive: TranscriptArchive, session_id: str) -> list[Mapping[str, Any]]:
     outcomes = archive.manifest(session_id).of_kind("outcome")
-    return [row for row in outcomes if row.get("outcome") in ("compacted", "hook_skipped")]
+    return [row for row in outcomes if row.get("outcome") in TOOK_PLACE]
 
 
 def _is_main(row: Mapping[str, Any]) -> bool:

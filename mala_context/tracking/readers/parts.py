@@ -11,6 +11,7 @@ from mala_context.tracking.events import (
     Compaction,
     CompactionStatus,
     Events,
+    PluginSaid,
     Refusal,
     SessionStart,
     SubagentStart,
@@ -156,7 +157,12 @@ def _task(data: Mapping[str, Any], session_id: str | None) -> Events:
     return (SubagentStart(session_id, agent_id, call),) if agent_id else ()
 
 
-_SYSTEM = {"init": _init, "compact_boundary": _boundary, "status": _status, "task_started": _task}
+def _plugin(data: Mapping[str, Any], session_id: str | None) -> Events:
+    plugin = text(data.get("plugin"))
+    return (PluginSaid(session_id, plugin, text(data.get("text"))),) if plugin else ()
+
+
+_SYSTEM = {"init": _init, "compact_boundary": _boundary, "status": _status, "task_started": _task, "ui_log": _plugin}
 
 
 def turn_end(get: Any) -> TurnEnd:

@@ -168,8 +168,8 @@ def test_a_failed_compaction_keeps_its_piece_and_the_next_goes_on_behind_it(arch
     }
 
 
-def test_an_outcome_is_one_of_four(archive):
-    with pytest.raises(ValueError, match="blocked, compacted, failed, hook_skipped"):
+def test_an_outcome_is_one_of_those_known(archive):
+    with pytest.raises(ValueError, match="blocked, by_reference, compacted, failed, hook_skipped"):
         archive.record_outcome("s1", "fine")
 
 

@@ -46,6 +46,9 @@ context:
   finishing_tools: [Write, Edit, TodoWrite, "Bash(git *)"]
   pin: null
   search_tool: false
+  compaction: cli
+  reference:
+    budget: null
   guard:
     buffer_tokens: 8192
     max_output_tokens: 0

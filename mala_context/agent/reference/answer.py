@@ -1,0 +1,191 @@
+"""Answers the CLI's question what shall take a conversation's place: archive it, keep its full text, build the rows.
+
+One function for an agent's own process and for a plugin's command hook, on the standard library alone. The order is the
+promise: a pointer is handed out only when the archive holds the transcript and the full text was read back equal.
+Whatever is in doubt raises `Doubt`; the CLI then compacts as it always did.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from mala_context._util.safe_open import read_regular
+from mala_context.agent.hook_inputs import text_in
+from mala_context.archive import log
+from mala_context.archive.full_outputs import Spills
+from mala_context.archive.hook import archive_from_hook
+from mala_context.archive.side_files import side_directory
+from mala_context.errors import ArchiveError
+from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.loss.report import safe_tokens
+from mala_context.transcripts.reference import Limits, Replacement, UnknownShapeError, build, read_conversation
+from mala_context.transcripts.reference.build import BUDGET
+from mala_context.transcripts.rows import file_chunks, rows
+from mala_context.transcripts.session_ids import check_agent_id, check_session_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from mala_context.archive.records import ArchiveResult
+    from mala_context.archive.store import TranscriptArchive
+
+TRIGGERS = frozenset({"auto", "manual", "plugin"})
+SHARE = 0.5
+"""Share of the context before, and of the window, that may stay; more is no compaction."""
+_TEXT_ONLY = frozenset({"text", "tool_result"})
+_UUID = re.compile(rb'"uuid":\s?"([^"]{1,100})"')
+_MAY_BE_MORE = (b'"image"', b'"document"')
+
+
+class Doubt(Exception):  # noqa: N818  # no error: the CLI compacts
+    """Why this compaction is the CLI's."""
+
+
+class Settings(NamedTuple):
+    """What an answer depends on besides the conversation."""
+
+    repo: str
+    """The repository in whose runs directory full texts are kept."""
+    budget: int | None = None
+    """Tokens that stay; `None` for 20,000, or a tenth of the window where that is less."""
+    window: int = 200_000
+    context: int | None = None
+    """Tokens of the context before, where they are known."""
+    searchable: bool = False
+    """Whether the agent has `search_history`."""
+
+
+class Answer(NamedTuple):
+    """What takes the conversation's place, and what was kept of it."""
+
+    kept: Replacement
+    archived: ArchiveResult
+
+    def rows(self) -> list[str | int]:
+        """Return the rows for the mod: texts of the user's rows to be, and numbers of those that stay as they are."""
+        return list(self.kept.rows)
+
+
+def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Settings, **known: Any) -> Answer:
+    """Return what takes the place of the conversation that a mod's `session.compact` was given.
+
+    `request` has `session`, `transcript` (a path), `cwd`, `trigger`, `instructions`, `agent` (a subagent's id or
+    empty) and `messages`; `known` are further keywords of `TranscriptArchive.archive`. Raises `Doubt`.
+    """
+    trigger, agent = text_in(request, "trigger"), text_in(request, "agent")
+    if trigger not in TRIGGERS:
+        raise Doubt(f"the trigger {trigger!s:.40} is not known")
+    try:
+        session = check_session_id(request.get("session"))
+        transcript, archived = _archive(request, archive, session, agent, known)
+        messages = request.get("messages")
+        pictures = _more_than_text(transcript, messages if isinstance(messages, list) else [])
+        conversation = read_conversation(messages, pictures)
+        spills = Spills(settings.repo)
+        kept = build(
+            conversation,
+            Limits(settings.budget or min(BUDGET, settings.window // 10)),
+            path_of=lambda data: spills.path(session, data) if data else "",
+            trigger=trigger,
+            focus=text_in(request, "instructions") or "",
+            searchable=settings.searchable,
+        )
+        _check_size(kept, messages, settings)
+        if kept.data:
+            _keep(spills, session, kept, text_in(request, "transcript"))
+    except UnknownShapeError as error:
+        raise Doubt(str(error)) from error
+    except (ArchiveError, OSError) as error:
+        raise Doubt(f"the full text cannot be kept: {error}") from error
+    return Answer(kept, archived)
+
+
+def _archive(
+    request: Mapping[str, Any], archive: TranscriptArchive, session: str, agent: str | None, known: Mapping[str, Any]
+) -> tuple[str, ArchiveResult]:
+    """Archive the transcript that is compacted; return its path and the result. Raises `Doubt` where that failed."""
+    path = text_in(request, "transcript") or ""
+    trigger = "manual" if request.get("trigger") == "manual" else "auto"
+    fields: dict[str, Any] = {"trigger": trigger, "cwd": text_in(request, "cwd"), **known}
+    if agent is None:
+        given = {"session_id": session, "transcript_path": path, **fields}
+        result = archive_from_hook(archive, given, agent="main", **known)
+    else:
+        path = os.path.join(side_directory(path), "subagents", f"agent-{check_agent_id(agent)}.jsonl")
+        result = archive.archive(path, session, agent=agent, subagent=agent, **fields)
+    if result is None or result.transcript is None or result.reason == "empty":
+        raise Doubt("the transcript is not archived")
+    return result.transcript, result
+
+
+def _more_than_text(transcript: str, messages: Sequence[Any]) -> set[int]:
+    """Return which of the user's messages hold more than text, an image say.
+
+    The newest prompt may not be in the transcript yet, so one that is missing there counts among them.
+    """
+    wanted = {
+        row["handle"]: place
+        for place, row in enumerate(messages)
+        if isinstance(row, dict) and row.get("role") == "user" and isinstance(row.get("handle"), str)
+        if not row.get("results")
+    }
+    last = max(wanted.values(), default=-1)
+    seen: set[int] = set()
+    found: set[int] = set()
+    for row in rows(file_chunks(transcript)):
+        uuid = _UUID.search(row.data)
+        place = wanted.get(uuid[1].decode("ascii", "replace")) if uuid else None
+        if place is None:
+            continue
+        seen.add(place)
+        if any(mark in row.data for mark in _MAY_BE_MORE) and any(map(_holds_more, objects(row.data))):
+            found.add(place)
+    return found | ({last} - seen - {-1})
+
+
+def _holds_more(row: Mapping[str, Any]) -> bool:
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = content if isinstance(content, list) else []
+    return any(isinstance(block, dict) and block.get("type") not in _TEXT_ONLY for block in blocks)
+
+
+def _check_size(kept: Replacement, messages: object, settings: Settings) -> None:
+    """Raise `Doubt` where what stays is no less than half of what was there, or than its share of the window."""
+    came = 0
+    for row in messages if isinstance(messages, list) else ():
+        came += safe_tokens(row["text"])
+        for use in row.get("toolUses", []):
+            came += safe_tokens(str(use["input"])) + safe_tokens(use.get("text") or "")
+    before = max(came, settings.context or 0)
+    if kept.tokens > SHARE * before:
+        raise Doubt(f"what stays, {kept.tokens:,} tokens, is more than half of the context of {before:,}")
+    if kept.tokens > SHARE * settings.window:
+        raise Doubt(f"what stays, {kept.tokens:,} tokens, is more than half of the window of {settings.window:,}")
+
+
+def _keep(spills: Spills, session: str, kept: Replacement, transcript: str | None) -> None:
+    """Keep the full text and read it back; raises `Doubt` where it is not what was written."""
+    path = spills.write(session, kept.data, transcript)
+    if path != kept.path or read_regular(path, len(kept.data) + 1) != kept.data:
+        raise Doubt(f"the full text in {path} is not what was written")
+
+
+def say(kept: Replacement) -> None:
+    """Log what a compaction kept; a WARNING where words of the user are there by pointer only."""
+    log.info(
+        "Compaction by reference: %d tool calls by pointer, about %d tokens stay, no model was asked; full text: %s",
+        kept.calls,
+        kept.tokens,
+        kept.path or "none is needed",
+    )
+    if kept.pointed_at:
+        log.warning(
+            "Compaction by reference: %d messages of the user are over the budget and there by pointer; raise "
+            "context.reference.budget to keep them word for word",
+            kept.pointed_at,
+        )

@@ -1,0 +1,137 @@
+"""Compaction by reference in an agent of the SDK: the mod in its options, and a tool of ours that the mod calls.
+
+The tool runs in this process, so that a compaction knows the tracker's sizes, shares the archive's queue with the hooks
+and is told to the observers. The model never sees it. Where the CLI does not load the mod, one WARNING says so and the
+CLI compacts as it always did; so it does wherever an answer is in doubt or takes longer than `SECONDS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context._util.log import get_logger
+from mala_context.agent.reference.answer import Doubt, Settings, say
+from mala_context.agent.reference.mod_files import NAME, mod_directory
+from mala_context.errors import ArchiveError
+from mala_context.tracking.events import PluginSaid, SessionStart
+
+if TYPE_CHECKING:
+    from mala_context.agent.archiving import SessionArchiver
+    from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.config import ContextConfig
+    from mala_context.tracking.events import Event
+
+SERVER: Final = "mala_context_reference"
+TOOL: Final = "compact"
+FULL_NAME: Final = f"mcp__{SERVER}__{TOOL}"
+SWITCH: Final = {"MALA_CONTEXT_REFERENCE": "sdk"}
+"""Tells the mod that this process answers."""
+NEEDS: Final = ("plugins", "mcp_servers", "disallowed_tools", "env")
+"""Fields of the options that are looked at and set."""
+SECONDS: Final = 2.0
+"""Longest that a compaction waits for us."""
+_SCHEMA: Final = {"type": "object", "properties": {}}
+
+log = get_logger(__name__)
+
+
+class ByReference:
+    """Answers the compactions of one runtime.
+
+    Args:
+        repo: the repository, in whose runs directory full texts are kept.
+        config: `reference.budget` and `search_tool` count.
+        archivist: archives before anything is pointed at.
+        processor: its tracker knows the sizes, and it tells whether the mod was loaded.
+    """
+
+    def __init__(
+        self, repo: str, config: ContextConfig, archivist: SessionArchiver, processor: MessageStreamProcessor
+    ) -> None:
+        self._repo = repo
+        self._config = config
+        self._archivist = archivist
+        self._tracker = processor.tracker
+        self._loaded = self._told = False
+        processor.observe(self._on_event, PluginSaid, SessionStart)
+
+    def options(self, options: Any) -> dict[str, Any]:
+        """Return the options that have the CLI ask us; none, with a WARNING, where that is impossible."""
+        servers = getattr(options, "mcp_servers", None) or {}
+        if not isinstance(servers, Mapping):
+            return self._not("the MCP servers are in a file")
+        try:
+            directory = mod_directory()
+        except (ArchiveError, OSError) as error:
+            return self._not(f"there is no place for its mod: {error}")
+        plugins = [each for each in getattr(options, "plugins", None) or () if not _is_ours(each)]
+        disallowed = [name for name in getattr(options, "disallowed_tools", None) or () if name != FULL_NAME]
+        return {
+            "plugins": [*plugins, {"type": "local", "path": directory}],
+            "mcp_servers": {**servers, SERVER: self._server()},
+            "disallowed_tools": [*disallowed, FULL_NAME],
+            "env": {**(getattr(options, "env", None) or {}), **SWITCH},
+        }
+
+    def _not(self, why: str) -> dict[str, Any]:
+        self._told = True
+        log.warning("mala.yaml: compaction: reference is without effect, since %s", why)
+        return {}
+
+    def _server(self) -> dict[str, Any]:
+        from claude_agent_sdk import create_sdk_mcp_server, tool
+
+        return dict(create_sdk_mcp_server(SERVER, tools=[tool(TOOL, "Not for the model.", _SCHEMA)(self.compact)]))
+
+    async def compact(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer the mod: `{"rows": [...]}`, or `{}` for what the CLI shall compact itself. Never raises."""
+        try:
+            rows = await self._rows(request)
+        except Doubt as doubt:
+            log.warning("Compaction by reference: left to the CLI: %s", doubt)
+            rows = []
+        except TimeoutError:
+            log.warning("Compaction by reference: left to the CLI: the archive takes longer than %g s", SECONDS)
+            rows = []
+        except Exception:  # whatever it is, the CLI compacts and the agent goes on
+            log.warning("Compaction by reference: left to the CLI", exc_info=True)
+            rows = []
+        return {"content": [{"type": "text", "text": json.dumps({"rows": rows} if rows else {})}]}
+
+    async def _rows(self, request: Mapping[str, Any]) -> list[str | int]:
+        agent = request.get("agent") or None
+        snapshot = self._tracker.snapshot(agent)
+        settings = Settings(
+            self._repo,
+            self._config.reference.budget,
+            snapshot.window,
+            snapshot.projected if snapshot.tokens is not None else None,
+            searchable=True,
+        )
+        kept = await self._archivist.by_reference(request, settings, SECONDS)
+        self._tracker.note_kept(agent, kept.characters, turn=request.get("trigger") == "auto")
+        say(kept)
+        return list(kept.rows)
+
+    async def left_to_cli(self, hook_input: Mapping[str, Any]) -> None:
+        """Hear of a compaction that the CLI makes itself, in which PreCompact runs: what we answered did not count."""
+        self._tracker.note_kept(hook_input.get("agent_id") or None, None)
+
+    def _on_event(self, event: Event, snapshot: object) -> None:
+        """Hear whether the mod was loaded, which it says before the first `init`."""
+        del snapshot
+        if isinstance(event, PluginSaid):
+            self._loaded = self._loaded or event.plugin == NAME
+        elif isinstance(event, SessionStart) and event.source == "init" and not self._loaded and not self._told:
+            self._told = True
+            log.warning(
+                "Compaction by reference is off: the CLI has not loaded its mod (Claude Code 2.1.294 or later does, "
+                "unless hooks are disabled); it compacts as ever"
+            )
+
+
+def _is_ours(plugin: object) -> bool:
+    path = plugin.get("path") if isinstance(plugin, Mapping) else None
+    return isinstance(path, str) and f"/{NAME}-" in path

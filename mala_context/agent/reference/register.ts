@@ -1,0 +1,57 @@
+// Asks mala-context what shall take a conversation's place at a compaction. Any doubt leaves it to Claude Code.
+import type { EngineInterface, Register, SessionCompactInput, SessionMessage } from 'claude-code'
+
+const SERVER = 'mala_context_reference'
+const WAIT = 2500 // milliseconds; the side that answers gives up by itself after 2,000
+
+type Answer = { rows?: (string | number)[] }
+
+function row(message: SessionMessage) {
+  const toolUses = message.toolUses.map(({ tool, input, text, isError }) => ({ tool, input, text, isError }))
+  return { role: message.role, text: message.text, toolUses, results: message.toolResults?.length ?? 0, handle: message.handle }
+}
+
+async function ask($: EngineInterface, e: SessionCompactInput): Promise<Answer> {
+  const request = {
+    session: await $.session.id(),
+    transcript: (await $.session.info()).transcriptPath,
+    cwd: await $.session.cwd(),
+    trigger: e.trigger,
+    instructions: e.instructions ?? '',
+    agent: e.agentId ?? '',
+    messages: e.messages.map(row),
+  }
+  if ((await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk') {
+    const { content } = await $.mcp.call(SERVER, 'compact', request)
+    return JSON.parse((content[0] as { text: string }).text)
+  }
+  const env = await $.process.hookEnv()
+  const argv = ['python3', '-I', '-S', `${env.CLAUDE_PLUGIN_ROOT}/hooks/hook.py`, 'compact']
+  const { stdout } = await $.process.run(argv, { stdin: JSON.stringify(request), env, timeoutMs: WAIT })
+  return JSON.parse(stdout)
+}
+
+function built(e: SessionCompactInput, rows: (string | number)[]): SessionMessage[] {
+  return rows.map(each => {
+    const kept = typeof each === 'number' ? e.messages[each] : { role: 'user' as const, text: each, toolUses: [] }
+    if (kept === undefined || (typeof each === 'string' && each === '')) throw new Error('a row that is none')
+    return kept
+  })
+}
+
+export const register: Register = on => {
+  on('session.start', async ($, e, next) => {
+    if ((await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk') $.ui.log('ready')
+    return next(e)
+  })
+  on('session.compact', async ($, e, next) => {
+    if (e.trigger === 'precompute') {
+      const ours = (await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk' // else only our process knows whether it is asked for
+      return ours ? { skip: 'mala-context compacts by reference' } : next(e)
+    }
+    const late = $.clock.sleep(WAIT).then((): Answer => ({}))
+    const { rows } = await Promise.race([ask($, e), late]).catch((): Answer => ({}))
+    if (!Array.isArray(rows) || rows.length === 0) return next(e)
+    return { messages: built(e, rows) }
+  })
+}
