@@ -160,7 +160,7 @@ class ContextTracker:
             characters: what stays of the messages; `None` where the CLI compacts itself after all.
             turn: whether a turn is under way, whose next request lacks what the CLI announces again.
         """
-        agent = self.following.roster.find(agent_id)
+        agent = self.reducer.registry.find(agent_id)
         if agent is not None:
             agent.kept_chars = None if characters is None else (characters, turn)
 
