@@ -17,8 +17,7 @@ from anyio.lowlevel import checkpoint
 from mala_context._util.formatting import percent
 from mala_context._util.log import get_logger
 from mala_context.agent.gated_turn import FinalTurnProgress
-from mala_context.agent.hook_answers import denied, stopped, told
-from mala_context.agent.hook_inputs import text_in
+from mala_context.agent.hook_io import add_context, deny, stop, text_in
 from mala_context.agent.log_lines import context_line, log_values
 from mala_context.agent.telemetry import Hub
 from mala_context.agent.telemetry.records import (
@@ -306,7 +305,7 @@ class Actions:
             self._final.batches += 1
         if self._cut_turn is not None and self.policy.restart_due and self._cut_turn():
             self.acted("turn_cut")
-            return stopped(STOP_FOR_RESTART)
+            return stop(STOP_FOR_RESTART)
         return self._note("PostToolBatch")
 
     async def before_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -320,8 +319,8 @@ class Actions:
         if verdict.action == "allow":
             return None
         self.acted("stopped" if verdict.action == "stop" else "denied", str(hook_input.get("tool_name")))
-        answer = denied(verdict.reason)
-        return {**answer, **stopped(verdict.reason)} if verdict.action == "stop" else answer
+        answer = deny(verdict.reason)
+        return {**answer, **stop(verdict.reason)} if verdict.action == "stop" else answer
 
     async def _look(self, hook_input: Mapping[str, Any]) -> bool:
         """Ask the policy about what came since the last response; `False` in a subagent, which is its own affair."""
@@ -340,7 +339,7 @@ class Actions:
         text = "\n".join(self._notes)
         self._notes.clear()
         self.acted("told")
-        return told(event, text)
+        return add_context(event, text)
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
 from mala_context.agent.archiving import SessionArchiver
-from mala_context.agent.hook_answers import merged
+from mala_context.agent.hook_io import merge
 
 if TYPE_CHECKING:
-    from mala_context.agent.hook_answers import Answer
+    from mala_context.agent.hook_io import Answer
 
 HOOK_SECONDS: Final = 20.0
 """`HookMatcher.timeout`, above the time in which a callback answers by itself."""
@@ -84,7 +84,7 @@ def _callback(event: str, *actions: Action) -> HookCallback:
                 answers.append(await action(found))
             except Exception:
                 log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
-        return merged(answers)
+        return merge(answers)
 
     hook.__mala_context__ = True  # type: ignore[attr-defined] # a mark for `is_ours`
     hook.__name__ = hook.__qualname__ = f"mala_context_{event}"

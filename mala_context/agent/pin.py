@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context._util.safe_open import read_regular
-from mala_context.agent.hook_answers import told
-from mala_context.agent.hook_inputs import text_in
+from mala_context.agent.hook_io import add_context, text_in
 from mala_context.guard import cap_text
 from mala_context.transcripts.loss.report import PIN_TOKENS, safe_tokens
 
@@ -113,4 +112,4 @@ class Pin:
 
 
 def _answer(event: str, words: str) -> Mapping[str, Any] | None:
-    return told(event, words) if words else None
+    return add_context(event, words) if words else None

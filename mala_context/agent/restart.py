@@ -33,7 +33,7 @@ from uuid import uuid4
 import anyio
 
 from mala_context._util.log import get_logger
-from mala_context.agent.hook_answers import denied
+from mala_context.agent.hook_io import deny
 from mala_context.agent.telemetry.records import Restarted
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ async def _interrupt(client: Any) -> None:
 
 async def _deny(hook_input: Any, *_: object) -> dict[str, Any]:
     del hook_input
-    return denied(_DENIED)
+    return deny(_DENIED)
 
 
 def _matcher(hook: Any) -> Any:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context._util.safe_open import read_regular
-from mala_context.agent.hook_answers import replaced
-from mala_context.agent.hook_inputs import text_in, texts_in
+from mala_context.agent.hook_io import replace_output, text_in, texts_in
 from mala_context.errors import ArchiveError
 from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
 from mala_context.guard.tool_budget import ToolBudget
@@ -117,7 +116,7 @@ class ToolCap:
         seen = await self._fit(found, tool, session_id, hook_input)
         if seen is None or (seen == found.text and found.persisted is None):
             return None
-        return replaced(found.shape.write(response, seen))
+        return replace_output(found.shape.write(response, seen))
 
     async def after_batch(self, hook_input: Mapping[str, Any]) -> None:
         """Close the batch: the next result is counted against what is left then."""

@@ -25,7 +25,7 @@ from anyio.lowlevel import checkpoint
 
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
-from mala_context.agent.hook_inputs import texts_in
+from mala_context.agent.hook_io import texts_in
 from mala_context.tracking.events import Appended, Refusal, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.tracking.readers import read_row
 from mala_context.transcripts.tail import TranscriptTail, read_opening

@@ -64,7 +64,7 @@ def _input() -> dict[str, object] | None:
     if os.isatty(0):
         return None
     from mala_context._util.safe_open import reader_of
-    from mala_context.agent.hook_inputs import object_from
+    from mala_context.agent.hook_io import object_from
 
     try:
         return object_from(*reader_of(0))

@@ -13,21 +13,24 @@ is told in one of these ways, and each outcome is written once:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.log_lines import compaction_line, log_values
-from mala_context.agent.telemetry.records import CompactionSeen
+from mala_context.agent.telemetry.records import Archived, CompactionSeen
 from mala_context.archive.losses import history_path, read_loss, read_subagent_loss
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from mala_context.agent.archiving.work import ArchiveWork
+    from mala_context.archive.records import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
     from mala_context.tracking.events import Compaction, CompactionStatus
     from mala_context.tracking.tracker import ContextSnapshot
@@ -41,7 +44,70 @@ _POLL_SECONDS: Final = 0.05
 Where = Callable[[str], Callable[[], str | None]]
 """Gives, for a session, what tells the path of its transcript in the archive's thread; `None` for none."""
 
+T = TypeVar("T")
+Results = Sequence["ArchiveResult | None"]
+
 log = get_logger(__name__)
+
+
+class ArchiveWork:
+    """Does what is asked of one archive.
+
+    Args:
+        tell: is given an `Archived` for what was archived.
+    """
+
+    def __init__(self, tell: Callable[[object], object]) -> None:
+        self._tell = tell
+        self._worker = Worker("mala-context archive")
+        self._said_unavailable = False
+
+    def submit(self, work: Callable[[], T], quiet: tuple[type[Exception], ...] = ()) -> Future[T | None]:
+        """Have `work` done in its turn, under the caller's `contextvars`; never blocks.
+
+        The future's result is that of `work`; it is `None` where an archive or a disk failed, which is logged unless
+        it is one of the errors in `quiet`.
+        """
+
+        def guarded() -> T | None:
+            try:
+                return work()
+            except quiet:
+                pass
+            except ArchiveError as error:
+                self._warn(error)
+            except OSError as error:
+                log.error("Archive: could not be written: %s", error)  # noqa: TRY400 - the trace says no more
+            except Exception:  # nobody may be waiting for it, and what is not said here is said nowhere
+                log.exception("Archive: failed")
+            return None
+
+        return self._worker.submit(partial(copy_context().run, guarded))
+
+    async def finish(self, seconds: float) -> None:
+        """Wait until all is done that was asked for so far; raises `TimeoutError` after so many `seconds`."""
+        await wait_for(self._worker.submit(lambda: None), seconds=seconds)
+
+    def archived(self, trigger: str, do: Callable[[], Results]) -> Results:
+        """Archive something, within what was submitted, and tell what was written; returns and raises as `do` does."""
+        begun = time.monotonic()
+        results = do()
+        new = [result for result in results if result is not None and result.archived]
+        if new:
+            size, seconds = sum(result.bytes for result in new), time.monotonic() - begun
+            self._tell(Archived(new[0].session_id, trigger, len(new), size, seconds, new[0].path))
+        return results
+
+    def found_place(self) -> None:
+        """Take note that there is a place for archives; should there be none again, that is news."""
+        self._said_unavailable = False
+
+    def _warn(self, error: ArchiveError) -> None:
+        if isinstance(error, ArchiveUnavailableError):
+            if self._said_unavailable:
+                return
+            self._said_unavailable = True
+        log.warning("Archive: %s", error)
 
 
 @dataclass(slots=True)

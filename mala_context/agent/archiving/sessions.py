@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.background import wait_for
 from mala_context._util.log import get_logger
-from mala_context.agent.archiving.compactions import Compactions
+from mala_context.agent.archiving.compactions import ArchiveWork, Compactions
 from mala_context.agent.archiving.maintenance import ArchiveMaintenance
-from mala_context.agent.archiving.work import ArchiveWork
-from mala_context.agent.hook_inputs import text_in, texts_in
+from mala_context.agent.hook_io import text_in, texts_in
 from mala_context.agent.reference.answer import Answer, Doubt, answer
 from mala_context.archive.hook import archive_from_hook
 from mala_context.config import ArchiveConfig, archive_of

@@ -14,7 +14,7 @@ import os
 import sys
 
 from mala_context._util.safe_open import reader_of
-from mala_context.agent.hook_inputs import object_from, text_in
+from mala_context.agent.hook_io import object_from, text_in
 from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
@@ -410,7 +410,7 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
         return None
     from mala_context.agent.claude_code.statusline.gauge import measure
     from mala_context.agent.claude_code.statusline.recorded import said_since_compaction
-    from mala_context.agent.hook_answers import told
+    from mala_context.agent.hook_io import add_context
 
     gauge = measure({"transcript_path": path}, env)
     window = settings.window or gauge.window
@@ -422,7 +422,7 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
         f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {window:,} tokens). "
         "Save what must not be lost, and keep further reads small."
     )
-    return json.dumps(told("UserPromptSubmit", words)).encode()
+    return json.dumps(add_context("UserPromptSubmit", words)).encode()
 
 
 _EVENTS: dict[object, Callable[[Mapping[str, Any], Mapping[str, str]], bytes | None]] = {

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from mala_context._util.safe_open import read_regular
-from mala_context.agent.hook_inputs import text_in
+from mala_context.agent.hook_io import text_in
 from mala_context.archive import log
 from mala_context.archive.full_outputs import Spills
 from mala_context.archive.hook import archive_from_hook

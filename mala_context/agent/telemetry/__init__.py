@@ -12,9 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from mala_context.agent.telemetry.hub import Hub
-from mala_context.agent.telemetry.reporter import Reporter
-from mala_context.agent.telemetry.structured_log import log_happening
+from mala_context.agent.telemetry.hub import Hub, Reporter, log_happening
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

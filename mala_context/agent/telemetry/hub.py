@@ -1,17 +1,33 @@
-"""Gives each record to every observer; what an observer raises harms nobody, and is reported once.
+"""Who is told of what happens to contexts: the hub, what makes records of a processor's events, and the log.
 
-Hooks run in a task of the SDK's that was started when the client connected, and archives are written in a thread. So
-that an observer finds the caller's trace there too, a session says when its caller asks for something, and records are
-told in that caller's context (as `contextvars` means it) from then on.
+The hub gives each record to every observer; an error that an observer raises reaches no agent and is logged once. Hooks
+run in a task of the SDK's that was started when the client connected, and archives are written in a thread. So that an
+observer finds the caller's trace there too, a session says when its caller asks for something, and records are told in
+that caller's context (as `contextvars` means it) from then on.
+
+The reporter tells sizes, compactions and the end of a session. A response arrives in several parts, and each of them
+brings the same size: only a change is told, and the size at the end of each turn. Archives, restarts and denials are
+told by the parts that do them.
+
+The log has every record as a line at DEBUG, its fields as key-values, for those who follow one session. The lines at
+INFO and above are written where the thing happens, since they must come without a runtime too.
 """
 
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterable
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import PASSING, get_logger
-from mala_context.agent.telemetry.records import Observer
+from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, Observer, SessionEnded
+from mala_context.tracking.events import Compaction, Response, SessionStart, TurnEnd, UsageDelta
+
+if TYPE_CHECKING:
+    from mala_context.tracking.events import Event
+    from mala_context.tracking.tracker import ContextSnapshot
 
 log = get_logger(__name__)
 
@@ -72,3 +88,138 @@ class Hub:
                 if not any(observer is each for each in self._reported):
                     self._reported.append(observer)
                     log.warning("Context: an observer failed", exc_info=True)
+
+
+MOST_AGENTS: Final = 256
+"""Agents whose last size is kept; past them the oldest is forgotten, and told again when it changes."""
+
+
+class Reporter:
+    """Tells what one processor's events mean.
+
+    Args:
+        tell: takes each record.
+        wants: says whether somebody takes records of a class; asked once a response.
+    """
+
+    def __init__(self, tell: Callable[[object], object], wants: Callable[[type], bool] = lambda _: True) -> None:
+        self._tell = tell
+        self._wants = wants
+        self._last: dict[str | None, tuple[object, ...]] = {}
+        self._session: str | None = None
+        self._sizes_wanted = True
+
+    @property
+    def events(self) -> tuple[type, ...]:
+        """The classes of events to call `on_event` with."""
+        return tuple(_EVENTS)
+
+    def wants_size(self, tokens: int) -> bool:
+        """Tell whether somebody takes the size of a response's request."""
+        del tokens
+        self._sizes_wanted = self._wants(ContextUpdated)
+        return self._sizes_wanted
+
+    def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
+        """Take in one event and the snapshot that it gave, if any."""
+        handler = _EVENTS.get(event.__class__)
+        if handler is not None:
+            handler(self, event, snapshot)
+
+    def ended(self) -> None:
+        """Say that the session is over; to be called when nothing more is read from it. Said once a session."""
+        session, self._session = self._session, None
+        self._last.clear()
+        if session is not None:
+            self._tell(SessionEnded(session))
+
+    def _started(self, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
+        del snapshot
+        if event.session_id != self._session:
+            self.ended()
+            self._session = event.session_id
+
+    def _sized(self, event: Any, snapshot: ContextSnapshot | None) -> None:
+        ended = event.__class__ is TurnEnd  # its responses have asked already
+        if snapshot is None or not (self._sizes_wanted if ended else self.wants_size(snapshot.tokens or 0)):
+            return
+        agent = snapshot.tool_use_id or snapshot.agent_id
+        size = (snapshot.tokens, snapshot.window, snapshot.model, snapshot.session_id, snapshot.exact)
+        last = self._last.get(agent)
+        if (last == size and not ended) or (last is None and snapshot.tokens is None):
+            return
+        self._last[agent] = size
+        if len(self._last) > MOST_AGENTS:
+            del self._last[next(iter(self._last))]
+        self._session = snapshot.session_id or self._session
+        self._tell(
+            ContextUpdated(
+                snapshot.session_id,
+                agent,
+                snapshot.model,
+                snapshot.tokens,
+                snapshot.window,
+                snapshot.ratio,
+                snapshot.exact,
+                event.__class__.__name__,
+            )
+        )
+
+    def _compacted(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+        if snapshot is None:
+            return
+        known = snapshot.before.tokens if snapshot.before is not None else None
+        self._tell(
+            CompactionSeen(
+                session_id=event.session_id or snapshot.session_id,
+                agent=snapshot.tool_use_id or snapshot.agent_id,
+                trigger=event.trigger,
+                tokens_before=event.pre_tokens if known is None else known,
+                tokens_after=snapshot.tokens,
+                seconds=None if event.duration_ms is None else event.duration_ms / 1000,
+                model=snapshot.model,
+                window=snapshot.window,
+            )
+        )
+        self._sized(event, snapshot)
+
+
+_EVENTS: Final[dict[type, Callable[..., None]]] = {
+    SessionStart: Reporter._started,
+    Response: Reporter._sized,
+    UsageDelta: Reporter._sized,
+    TurnEnd: Reporter._sized,
+    Compaction: Reporter._compacted,
+}
+
+
+log = get_logger(__name__)
+_level = logging.getLogger(__name__)  # asked once a record, where structlog's own filter would be dear
+_RENAMED = {"session_id": "session", "bytes": "size"}
+"""Names that the other lines use for the same value, or that read badly alone."""
+
+
+class LogObserver:
+    """Logs records; `ContextUpdated` is left to the processor's own line."""
+
+    def wants(self, kind: type) -> bool:
+        """Tell whether records of this class are logged."""
+        return kind is not ContextUpdated
+
+    def __call__(self, record: object) -> None:
+        """Log a record."""
+        if record.__class__ is not ContextUpdated and _level.isEnabledFor(logging.DEBUG):
+            log.debug("Happening: %s", type(record).__name__, **fields_of(record))
+
+
+log_happening: Final = LogObserver()
+"""The observer that every runtime has."""
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return a record's fields by the names that log lines use."""
+    if dataclasses.is_dataclass(record):
+        values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    else:
+        values = dict(record._asdict())
+    return {_RENAMED.get(name, name): value for name, value in values.items()}

@@ -21,7 +21,6 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, NoOpHistogram, Observation
 
 from mala_context.agent.telemetry import names
-from mala_context.agent.telemetry.labels import ARCHIVE_TRIGGERS, COMPACTION_TRIGGERS, Models, kind_of, one_of
 from mala_context.agent.telemetry.live import Labels, Level, LiveContexts
 from mala_context.agent.telemetry.records import (
     Archived,
@@ -39,6 +38,52 @@ from mala_context.agent.telemetry.records import (
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
+
+MOST_MODELS: Final = 7
+"""Models that get a label of their own."""
+OTHER: Final = "other"
+"""What stands for everything else."""
+UNKNOWN: Final = "unknown"
+"""What stands for what is not known."""
+MAIN: Final = "main"
+SUBAGENT: Final = "subagent"
+COMPACTION_TRIGGERS: Final = frozenset({"auto", "manual"})
+ARCHIVE_TRIGGERS: Final = frozenset({"auto", "manual", "boundary", "session_end", "subagent_end"})
+
+
+class Models:
+    """The names of models that metrics use.
+
+    Args:
+        names: models that have their label in any case, whoever comes first.
+        most: how many have one, those included.
+    """
+
+    def __init__(self, names: Iterable[str] = (), *, most: int = MOST_MODELS) -> None:
+        self._names = dict.fromkeys(names)
+        self._most = max(most, len(self._names))
+
+    def label(self, model: str | None) -> str:
+        """Return the label for a model; `other` where all places are taken, and while it is not known."""
+        if model in self._names:
+            return model
+        if model is None or len(self._names) >= self._most:
+            return OTHER
+        self._names[model] = None
+        return model
+
+
+def one_of(value: str | None, known: frozenset[str]) -> str:
+    """Return a value that is on the list, else `other`; `unknown` for none."""
+    if value is None:
+        return UNKNOWN
+    return value if value in known else OTHER
+
+
+def kind_of(agent: str | None) -> str:
+    """Return `main` or `subagent`."""
+    return MAIN if agent is None else SUBAGENT
+
 
 Attributes = Mapping[str, str | bool | int | float]
 

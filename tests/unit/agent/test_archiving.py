@@ -13,7 +13,9 @@ import pytest
 from mala_context import MessageStreamProcessor, TranscriptArchive
 from mala_context._util.background import wait_for
 from mala_context.agent.archiving import SessionArchiver, compactions, sessions
+from mala_context.agent.archiving.compactions import ArchiveWork
 from mala_context.archive.catch_up import is_looked_after
+from mala_context.archive.records import ArchiveResult
 from mala_context.config import ArchiveConfig
 from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 
@@ -560,3 +562,29 @@ async def test_that_it_cannot_be_said_is_no_reason_to_fail(bench, monkeypatch):
     bench.write(3)
     await bench.archivist.before_compaction(bench.hook())
     assert len(bench.pieces()) == 1
+
+
+# -- what is told of an archive ----------------------------------------------------------------------------------------
+
+
+def kept(path, size=100):
+    return ArchiveResult(session_id="s1", path=path, reason="archived", bytes=size)
+
+
+NOTHING_NEW = ArchiveResult(session_id="s1", path=None, reason="nothing new")
+
+
+def test_pieces_of_one_time_are_one_record():
+    told = []
+    results = [NOTHING_NEW, kept("/a"), None, kept("/b", 23)]
+    assert ArchiveWork(told.append).archived("session_end", lambda: results) is results
+    (record,) = told
+    assert (record.session_id, record.trigger, record.pieces, record.bytes) == ("s1", "session_end", 2, 123)
+    assert record.path == "/a"
+    assert 0 <= record.seconds < 60
+
+
+def test_of_an_archive_without_a_new_row_nothing_is_told():
+    told = []
+    ArchiveWork(told.append).archived("auto", lambda: [None, NOTHING_NEW])
+    assert told == []

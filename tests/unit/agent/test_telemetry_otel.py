@@ -5,11 +5,20 @@ import sys
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.metrics import NoOpMeterProvider
 
 from mala_context.agent.telemetry import names
-from mala_context.agent.telemetry.otel import OpenTelemetryObserver
+from mala_context.agent.telemetry.otel import (
+    COMPACTION_TRIGGERS,
+    MOST_MODELS,
+    Models,
+    OpenTelemetryObserver,
+    kind_of,
+    one_of,
+)
 from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, SessionEnded
 from tests.helpers.telemetry_tools import EACH, MODEL, Collector, updated
 
@@ -234,3 +243,23 @@ print(len([metric for scope in scopes for metric in scope.metrics]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == str(len(names.METRICS))
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=60))
+def test_whatever_models_there_are_the_labels_are_bounded_and_stay_what_they_were(names):
+    models = Models()
+    labels = [models.label(name) for name in names]
+    assert len(set(labels)) <= MOST_MODELS + 1
+    assert [models.label(name) for name in names] == labels
+    assert all(label in (name, "other") for label, name in zip(labels, names, strict=True))
+
+
+def test_named_models_have_their_label_whoever_comes_first():
+    models = Models(["mine"], most=2)
+    assert [models.label(name) for name in ("a", "b", "mine", None)] == ["a", "other", "mine", "other"]
+    assert Models(["a", "b"], most=1).label("b") == "b"
+
+
+def test_words_from_lists():
+    assert [one_of(value, COMPACTION_TRIGGERS) for value in ("auto", "x", None)] == ["auto", "other", "unknown"]
+    assert (kind_of(None), kind_of("a1")) == ("main", "subagent")

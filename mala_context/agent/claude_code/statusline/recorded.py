@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from mala_context._util.safe_open import open_regular
 from mala_context.agent.claude_code.statusline.values import count, rows, table, tokens_of
-from mala_context.agent.hook_inputs import text_in
+from mala_context.agent.hook_io import text_in
 from mala_context.transcripts.compactions import MARKS, is_main_boundary, is_summary
 
 TYPE_CHECKING = False

@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context._util.safe_open import reader_of
-from mala_context.agent import hook_inputs
-from mala_context.agent.hook_inputs import MOST_INPUT, object_from, text_in, texts_in
+from mala_context.agent import hook_io
+from mala_context.agent.hook_io import (
+    MOST_INPUT,
+    add_context,
+    deny,
+    merge,
+    object_from,
+    replace_output,
+    stop,
+    text_in,
+    texts_in,
+)
 from tests.helpers.slow_input import Trickle
 
 JSON = st.recursive(
@@ -84,7 +94,7 @@ def test_what_cannot_be_read_is_for_the_caller():
 
 
 def test_no_more_is_read_than_is_wanted(monkeypatch):
-    monkeypatch.setattr(hook_inputs, "MOST_INPUT", 10)
+    monkeypatch.setattr(hook_io, "MOST_INPUT", 10)
     exact, longer = io.BytesIO(b'{"a": 123}'), io.BytesIO(b'{"a": 1234}')
     assert object_from(exact.read) == {"a": 123}
     with pytest.raises(ValueError, match="no JSON"):
@@ -116,7 +126,7 @@ def test_an_object_counts_once_it_is_whole_though_the_pipe_stays_open(pipe, enco
 
 
 def test_half_an_object_is_waited_for_no_longer_than_said(pipe, monkeypatch):
-    monkeypatch.setattr(hook_inputs, "INPUT_SECONDS", 0.2)
+    monkeypatch.setattr(hook_io, "INPUT_SECONDS", 0.2)
     os.write(pipe[1], b'{"a": {"b": 1}')
     with pytest.raises(ValueError, match=r"^not whole$"):
         object_from(*reader_of(pipe[0]))
@@ -124,9 +134,48 @@ def test_half_an_object_is_waited_for_no_longer_than_said(pipe, monkeypatch):
 
 def test_an_object_that_seems_whole_again_and_again_is_not_decoded_each_time(monkeypatch):
     calls = []
-    decoded = hook_inputs._decoded
-    monkeypatch.setattr(hook_inputs, "_decoded", lambda data: calls.append(len(data)) or decoded(data))
+    decoded = hook_io._decoded
+    monkeypatch.setattr(hook_io, "_decoded", lambda data: calls.append(len(data)) or decoded(data))
     data = json.dumps({"a": [{"b": 1}] * 2_000}).encode()
     pieces = iter([part + b"}" for part in data.split(b"}")[:-1]])
     assert len(object_from(lambda _: next(pieces, b""), lambda seconds: seconds > 0)["a"]) == 2_000
     assert len(calls) < 20
+
+
+WORDS = st.text(min_size=1, max_size=10)
+
+
+def words(*texts):
+    return add_context("PostToolUse", "\n\n".join(texts))
+
+
+def test_each_shape():
+    assert add_context("Stop", "x") == {"hookSpecificOutput": {"hookEventName": "Stop", "additionalContext": "x"}}
+    assert deny("why") == {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": "why",
+        }
+    }
+    assert replace_output([1]) == {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": [1]}}
+    assert stop("why") == {"continue_": False, "stopReason": "why"}
+
+
+def test_nothing_to_say_is_an_empty_answer():
+    assert merge([]) == merge([None, {}, None]) == {}
+
+
+def test_a_result_and_words_go_together():
+    both = merge([words("one"), replace_output([1])])["hookSpecificOutput"]
+    assert both == {"hookEventName": "PostToolUse", "additionalContext": "one", "updatedToolOutput": [1]}
+    assert merge([stop("why"), words("one")]) == {**stop("why"), **words("one")}
+
+
+@given(st.lists(st.one_of(st.none(), WORDS)))
+def test_no_words_are_lost_and_none_of_the_answers_is_changed(said):
+    answers = [None if text is None else words(text) for text in said]
+    before = json.dumps(answers)
+    texts = [text for text in said if text is not None]
+    assert merge(answers) == (words(*texts) if texts else {})
+    assert json.dumps(answers) == before

@@ -1,14 +1,19 @@
-"""What a hook or a status line is told: JSON of another program, of which nothing is sure: a text is one or nothing.
+"""The input of a hook or a status line, and what a hook answers the CLI; for SDK callbacks and command hooks alike.
 
-This module imports nothing before it is needed: either process lives for milliseconds.
+An input is JSON of another program, of which nothing is sure: a field is read as a text or as nothing. An answer is a
+mapping in the SDK's spelling, which is the CLI's own but for `continue_`. This module imports nothing before it is
+needed: a command hook lives for milliseconds.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
+
+    Answer = Mapping[str, Any] | None
+    """What an action has to say to the CLI; `None` or empty for nothing."""
 
 MOST_INPUT = 64 << 20
 """Bytes of input that are read; of a longer one the beginning, which is no JSON."""
@@ -80,3 +85,38 @@ def text_in(hook_input: Mapping[str, Any], name: str) -> str | None:
 def texts_in(hook_input: Mapping[str, Any], *names: str) -> list[str | None]:
     """Return the texts under several names, in their order."""
     return [text_in(hook_input, name) for name in names]
+
+
+def add_context(event: str, words: str) -> dict[str, Any]:
+    """Hand words to the agent with the next request; `event` is the hook's own name, or the CLI ignores the answer."""
+    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": words}}
+
+
+def deny(reason: str) -> dict[str, Any]:
+    """Deny a tool call (PreToolUse); the agent reads the reason in place of a result."""
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
+
+
+def replace_output(output: Any) -> dict[str, Any]:
+    """Show the agent this in place of a tool's result (PostToolUse); it has to have the result's own shape."""
+    return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": output}}
+
+
+def stop(reason: str) -> dict[str, Any]:
+    """End the turn. In PreToolUse the call itself would still run: join it with `denied`."""
+    return {"continue_": False, "stopReason": reason}
+
+
+def merge(answers: Iterable[Answer]) -> dict[str, Any]:
+    """Return several actions' answers as one: words for the agent one below the other, of the rest the last wins."""
+    whole: dict[str, Any] = {}
+    for answer in answers:
+        output = dict((answer or {}).get("hookSpecificOutput") or {})
+        before = whole.get("hookSpecificOutput", {})
+        if "additionalContext" in output and "additionalContext" in before:
+            output["additionalContext"] = f"{before['additionalContext']}\n\n{output['additionalContext']}"
+        whole.update(answer or {})
+        if before or output:
+            whole["hookSpecificOutput"] = {**before, **output}
+    return whole
