@@ -14,6 +14,7 @@ than 16 MiB only the beginnings of its strings are passed on.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 
@@ -35,14 +36,19 @@ _SHORT, _REMEMBERED = 2_000, 20_000
 """So many clean lines of at most this length are not searched again: transcripts repeat themselves."""
 _TAIL = re.compile(r"[A-Za-z0-9_+/=.~-]*")
 _NAME = r"(?:pass(?:wd|word|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential)s?"
-_SURELY = r"(?:pass(?:wd|word|phrase)|secret|(?:access|auth|refresh|api)[_-]?token|(?:api|access|private)[_-]?key)"
+_SURELY = (
+    r"(?:pass(?:wd|word|phrase)|secret|(?:access|auth|refresh|api|bearer|id|session)[_-]?token"
+    r"|(?:api|access|private)[_-]?key)"
+)
 """Names that tell more surely: a count of tokens is no secret."""
 _TELLING = re.compile(_NAME, re.IGNORECASE)
 _VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
+_NAMED = re.compile(rf"(?:^|[\W_]|(?<=[a-z])(?=[A-Z])){_NAME}$", re.IGNORECASE)
+"""A field's name that says that its value is a secret, with nothing behind the word: not `token_count`."""
 
 OUR_PATTERNS = (
     re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"),
-    re.compile(r"\bBearer\s+([A-Za-z0-9._~+/=-]{12,})"),
+    re.compile(r"\bBearer\s+([A-Za-z0-9._~+/=-]{12,})", re.IGNORECASE),
     re.compile(rf"{_NAME}\w*\s*=\s*([^\s\"'`;&|]{{6,}})", re.IGNORECASE),
     re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
     re.compile(r"\bsk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}"),
@@ -50,8 +56,18 @@ OUR_PATTERNS = (
     re.compile(r"\b(?:do[oprt]_v1_[a-f0-9]{64}|AGE-SECRET-KEY-1[A-Z0-9]{50,})"),
     re.compile(r"\bAuthorization\W{1,5}Basic\s+([A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE),
     re.compile(r"\b(?:Set-)?Cookie:\s*([\w.-]+=[^\"'\s][^\"']{5,})"),
-    re.compile(rf"^\s*[\w.-]*{_SURELY}[\w-]*:\s+([^\s\"'`,;<>]{{6,}})\s*$", re.IGNORECASE),  # YAML
+    re.compile(  # YAML, also with the numbers of lines that the Read tool puts before them
+        rf"^\s*(?:\d+\s*[→\t|:]\s*)?(?:-\s+)?[\w.-]*{_SURELY}[\w-]*:\s+([^\s\"'`,;<>]{{6,}})\s*$", re.IGNORECASE
+    ),
     re.compile(rf"\s--?{_SURELY}[\w-]*\s+([^\s\"'`;&|<>$-][^\s\"'`;&|<>]{{5,}})", re.IGNORECASE),  # an option
+    re.compile(r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"']*:([^\s/@\"']{3,})@"),  # also without a user
+    re.compile(r"\bcurl\b.*?\s(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']+:([^\s\"']{3,})"),
+    re.compile(
+        r"\b(?!(?:toolu|srvtoolu|msg|req|call|chatcmpl|resp|file|agent|sess)[_-])"  # ids, by which rows name each other
+        r"[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,9}[_-]){0,2}(?=[A-Za-z0-9_-]*[0-9])(?=[A-Za-z0-9_-]*[a-z])"
+        r"(?=[A-Za-z0-9_-]*[A-Z])[A-Za-z0-9_-]{24,}"
+    ),  # a service's prefix and a random word, which is what keys have looked like for years
     re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})"),  # .netrc
     re.compile(rf"{_SURELY}\w*\\+\"\s*:\s*\\+\"([^\"\\]{{6,}})", re.IGNORECASE),  # JSON within JSON
 )
@@ -116,16 +132,34 @@ class Redactor:
             holder, name = todo.pop()
             if isinstance(holder, list):
                 holder[:] = [self._entry(each, name, todo) for each in holder]
-            elif holder.get("type") != "base64":
-                entries = list(holder.items())
+            else:
+                self._mask_base64(holder)
+                entries, holder_type = list(holder.items()), holder.get("type")
                 holder.clear()
                 for key, each in entries:
-                    holder[self.text(key)] = self._entry(each, key, todo)
+                    is_binary = key == "data" and holder_type == "base64"
+                    holder[self.text(key)] = each if is_binary else self._entry(each, key, todo)
+
+    def _mask_base64(self, holder: dict[str, Any]) -> None:
+        """Mask secrets in the text that a base64 source holds; a picture's bytes stay, what is no base64 is text."""
+        data = holder.get("data")
+        if holder.get("type") != "base64" or not isinstance(data, str):
+            return
+        try:
+            text = base64.b64decode(data, validate=True).decode()
+        except UnicodeDecodeError:
+            return  # a picture, or another file of bytes
+        except ValueError:
+            holder["data"] = self.text(data)
+            return
+        masked = self.text(text)
+        if masked is not text and masked != text:
+            holder["data"] = base64.b64encode(masked.encode()).decode()
 
     def _entry(self, value: Any, name: str, todo: list[tuple[Any, str]]) -> Any:
         """Return a value under a name with secrets masked; what holds others is left `todo`."""
         if isinstance(value, str):
-            if name and _TELLING.search(name) and self._is_secret(name, value):
+            if name and _VALUE.fullmatch(value) and (_NAMED.search(name) or self._is_secret(name, value)):
                 self.found += 1
                 return MASK
             return self.text(value)
@@ -134,7 +168,7 @@ class Redactor:
         return value
 
     def _is_secret(self, name: str, value: str) -> bool:
-        return bool(_VALUE.fullmatch(value)) and bool(self._keywords(f'{name} = "{value}"'))
+        return bool(self._keywords(f'{name} = "{value}"'))
 
     def _keywords(self, line: str) -> set[str]:
         if self._keyword is None or not _TELLING.search(line):
@@ -156,6 +190,8 @@ class Redactor:
         for start in range(0, max(1, len(line) - _OVERLAP), _WINDOW - _OVERLAP):
             part = line[start : start + _WINDOW]
             spans += [(start + first, start + last) for first, last in self._spans(part)]
+        # A word that goes on past its pattern, or past the window that it was found in, is masked to its end.
+        spans = [(first, tail.end() if (tail := _TAIL.match(line, last)) else last) for first, last in spans]
         if not spans:
             return line
         result, position = [], 0
@@ -174,8 +210,7 @@ class Redactor:
                 first, last = match.span(group)
                 if first == last or MASK in part[first:last]:
                     continue
-                tail = _TAIL.match(part, last) if group == 0 else None
-                yield first, tail.end() if tail else last
+                yield first, last
         for word in self._keywords(part):
             start = part.find(word)
             while start >= 0:

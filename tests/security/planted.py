@@ -72,6 +72,39 @@ SHAPES = {
 }
 """Keys of well-known kinds, each in a sentence without a telling word."""
 
+NEWER = {
+    "xAI key": "xai" + "-" + _of(LETTERS, 80, "xai"),
+    "Groq key": "gsk" + "_" + _of(LETTERS, 52, "groq"),
+    "OpenRouter key": "sk" + "-or-v1-" + _of(HEX, 64, "openrouter"),
+    "Replicate token": "r8" + "_" + _of(LETTERS, 37, "replicate"),
+    "Perplexity key": "pplx" + "-" + _of(LETTERS, 48, "pplx"),
+    "NVIDIA key": "nvapi" + "-" + _of(LETTERS + "-_", 64, "nvidia"),
+    "Pinecone key": "pcsk" + "_" + _of(LETTERS, 6, "pc") + "_" + _of(LETTERS, 63, "pc2"),
+    "Tavily key": "tvly" + "-dev-" + _of(LETTERS, 32, "tavily"),
+    "Claude OAuth token": "sk" + "-ant-oat01-" + _of(LETTERS + "-_", 93, "oat") + "AA",
+    "GitLab routable token": "glpat" + "-" + _of(LETTERS, 27, "glr") + ".01." + _of(HEX, 9, "glr2"),
+    "Supabase secret key": "sb" + "_secret_" + _of(LETTERS, 31, "supabase"),
+    "Docker Hub token": "dckr" + "_pat_" + _of(LETTERS + "-_", 27, "docker"),
+    "Linear key": "lin" + "_api_" + _of(LETTERS, 40, "linear"),
+    "Notion token": "ntn" + "_" + _of(LETTERS, 46, "notion"),
+    "Figma token": "figd" + "_" + _of(LETTERS + "-_", 40, "figma"),
+    "Shopify token": "shpat" + "_" + _of(HEX, 32, "shopify"),
+    "Stripe webhook secret": "whsec" + "_" + _of(LETTERS, 32, "whsec"),
+    "Databricks token": "dapi" + _of(HEX, 32, "databricks"),
+    "HashiCorp Vault token": "hvs" + "." + _of(LETTERS + "-_", 95, "vault"),
+    "Terraform token": _of(LETTERS, 14, "tf") + ".atlasv1." + _of(LETTERS, 67, "tf2"),
+    "Atlassian token": "ATATT3x" + _of(LETTERS + "-_", 180, "atlassian") + "=" + _of(UPPER, 8, "atlassian2"),
+    "Grafana token": "glsa" + "_" + _of(LETTERS, 32, "grafana") + "_" + _of(HEX, 8, "grafana2"),
+    "Doppler token": "dp" + ".pt." + _of(LETTERS, 43, "doppler"),
+    "Postman key": "PMAK" + "-" + _of(HEX, 24, "postman") + "-" + _of(HEX, 34, "postman2"),
+    "Tailscale key": "tskey" + "-auth-" + _of(LETTERS, 17, "ts") + "-" + _of(LETTERS, 32, "ts2"),
+    "Google access token": "ya29" + "." + _of(LETTERS + "-_", 160, "ya29"),
+}
+"""Keys in the shapes of 2026. Three have a rule of their own (`sk-ant-`, `glpat-`, `ya29.`), the others have none.
+
+Make none for what is missed here: the rate would then say nothing of the shapes of next year.
+"""
+
 PASSWORD = "Tr0ub4dor" + "-Horse-7"
 TOKEN = _of(LETTERS, 32, "token")
 
@@ -94,6 +127,11 @@ PLACES = {
     "line of .npmrc": (TOKEN, f"//registry.example.org/:_authToken={TOKEN}"),
     "parameter of a URL": (TOKEN, f"GET https://example.org/v1?access_token={TOKEN}&x=1"),
     "cookie": (TOKEN, f"Cookie: sessionid={TOKEN}"),
+    "password in a URL without a user": (PASSWORD, f"redis://:{PASSWORD}@cache.example.org:6379/0"),
+    "lower-case bearer": (TOKEN, f"authorization: bearer {TOKEN}"),
+    "user and password of curl": (PASSWORD, f"curl -s -u dev:{PASSWORD} https://example.org"),
+    "YAML as the Read tool shows it": (PASSWORD, f"     4→db:\n     5→  password: {PASSWORD}\n     6→  port: 5432"),
+    "YAML in numbered lines with tabs": (PASSWORD, f"4\tdb:\n5\t  password: {PASSWORD}\n"),
 }
 """Values that only what stands beside them tells, and where."""
 
@@ -124,6 +162,8 @@ HIDDEN = {
 def planted() -> list[tuple[str, Planted]]:
     """Every secret with the group that it belongs to."""
     found = [("keys of known shape", Planted(kind, key, f"then I saw {key} there")) for kind, key in SHAPES.items()]
+    newer = "keys in the shapes of 2026"
+    found += [(newer, Planted(kind, key, f"then I saw {key} there")) for kind, key in NEWER.items()]
     found += [("values that their place tells", Planted(kind, *value)) for kind, value in PLACES.items()]
     found += [("private keys", Planted(kind, pem.split("\n")[3], f"cat id\n{pem}\n")) for kind, pem in PEM.items()]
     found += [("said not to be found", Planted(kind, *value)) for kind, value in HIDDEN.items()]
