@@ -86,7 +86,9 @@ def as_text(hits: Sequence[Hit], where: str) -> str:
     if not hits:
         return "Nothing was found in what was dropped of this session."
     lines = [
-        f"- {hit.time or ''} {hit.role}{'' if hit.agent == 'main' else f' ({hit.agent})'}: {hit.text}" for hit in hits
+        f"- {hit.time or ''} {hit.role}{'' if hit.agent == 'main' else f' ({hit.agent})'}"
+        f"{' (taken back by the user)' * hit.rewound}: {hit.text}"
+        for hit in hits
     ]
     return cap_text("\n".join([*lines, f"The full rows, as JSON lines, are in {where}"]), ANSWER_TOKENS)
 

@@ -8,7 +8,9 @@ for each search.
 
 A query is words, not a language: every word must be found in one text, in any order, `"words in a row"` only so, and a
 `*` at the end of a word stands for any ending. Whatever else stands in it is text like any other, so no query can be
-wrong. A text of more than 200,000 characters is searched in stretches of so many, each as a text of its own.
+wrong. Chinese and Japanese are written without spaces, so each of their characters is a word of the index, and a word
+of a query is a row of them. A text of more than 200,000 characters is searched in stretches of so many, each as a text
+of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.reading import chunks
 from mala_context.archive.records import record
 from mala_context.errors import ArchiveUnavailableError
+from mala_context.transcripts.branches import is_prompt
 from mala_context.transcripts.compactions import is_summary
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import Shortening, text_of
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
     S = TypeVar("S", str, bytearray)
 
-VERSION = 2
+VERSION = 3
 LIMIT = 20
 _MOST_WORDS = 32
 _STRETCH, _OVERLAP = 200_000, 1_000
@@ -54,14 +57,27 @@ _SHOWN, _BEFORE = 240, 60
 """Characters that are shown of a text from what was found on, and before it, about."""
 _WORD = re.compile(r"[^\W_]+")
 _CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_BESIDE = ("agent", "role", "time", "piece", "uuid")
 _SCHEMA = (
     "CREATE TABLE piece (name TEXT PRIMARY KEY)",
-    "CREATE TABLE seen (uuid TEXT PRIMARY KEY) WITHOUT ROWID",
-    "CREATE VIRTUAL TABLE text USING fts5(body, agent UNINDEXED, role UNINDEXED, time UNINDEXED, piece UNINDEXED)",
+    "CREATE TABLE seen (uuid TEXT PRIMARY KEY, parent TEXT, prompt INTEGER) WITHOUT ROWID",
+    "CREATE TABLE left (uuid TEXT PRIMARY KEY) WITHOUT ROWID",
+    "CREATE INDEX prompts ON seen (parent) WHERE prompt",
+    f"CREATE VIRTUAL TABLE text USING fts5(body{''.join(f', {each} UNINDEXED' for each in _BESIDE)})",
     f"PRAGMA user_version = {VERSION}",
 )
 _BEST = "SELECT rowid, bm25(text) AS score FROM text WHERE text MATCH ? ORDER BY score, rowid DESC LIMIT ?"
-_TEXT = "SELECT agent, role, time, piece, body FROM text WHERE rowid = ?"
+_TEXT = "SELECT agent, role, time, piece, uuid, body FROM text WHERE rowid = ?"
+_INSERT = "INSERT INTO text VALUES (?, ?, ?, ?, ?, ?)"
+_LEFT = (
+    "WITH RECURSIVE up(uuid) AS (VALUES (?) UNION SELECT parent FROM seen JOIN up USING (uuid)) "
+    "SELECT 1 FROM up JOIN left USING (uuid) LIMIT 1"
+)
+_SPACELESS = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Han, hiragana and katakana, of which words are written without spaces."""
+_BORDER = re.compile(rf"(?<=[{_SPACELESS}])(?=\w)|(?<=\w)(?=[{_SPACELESS}])")
+_MARK = "\u200b"
+"""Stands between two words that have no space between them; the index takes it for one."""
 
 
 @record
@@ -72,7 +88,7 @@ class Hit:
     agent: str
     """`main`, or a subagent's id."""
     role: str
-    """`user`, `assistant`, `tool` (a tool's result), or another type of row."""
+    """`user`, `assistant`, `tool` (a tool's result), `injected` (what the CLI says in the user's place), `summary`."""
     time: str | None
     """When it was said, as the row has it."""
     piece: str
@@ -81,6 +97,8 @@ class Hit:
     """The words around it, on one line."""
     score: float
     """The smaller, the better."""
+    rewound: bool = False
+    """Whether the user took it back: it stands in a branch that was left by rewinding."""
 
 
 def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: int = LIMIT) -> list[Hit]:
@@ -106,9 +124,17 @@ def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: in
 
 def _hit(session_id: str, index: sqlite3.Connection, words: re.Pattern[str], rowid: int, score: float) -> Hit:
     """Return one place that was found. The words around it are chosen here: `snippet` takes their square."""
-    agent, role, time, piece, text = index.execute(_TEXT, (rowid,)).fetchone()
-    shown = _excerpt(text, words)
-    return Hit(session_id=session_id, agent=agent, role=role, time=time, piece=piece, text=shown, score=score)
+    agent, role, time, piece, uuid, text = index.execute(_TEXT, (rowid,)).fetchone()
+    return Hit(
+        session_id=session_id,
+        agent=agent,
+        role=role,
+        time=time,
+        piece=piece,
+        text=_excerpt(text.replace(_MARK, ""), words),
+        score=score,
+        rewound=index.execute(_LEFT, (uuid,)).fetchone() is not None,
+    )
 
 
 def as_expression(query: str) -> str:
@@ -212,13 +238,13 @@ def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) ->
     (version,) = index.execute("PRAGMA user_version").fetchone()
     known = {name for (name,) in index.execute("SELECT name FROM piece")} if version == VERSION else set()
     if version != VERSION or known - there.keys():
-        for table in ("piece", "seen", "text"):
+        for table in ("piece", "seen", "left", "text"):
             index.execute(f"DROP TABLE IF EXISTS {table}")
         _make(index)
         known = set()
     for name, piece in there.items():
         if name not in known:
-            index.executemany("INSERT INTO text VALUES (?, ?, ?, ?, ?)", _new_texts(index, files, piece))
+            index.executemany(_INSERT, _new_texts(index, files, piece))
             index.execute("INSERT INTO piece VALUES (?)", (name,))
     index.execute("COMMIT")
 
@@ -231,10 +257,10 @@ def _new_texts(index: sqlite3.Connection, files: Any, piece: Piece) -> Iterator[
         else:
             shortening = Shortening(more.extend)
             for text in _passing_by(line, shortening, more):
-                yield text, piece.subagent or "main", "text", None, piece.plain
+                yield text, piece.subagent or "main", "text", None, piece.plain, None
             row = shortening.finish()
-        for role, when, text in _said(index, piece, row, more):
-            yield text, piece.subagent or "main", role, when, piece.plain
+        for role, when, text, uuid in _said(index, piece, row, more):
+            yield text, piece.subagent or "main", role, when, piece.plain, uuid
 
 
 def _passing_by(line: LongRow, shortening: Shortening, more: bytearray) -> Iterator[str]:
@@ -249,22 +275,40 @@ def _passing_by(line: LongRow, shortening: Shortening, more: bytearray) -> Itera
 
 def _said(
     index: sqlite3.Connection, piece: Piece, row: bytes, more: bytearray
-) -> Iterator[tuple[str, str | None, str]]:
-    """Yield role, time and text of what a row says that is not known yet, and of what it was shortened by."""
-    role, when = "text", None
+) -> Iterator[tuple[str, str | None, str, str | None]]:
+    """Yield role, time, text and id of what a row says that is not known yet, and of what it was shortened by."""
+    role, when, name = "text", None, None
     for value in objects(row):
         uuid, time = value.get("uuid"), value.get("timestamp")
         if isinstance(uuid, str):
-            name = _clean(f"{piece.subagent or 'main'} {uuid}")
-            if not index.execute("INSERT OR IGNORE INTO seen VALUES (?)", (name,)).rowcount:
+            name, parent = _name(piece, uuid), value.get("parentUuid", False)
+            if not _see(index, name, _name(piece, "" if parent is None else parent), prompt=is_prompt(value)):
                 more.clear()
-                continue  # a chain that began anew repeats what is known
+                continue  # a chain that began again repeats what is known
         when = _clean(time) if isinstance(time, str) else None
         for role, text in texts(value):
             for stretch in _stretches(text):
-                yield role, when, _clean(stretch)
+                yield role, when, _clean(stretch), name
     for data in _stretches(more):
-        yield role, when, _clean(text_of(bytes(data)))
+        yield role, when, _clean(text_of(bytes(data))), name
+
+
+def _name(piece: Piece, uuid: object) -> str | None:
+    """Return what a row's id is called in the index: an agent's rows are its own."""
+    return _clean(f"{piece.subagent or 'main'} {uuid}") if isinstance(uuid, str) else None
+
+
+def _see(index: sqlite3.Connection, name: str | None, parent: str | None, *, prompt: bool) -> bool:
+    """Take note of a row; false where it is known. A second prompt with one parent says that the first was taken back.
+
+    `transcripts.branches` has the same rule for rows that are read at once.
+    """
+    if not index.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", (name, parent, prompt)).rowcount:
+        return False
+    if prompt and parent is not None:
+        earlier = "INSERT OR IGNORE INTO left SELECT uuid FROM seen WHERE prompt AND parent = ? AND uuid != ?"
+        index.execute(earlier, (parent, name))
+    return True
 
 
 def _stretches(text: S) -> Iterator[S]:
@@ -280,7 +324,7 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     content = message.get("content") if isinstance(message, dict) else row.get("content")
     if kind not in ("user", "assistant", "system"):
         return
-    role = "summary" if is_summary(row) else str(kind)
+    role = "summary" if is_summary(row) else "injected" if kind == "user" and not is_prompt(row) else str(kind)
     if isinstance(content, str) and content.strip():
         yield role, content
     for block in content if isinstance(content, list) else ():
@@ -305,17 +349,23 @@ def _result(content: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text that SQLite takes: lone surrogates, which JSON may hold, are replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Return text that SQLite takes: lone surrogates are replaced, and words without spaces are set apart."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else _BORDER.sub(_MARK, text)
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern that finds each phrase as a group of its own, about as the index does."""
     groups = []
     for phrase in phrases:
-        words = r"[\W_]{1,9}".join(map(re.escape, _WORD.findall(_without_accents(phrase))))
-        end = "" if phrase.endswith("*") else r"(?![^\W_])"
-        groups += [rf"(?<![^\W_])({words}){end}"] if words else []
+        found = _WORD.findall(_without_accents(phrase).replace(_MARK, ""))
+        words = r"[\W_]{1,9}".join(map(re.escape, found))
+        if not words:
+            continue
+        # Where a word begins or ends with a character that is written without spaces there is no border to look for.
+        begin = "" if re.match(f"[{_SPACELESS}]", found[0]) else rf"(?<![^\W_{_SPACELESS}])"
+        end = "" if phrase.endswith("*") or re.search(f"[{_SPACELESS}]$", found[-1]) else rf"(?![^\W_{_SPACELESS}])"
+        groups.append(f"{begin}({words}){end}")
     return re.compile("|".join(groups) or "(?!)", re.IGNORECASE)
 
 

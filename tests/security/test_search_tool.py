@@ -125,7 +125,7 @@ async def test_rows_that_were_put_into_the_index_by_others_names(archive, tmp_pa
     (own,) = (tmp_path / "runs").glob(f"*project/search/{MINE}.sqlite")
     with sqlite3.connect(own) as index:
         index.execute("INSERT INTO piece VALUES ('of another')")
-        index.execute("INSERT INTO text VALUES ('needle foreign-secret', 'main', 'user', NULL, 'of another')")
+        index.execute("INSERT INTO text VALUES ('needle foreign-secret', 'main', 'user', NULL, 'of another', NULL)")
     index.close()
     assert says_nothing_of_others(await answers(archive))
 

@@ -94,9 +94,9 @@ def _result(content: object) -> str:
     )
 
 
-_MARKS: Final = {
+_MARKS: Final = {  # all are two wide, so that no line of what is quoted begins where one of ours does
     "user": "> ",
-    "assistant": "",
+    "assistant": "  ",
     "summary": "| ",
     "note": "· ",
     "thinking": "~ ",
@@ -112,7 +112,7 @@ def text(found: Iterable[dict[str, Any]], *, full: bool = False) -> Iterator[str
         if said["kind"] in _LINES:
             yield _LINES[said["kind"]](said)
             continue
-        mark = _MARKS.get(said["kind"], "")
+        mark = _MARKS.get(said["kind"], "  ")
         words = f"{said['name']} {said['text']}" if "name" in said else said["text"]
         if not words.strip():
             continue

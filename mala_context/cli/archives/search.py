@@ -63,6 +63,7 @@ def _score(hit: Hit) -> float:
 
 
 def _show(hit: Hit) -> None:
-    agent = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
-    click.echo(f"{hit.session_id}  {printable(hit.time or '')}  {printable(hit.role)}{agent}")
+    about = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
+    about += ", rewound" if hit.rewound else ""
+    click.echo(f"{hit.session_id}  {printable(hit.time or '')}  {printable(hit.role)}{about}")
     click.echo(f"    {printable(hit.text)}")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from mala_context.transcripts.compactions import is_boundary, is_summary
+from mala_context.transcripts.branches import INJECTED, Branches, is_prompt
+from mala_context.transcripts.compactions import is_boundary
 from mala_context.transcripts.loss.report import Kind
 
 FILE_TOOLS: Final[Mapping[str, tuple[str, Kind]]] = {
@@ -18,17 +19,6 @@ FILE_TOOLS: Final[Mapping[str, tuple[str, Kind]]] = {
     "NotebookEdit": ("notebook_path", "written"),
 }
 """Tools that read or write one file: the field with its path, and which of the two."""
-
-NO_INSTRUCTION: Final = (
-    "<task-notification>",
-    "<local-command-",
-    "<bash-",
-    "<tool_use_error>",
-    "[Request interrupted",
-    "Caveat: The messages below",
-    "This session is being continued from a previous conversation",
-)
-"""How texts begin that stand in a user's place but are not from the user."""
 
 NOT_RUN: Final = (
     "The user doesn't want to",
@@ -92,10 +82,12 @@ class _Stretch:
         self.instructions: dict[str, Found] = {}
         self.todos: dict[str, tuple[str, str, str | None]] = dict(before.todos) if before else {}
         self.touched = False
+        self.branches = Branches()
 
     def found(self) -> list[Found]:
         open_todos = [Found("todo", text, uuid) for text, status, uuid in self.todos.values() if status not in CLOSED]
-        things = [*self.instructions.values(), *self.failed.values(), *self._files()]
+        said = [each for each in self.instructions.values() if not self.branches.is_left(each.uuid)]
+        things = [*said, *self.failed.values(), *self._files()]
         if not things and not self.touched:
             return []
         order = {"instruction": 0, "todo": 1, "command": 2, "written": 3, "read": 4}
@@ -111,6 +103,7 @@ class _Stretch:
         return files.values()
 
     def take(self, row: Mapping[str, Any]) -> None:
+        self.branches.take(row)
         uuid = row.get("uuid") if isinstance(row.get("uuid"), str) else None
         kind = row.get("type")
         message = row.get("message")
@@ -119,12 +112,9 @@ class _Stretch:
             for block in _blocks(content, "tool_use"):
                 self._call(block, uuid)
         elif kind == "user":
-            results = list(_blocks(content, "tool_result"))
-            for block in results:
+            for block in _blocks(content, "tool_result"):
                 self._result(block, uuid)
-            origin = row.get("origin")
-            notified = isinstance(origin, Mapping) and origin.get("kind") == "task-notification"
-            if not results and not notified and not row.get("isMeta") and not is_summary(row):
+            if is_prompt(row):
                 self._instruction(_text(content), uuid)
         elif kind == "attachment":
             attachment = row.get("attachment")
@@ -181,7 +171,7 @@ class _Stretch:
             arguments = _COMMAND_ARGS.search(text)
             given = arguments[1].strip() if arguments else ""
             text = f"{name[1].strip()} {given}" if given else ""
-        if text and not text.startswith(NO_INSTRUCTION):
+        if text and not text.startswith(INJECTED):
             self.instructions[text] = Found("instruction", text, uuid)
 
     def _todo_list(self, todos: Any, uuid: str | None) -> None:

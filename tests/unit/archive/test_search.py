@@ -363,3 +363,68 @@ def test_a_word_that_stands_there_very_often(bench):
     before = time.process_time()
     assert len(bench.find("y")) == 1
     assert time.process_time() - before < 5
+
+
+SPACELESS = ("请把登录页面的按钮改成蓝色,然后重跑build-step后检查日志", "ボタンの設定ファイルはconfig.yamlです。")
+QUERIES = (
+    "登录",
+    "登录页面",
+    "蓝色",
+    "ボタン",
+    "設定ファイル",
+    "build-step",
+    "build",
+    "config.yaml",
+    "登*",
+    "蓝色 build",
+)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_words_that_are_written_without_spaces_are_found(bench, query):
+    bench.keep(*[said(text, number) for number, text in enumerate(SPACELESS)])
+    (shown,) = bench.find(query)
+    assert shown in SPACELESS
+
+
+def test_a_row_of_such_characters_is_found_only_as_a_row(bench):
+    bench.keep(said(SPACELESS[0], 1))
+    for query in ("页登", "录登", "红色", "uild"):
+        assert bench.find(query) == []
+
+
+@pytest.mark.parametrize(("text", "query"), [("서버를 다시 시작", "다시"), ("สวัสดี ครับ", "ครับ"), ("naïve café", "cafe")])
+def test_other_scripts_are_found_as_before(bench, text, query):
+    bench.keep(said(text, 1))
+    assert bench.find(query) == [text]
+
+
+def test_a_hit_says_whose_words_it_is(bench):
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "needle one"}
+    bench.keep(
+        said("x", 1, message={"role": "user", "content": [result]}),
+        said("needle two, a reminder", 2, isMeta=True),
+        said("needle three", 3, type="assistant", message={"role": "assistant", "content": "needle three"}),
+        said("needle four", 4),
+        said("<local-command-stdout>needle five</local-command-stdout>", 5),
+    )
+    roles = {
+        word: search(bench.archive, "s1", f"needle {word}")[0].role for word in ("one", "two", "three", "four", "five")
+    }
+    assert roles == {"one": "tool", "two": "injected", "three": "assistant", "four": "user", "five": "injected"}
+
+
+@pytest.mark.parametrize("root", [None, "u0"])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_what_the_user_took_back_is_marked(bench, root, pieces):
+    rows = [
+        said("needle: use tabs", 1, uuid="a", parentUuid=root),
+        said("needle: tabs it is", 2, uuid="b", parentUuid="a", type="assistant"),
+        said("needle: use spaces", 3, uuid="c", parentUuid=root),
+        said("needle: spaces it is", 4, uuid="d", parentUuid="c", type="assistant"),
+    ]
+    for part in (rows,) if pieces == 1 else (rows[:2], rows[2:]):
+        bench.keep(*part)
+        bench.find("needle")
+    hits = {hit.text: hit.rewound for hit in search(bench.archive, "s1", "needle")}
+    assert {text for text, rewound in hits.items() if rewound} == {"needle: use tabs", "needle: tabs it is"}
