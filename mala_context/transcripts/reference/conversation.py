@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from mala_context.transcripts.loss.collect import NO_INSTRUCTION, collect
+from mala_context.transcripts.branches import INJECTED
+from mala_context.transcripts.loss.collect import collect
 from mala_context.transcripts.reference.parts import calls_of, head_of, is_kept, is_state
 
 TYPE_CHECKING = False
@@ -160,7 +161,7 @@ def _said(text: str) -> str:
         name, arguments = _NAME.search(text), _ARGUMENTS.search(text)
         given = arguments[1].strip() if arguments else ""
         return f"{name[1].strip()} {given}" if name and given and name[1].strip().strip("/") != "compact" else ""
-    if not text.strip() or text.startswith(NO_INSTRUCTION) or _REMINDER.fullmatch(text):
+    if not text.strip() or text.startswith(INJECTED) or _REMINDER.fullmatch(text):
         return ""
     return text
 
