@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     )
     from mala_context.guard import ContextGuard, GuardEvent, Requirement, TargetContextConfig
     from mala_context.guard.log import debug_printer, log_guard_event
-    from mala_context.guard.policy import ContextOverflow
+    from mala_context.guard.overflow import ContextOverflow
     from mala_context.guard.tool_budget import ToolBudget
     from mala_context.tracking.openai import OpenAIStatus, openai_status
     from mala_context.tracking.readers import read_message, read_openai, read_row, read_stream_json
@@ -85,7 +85,7 @@ _HOMES = {
     "ConfigProblem": "errors",
     "ContextConfig": "config",
     "ContextGuard": "guard",
-    "ContextOverflow": "guard.policy",
+    "ContextOverflow": "guard.overflow",
     "ContextPressureError": "errors",
     "ContextPressureHandler": "agent.restart",
     "ContextSnapshot": "tracking.tracker",

@@ -16,7 +16,6 @@ from anyio.lowlevel import checkpoint
 
 from mala_context._util.formatting import percent
 from mala_context._util.log import get_logger
-from mala_context.agent.gated_turn import FinalTurnProgress
 from mala_context.agent.hook_io import add_context, deny, stop, text_in
 from mala_context.agent.log_lines import context_line, log_values
 from mala_context.agent.telemetry import Hub
@@ -29,8 +28,10 @@ from mala_context.agent.telemetry.records import (
     ThresholdCrossed,
 )
 from mala_context.guard import FinalGate
-from mala_context.guard.policy import Caution, Compact, ContextOverflow, Decisions, Finish, Policy, Restart, Tell, Warn
-from mala_context.guard.policy.engine import LEAST_FREED, NOT_QUIET
+from mala_context.guard.final_turn import FinalTurnProgress
+from mala_context.guard.overflow import ContextOverflow
+from mala_context.guard.policy import LEAST_FREED, NOT_QUIET, Policy
+from mala_context.guard.thresholds import Caution, Compact, Decisions, Finish, Restart, Tell, Warn
 from mala_context.tracking.events import (
     Compaction,
     CompactionStatus,
@@ -185,7 +186,9 @@ class Actions:
         final = self._final
         if final is not None and final.heard and not final.told:
             final.told = True
-            self.final_turn = final.record()
+            self.final_turn = FinalTurn(
+                final.session_id, "context", final.ratio, final.stopped, final.denied, final.missing
+            )
             log.warning("%s", self.final_turn.line)
             self.happened(self.final_turn)
         if self.policy.looks_ahead:  # the answer may be longer than its first block

@@ -21,7 +21,8 @@ from mala_context._util.log import PASSING, get_logger
 from mala_context._util.printable import printable
 from mala_context.agent.log_lines import compaction_line, context_line, log_values
 from mala_context.errors import ContextPressureError
-from mala_context.guard.policy import overflow_of, ratio_ahead
+from mala_context.guard.overflow import overflow_of
+from mala_context.guard.thresholds import ratio_ahead
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
 from mala_context.tracking.readers import read_message
@@ -31,7 +32,7 @@ from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import ContextUsage, strangers
 
 if TYPE_CHECKING:
-    from mala_context.guard.policy import ContextOverflow
+    from mala_context.guard.overflow import ContextOverflow
     from mala_context.tracking.events import Event, Events
     from mala_context.tracking.tracker import ContextSnapshot
 

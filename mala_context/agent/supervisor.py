@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
 from mala_context.agent.telemetry.records import SessionRestarted
-from mala_context.guard.policy import Compact, Restart
+from mala_context.guard.thresholds import Compact, Restart
 
 if TYPE_CHECKING:
     from mala_context.agent.actions import Actions

@@ -26,7 +26,7 @@ from mala_context.agent.hook_io import replace_output, text_in, texts_in
 from mala_context.errors import ArchiveError
 from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
 from mala_context.guard.tool_budget import ToolBudget
-from mala_context.guard.tool_shapes import Found, find
+from mala_context.guard.tool_output import Found, find
 
 if TYPE_CHECKING:
     from mala_context.archive.full_outputs import Spills

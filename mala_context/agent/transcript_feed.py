@@ -32,7 +32,7 @@ from mala_context.transcripts.tail import TranscriptTail, read_opening
 
 if TYPE_CHECKING:
     from mala_context.agent.stream import MessageStreamProcessor
-    from mala_context.guard.policy import ContextOverflow
+    from mala_context.guard.overflow import ContextOverflow
     from mala_context.tracking.events import Event
 
 READ_SECONDS = 5.0

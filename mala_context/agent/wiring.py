@@ -28,7 +28,8 @@ from mala_context.agent.transcript_feed import TranscriptFeed
 from mala_context.archive.full_outputs import Spills
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
-from mala_context.guard.policy import Policy, thresholds_from
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import thresholds_from
 from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
 

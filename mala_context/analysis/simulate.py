@@ -23,8 +23,9 @@ from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.config import ContextConfig
-from mala_context.guard.capping import cap_tokens, estimate_tokens
-from mala_context.guard.policy import Compact, Finish, Policy, Restart, Warn, thresholds_from
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Compact, Finish, Restart, Warn, thresholds_from
+from mala_context.guard.tool_output import cap_tokens, estimate_tokens
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary
 from mala_context.tracking.text_counts import all_text

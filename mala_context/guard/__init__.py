@@ -7,11 +7,11 @@ what is worth saying goes to the callbacks as data.
 
 from __future__ import annotations
 
-from mala_context.guard.capping import AUTO_CAP_TOKENS, cap_text, cap_tokens, estimate_tokens
 from mala_context.guard.context_guard import BlockedEntry, ContextGuard, Evaluation, estimate_schema
 from mala_context.guard.events import DEBUG_TOPICS, GuardEvent, Outcome, Trigger
 from mala_context.guard.final_turn import FinalGate, FinalTurnState, Requirement, Verdict, matches_tool
 from mala_context.guard.targets import DEFAULT_BUFFER, DEFAULT_WINDOW, TargetContextConfig
+from mala_context.guard.tool_output import AUTO_CAP_TOKENS, cap_text, cap_tokens, estimate_tokens
 
 __all__ = [
     "AUTO_CAP_TOKENS",

@@ -20,10 +20,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from mala_context.guard.capping import estimate_tokens
 from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, Listener, Outcome, Trigger
 from mala_context.guard.final_turn import FinalTurnState, Requirement
 from mala_context.guard.targets import TargetContextConfig, is_count
+from mala_context.guard.tool_output import estimate_tokens
 
 FORCED: Final = "Context limit exceeded; forcing final turn."
 """Words of the WARNING that a final turn begins with."""

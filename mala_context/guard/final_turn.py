@@ -159,3 +159,63 @@ def _commands(line: str) -> list[str]:
         return [line.strip()]
     stripped = [command.strip() for command in commands]
     return [command for command in stripped if command and command.split(None, 1)[0] != "cd"]
+
+
+MOST_AT_ONCE: Final = 32
+"""Up to this many denials within one response count as one, since the model could not read the first denial yet. Beyond
+it each one counts, so that a single response cannot loop for ever."""
+
+
+class FinalTurnProgress:
+    """A final turn that is going on.
+
+    Args:
+        gate: answers its tool calls.
+        session_id: whose turn it is.
+        ratio: what reached `final_at`.
+
+    Attributes:
+        batches: how many batches of tools have run in it.
+        heard: whether the agent was told of it, by a note or by what a tool was answered.
+        told: whether observers were told how it ended.
+        denied: how many tool calls were denied since the last prompt.
+        stopped: whether the turn was ended by force.
+    """
+
+    def __init__(self, gate: FinalGate, session_id: str | None, ratio: float) -> None:
+        self.gate = gate
+        self.batches = 0
+        self.told = self.heard = False
+        self.session_id = session_id
+        self.ratio = ratio
+        self.denied = 0
+        self._saved = self.stopped = False
+        self._denied_in: tuple[object, int] | None = None
+        self._at_once = 0
+
+    def new_prompt(self) -> None:
+        """Count denials from zero again."""
+        self.gate.denials = self.denied = 0
+        self.told = self.stopped = False
+        self._denied_in = None
+
+    def ask(self, tool: str, tool_input: Mapping[str, Any], response: object) -> Verdict:
+        """Answer one call; those that one response asked for beside a denied one count with it."""
+        place = (response, self.batches)
+        again = place == self._denied_in and self._at_once < MOST_AT_ONCE
+        verdict = self.gate.ask(tool, tool_input, again=again)
+        if verdict.action == "allow":
+            self._saved = True
+            return verdict
+        self._at_once = self._at_once + 1 if place == self._denied_in else 1
+        self._denied_in = place
+        self.denied += 1
+        self.stopped = self.stopped or verdict.action == "stop"
+        return verdict
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the turn should have brought and did not: `saved work` (no finishing tool was used), `final answer`."""
+        return tuple(
+            name for name, there in (("saved work", self._saved), ("final answer", not self.stopped)) if not there
+        )

@@ -20,7 +20,8 @@ from mala_context.agent.tool_cap import ToolCap
 from mala_context.archive.full_outputs import Spills
 from mala_context.config import ArchiveConfig, ContextConfig, GuardConfig
 from mala_context.guard import ContextGuard, FinalGate, TargetContextConfig
-from mala_context.guard.policy import Policy, Thresholds
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Thresholds
 from mala_context.guard.tool_budget import ToolBudget
 from mala_context.tracking.events import Appended
 from mala_context.tracking.tracker import ContextTracker

@@ -24,7 +24,8 @@ from mala_context import ContextTracker, MessageStreamProcessor
 from mala_context.agent.actions import Actions
 from mala_context.agent.telemetry import Hub, Reporter, log_happening
 from mala_context.agent.telemetry.otel import OpenTelemetryObserver
-from mala_context.guard.policy import Policy, Thresholds
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Thresholds
 
 RUNS = 61
 RESPONSES = 600

@@ -13,7 +13,7 @@ from claude_agent_sdk import ClaudeSDKClient, HookMatcher
 from mala_context import ContextPressureError
 from mala_context.agent import restart
 from mala_context.agent.telemetry.records import FinalTurn, Restarted, SessionRestarted
-from mala_context.guard.policy import ContextOverflow
+from mala_context.guard.overflow import ContextOverflow
 from mala_context.testing import text, tool
 
 from .driving import named, outcomes, prose, results, texts, turn

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from mala_context.guard.policy import ContextOverflow
+from mala_context.guard.overflow import ContextOverflow
 
 __all__ = [
     "Archived",

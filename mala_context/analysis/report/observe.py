@@ -18,7 +18,7 @@ from mala_context.analysis.replay.rows import Line
 from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES, Contribution, Ledger, tokens_of
 from mala_context.analysis.report.discarded import SinceCompaction
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
-from mala_context.guard.policy.arming import Line as Threshold
+from mala_context.guard.thresholds import OneShotThreshold
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
 
@@ -70,7 +70,7 @@ class _Session:
         self.part = Part()
         self.ledger = Ledger()
         self.since = SinceCompaction()
-        self.warning = Threshold(warn_at, _MARGIN)
+        self.warning = OneShotThreshold(warn_at, _MARGIN)
         self.identity: object = None
         self.answer = 0
         self.appended = 0

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from mala_context import ContextTracker, MessageStreamProcessor
 from mala_context.agent.actions import Actions
-from mala_context.agent.gated_turn import MOST_AT_ONCE
 from mala_context.agent.telemetry.records import FinalTurn, GuardActed, ThresholdCrossed
-from mala_context.guard.policy import Compact, ContextOverflow, Policy, Restart, Thresholds
+from mala_context.guard.final_turn import MOST_AT_ONCE
+from mala_context.guard.overflow import ContextOverflow
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Compact, Restart, Thresholds
 from mala_context.tracking.events import Appended, Compaction, CompactionStatus, Reset, SessionStart, WindowReport
 from tests.helpers import sdk_messages
 

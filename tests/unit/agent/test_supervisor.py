@@ -13,7 +13,8 @@ from mala_context.agent.restart import CHECKPOINT_PROMPT
 from mala_context.agent.session import open_session
 from mala_context.agent.supervisor import GO_ON, SessionSupervisor
 from mala_context.agent.telemetry.records import GuardActed, Restarted, SessionRestarted
-from mala_context.guard.policy import Policy, Thresholds
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Thresholds
 from tests.helpers import sdk_messages
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from mala_context.agent.telemetry import labels, names, records
-from mala_context.guard.policy.overflow import ContextOverflow
+from mala_context.guard.overflow import ContextOverflow
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "reference" / "telemetry.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]

@@ -7,20 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.config import ContextConfig
-from mala_context.guard.policy import (
-    Caution,
-    Compact,
-    ContextOverflow,
-    Finish,
-    Policy,
-    Restart,
-    Tell,
-    Thresholds,
-    Warn,
-    overflow_of,
-    read_overflow,
-    thresholds_from,
-)
+from mala_context.guard.overflow import ContextOverflow, overflow_of, read_overflow
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Caution, Compact, Finish, Restart, Tell, Thresholds, Warn, thresholds_from
 from mala_context.tracking.events import Refusal, Reset, TurnEnd
 
 WINDOW = 200_000

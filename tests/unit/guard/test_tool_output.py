@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.guard.tool_shapes import SHAPES, find
+from mala_context.guard.tool_output import SHAPES, find
 
 STREAMS = {"stdout": "out", "stderr": "err", "interrupted": False, "isImage": False, "noOutputExpected": False}
 CUT = {**STREAMS, "stderr": "", "persistedOutputPath": "/p/full.txt", "persistedOutputSize": 80_000}

@@ -19,21 +19,22 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from mala_context.guard.policy.arming import Ask, Line
-from mala_context.guard.policy.decisions import (
+from mala_context.guard.overflow import ContextOverflow
+from mala_context.guard.thresholds import (
     Caution,
     Compact,
+    Cooldown,
     Decision,
     Decisions,
     Finish,
+    OneShotThreshold,
+    PolicyInput,
     Restart,
-    Snapshot,
     Tell,
     Thresholds,
     Warn,
     ratio_ahead,
 )
-from mala_context.guard.policy.overflow import ContextOverflow
 
 LEAST_FREED: Final = 0.1
 """Share of the context that a compaction has to free to count as one that helped."""
@@ -84,10 +85,10 @@ class Policy:
     def reset(self) -> None:
         """Arm everything again, since the context is empty (`/clear`, a fresh session); the breaker stays as it is."""
         rules = self.thresholds
-        self._warn = Line(rules.warn_at, rules.margin)
-        self._final = Line(rules.final_at, rules.margin)
-        self._compact = Ask(rules.compact_at, rules.margin)
-        self._restart = Ask(rules.restart_at, rules.margin)
+        self._warn = OneShotThreshold(rules.warn_at, rules.margin)
+        self._final = OneShotThreshold(rules.final_at, rules.margin)
+        self._compact = Cooldown(rules.compact_at, rules.margin)
+        self._restart = Cooldown(rules.restart_at, rules.margin)
         self._prompts_above = 0
         self._overdue_said = self._overflow_said = self._overflow_restart = False
         self._of_no_use = False
@@ -124,7 +125,7 @@ class Policy:
             and self._restart.allowed(self._last)
         )
 
-    def decide(self, snapshot: Snapshot, now: float, *, safe: bool = False, new_prompt: bool = False) -> Decisions:
+    def decide(self, snapshot: PolicyInput, now: float, *, safe: bool = False, new_prompt: bool = False) -> Decisions:
         """Take a snapshot and return what to do, in order.
 
         `safe` says that this is a safe point; `new_prompt` that this is the first response to a prompt.
@@ -156,7 +157,7 @@ class Policy:
             self._act(ahead, now, decisions, overdue=overdue)
         return tuple(decisions)
 
-    def quiet(self, snapshot: Snapshot) -> range:
+    def quiet(self, snapshot: PolicyInput) -> range:
         """Return the sizes of later requests (tokens) for which `decide` would decide and note nothing.
 
         So it need not be asked about such a response, as long as session and window are those of `snapshot`, the last
@@ -213,13 +214,13 @@ class Policy:
         self._overflow_restart = self.thresholds.restart_at is not None
         return (Caution("overflow", overflow.line()),)
 
-    def _tell(self, kind: str, snapshot: Snapshot, ratio: float, decisions: list[Decision]) -> None:
+    def _tell(self, kind: str, snapshot: PolicyInput, ratio: float, decisions: list[Decision]) -> None:
         if self.thresholds.tell_agent:
             used = snapshot.tokens if kind == "warn" and snapshot.tokens is not None else ratio * snapshot.window
             words = _NOTES[kind].format(tokens=_rounded(used), window=f"{snapshot.window:,}")
             decisions.append(Tell(words))
 
-    def _overdue(self, snapshot: Snapshot, new_prompt: bool, decisions: list[Decision]) -> bool:
+    def _overdue(self, snapshot: PolicyInput, new_prompt: bool, decisions: list[Decision]) -> bool:
         """Tell whether the CLI should have compacted by now, and say so the first time."""
         threshold, tokens = snapshot.auto_compact_threshold, snapshot.tokens
         if threshold is None or tokens is None:

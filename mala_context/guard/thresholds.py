@@ -1,4 +1,4 @@
-"""What a policy reads, the thresholds that it goes by, and what it may ask for: plain records."""
+"""The thresholds of a policy, when each may fire and fire again, and what it may ask for: plain records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MARGIN: Final = 0.05
 """Share of the window by which a ratio has to drop before its threshold may fire again."""
 
 
-class Snapshot(Protocol):
+class PolicyInput(Protocol):
     """What the policy reads of a `ContextSnapshot`."""
 
     @property
@@ -127,7 +127,7 @@ def thresholds_from(config: Any) -> Thresholds:
     return Thresholds(**{name: getattr(config, name) for name in names})
 
 
-def ratio_ahead(snapshot: Snapshot) -> float | None:
+def ratio_ahead(snapshot: PolicyInput) -> float | None:
     """Return the ratio that actions go by: what the next request will hold, or another estimator's own value.
 
     `None` while it is unknown. To ask for it has the text of the conversation counted.
@@ -135,3 +135,54 @@ def ratio_ahead(snapshot: Snapshot) -> float | None:
     if snapshot.estimator != "occupancy" or snapshot.projected is None or snapshot.window <= 0:
         return snapshot.ratio
     return snapshot.projected / snapshot.window
+
+
+class OneShotThreshold:
+    """One threshold: fires once, then waits for a drop."""
+
+    __slots__ = ("at", "fired", "margin")
+
+    def __init__(self, at: float | None, margin: float) -> None:
+        self.at = at
+        self.margin = margin
+        self.fired = False
+
+    def reached(self, ratio: float | None) -> bool:
+        """Take a ratio; tell whether the line was reached just now."""
+        if self.at is None or ratio is None:
+            return False
+        if self.fired:
+            self.fired = ratio >= self.at - self.margin
+            return False
+        self.fired = ratio >= self.at
+        return self.fired
+
+
+class Cooldown:
+    """One action: not asked for twice at the same height."""
+
+    __slots__ = ("at", "floor", "margin")
+
+    def __init__(self, at: float | None, margin: float) -> None:
+        self.at = at
+        self.margin = margin
+        self.floor: float | None = None
+
+    def track(self, ratio: float | None) -> None:
+        """Take a ratio: a drop below the threshold arms the action again, any other lowers where growth counts from."""
+        if self.floor is None or ratio is None or self.at is None:
+            return
+        armed = ratio < min(self.floor, self.at) - self.margin
+        self.floor = None if armed else min(self.floor, ratio)
+
+    def asked(self, ratio: float | None) -> None:
+        """Remember the height at which it was asked for."""
+        self.floor = self.at if ratio is None else ratio
+
+    def due(self, ratio: float | None) -> bool:
+        """Tell whether the threshold is reached."""
+        return self.at is not None and ratio is not None and ratio >= self.at
+
+    def allowed(self, ratio: float | None) -> bool:
+        """Tell whether it was not asked for yet at about this height."""
+        return self.floor is None or (ratio is not None and ratio >= self.floor + self.margin)

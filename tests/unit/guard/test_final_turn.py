@@ -2,8 +2,8 @@
 
 import pytest
 
-from mala_context.agent.gated_turn import MOST_AT_ONCE, FinalTurnProgress
 from mala_context.guard import FinalGate
+from mala_context.guard.final_turn import MOST_AT_ONCE, FinalTurnProgress
 
 FINISHING = ("Write",)
 
@@ -19,25 +19,23 @@ def ask(turn, *tools, response="r1"):
 
 def test_a_turn_in_which_work_was_saved_lacks_nothing(turn):
     assert ask(turn, "Write") == ["allow"]
-    record = turn.record()
-    assert (record.session_id, record.ratio, record.denials, record.stopped) == ("s1", 0.95, 0, False)
-    assert record.missing == ()
+    assert (turn.session_id, turn.ratio, turn.denied, turn.stopped) == ("s1", 0.95, 0, False)
+    assert turn.missing == ()
 
 
 def test_tools_that_one_response_asks_for_count_as_one_denial(turn):
     assert set(ask(turn, *["Bash"] * 5)) == {"deny"}
     assert turn.gate.denials == 1
-    assert turn.record().denials == 5
-    assert turn.record().missing == ("saved work",)
+    assert turn.denied == 5
+    assert turn.missing == ("saved work",)
 
 
 def test_responses_that_go_on_asking_are_stopped(turn):
     said = [ask(turn, "Bash", response=f"r{number}")[0] for number in range(10)]
     assert said[0] == "deny"
     assert "stop" in said
-    record = turn.record()
-    assert record.stopped
-    assert record.missing == ("saved work", "final answer")
+    assert turn.stopped
+    assert turn.missing == ("saved work", "final answer")
 
 
 def test_another_batch_of_the_same_response_is_another_denial(turn):
@@ -59,4 +57,4 @@ def test_a_new_prompt_begins_to_count_anew(turn):
     turn.told = True
     turn.new_prompt()
     assert ask(turn, "Bash") == ["deny"]
-    assert (turn.told, turn.record().stopped, turn.record().denials) == (False, False, 1)
+    assert (turn.told, turn.stopped, turn.denied) == (False, False, 1)
