@@ -1,12 +1,11 @@
 /* The compiled reader of rows under a sanitizer: whatever the bytes, it reads none but them.
 
-   For clang: clang -g -O1 -fsanitize=fuzzer,address,undefined -I mala_context/replay tests/fuzz/row.c
+   For clang: clang -g -O1 -fsanitize=fuzzer,address,undefined -I mala_context/analysis/replay tests/fuzz/row.c
    With STANDALONE it reads inputs from standard input, each behind its size (4 bytes, as the machine has them). */
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "_places.h"
 #include "_row.h"
 
 static void hold(row_text text, const char *from, const char *end) {
@@ -15,26 +14,11 @@ static void hold(row_text text, const char *from, const char *end) {
         if (text.at[i] < 0x20 || text.at[i] == '"' || text.at[i] == '\\') abort();
 }
 
-static places there; /* of every plain row with an id */
 static size_t plain;
 static uint64_t sum = 14695981039346656037u; /* FNV-1a over what was found */
 
 static void mix(uint64_t value) {
     sum = (sum ^ value) * 1099511628211u;
-}
-
-/* An id is found if and only if it was added, with the number of its first row. */
-static void place(row_text id) {
-    if (!id.size) return;
-    uint64_t hash = places_hash(id.at, id.size);
-    places_row *row = places_find(&there, id.at, id.size, hash);
-    if (!row) {
-        if (places_add(&there, id.at, id.size, hash, (int64_t)plain)) abort();
-        row = places_find(&there, id.at, id.size, hash);
-        if (!row || row != there.rows + there.count - 1) abort();
-    }
-    if (row->size != id.size || memcmp(there.ids + row->at, id.at, id.size)) abort();
-    mix((uint64_t)row->context);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -54,18 +38,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 mix(texts[i].size);
             }
             mix((uint64_t)(stop - p));
-            place(found.uuid);
-            mix((uint64_t)(found.has_session_id | found.forked << 1 | found.sidechain << 2 | found.has_message << 3 | found.has_usage << 4));
-            for (size_t i = 0; i < 5; i++)
-                mix((uint64_t)(const int64_t[]){found.input, found.creation, found.read, found.output, found.last}[i]);
-            if (found.input < 0 || found.creation < 0 || found.read < 0 || found.output < 0 || found.last < 0) abort();
+            mix((uint64_t)(found.has_session_id | found.forked << 1 | found.sidechain << 2 | found.has_message << 3 | found.has_usage << 4 | found.has_parent << 5));
+            for (size_t i = 0; i < 4; i++)
+                mix((uint64_t)(const int64_t[]){found.input, found.creation, found.read, found.output}[i]);
+            if (found.input < 0 || found.creation < 0 || found.read < 0 || found.output < 0) abort();
         } else {
             stop = memchr(p, '\n', (size_t)(end - p));
             if (!stop) break;
         }
         p = stop < end ? stop + 1 : end;
     }
-    if (there.count > 10000) places_free(&there);
     free(copy);
     return 0;
 }
@@ -80,7 +62,6 @@ int main(void) {
         LLVMFuzzerTestOneInput(data, size);
         inputs++;
     }
-    places_free(&there);
     printf("%zu inputs, %zu plain rows, in sum %llx\n", inputs, plain, (unsigned long long)sum);
     return 0;
 }

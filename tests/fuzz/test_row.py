@@ -56,7 +56,7 @@ def inputs():
 def told(folder, inputs, *flags):
     """What a reader compiled with these flags says, and a sanitizer has nothing against."""
     program = folder / "row"
-    include = ROOT / "mala_context" / "replay"
+    include = ROOT / "mala_context" / "analysis" / "replay"
     sanitize = "-fsanitize=address,undefined"
     subprocess.run(["gcc", *FLAGS, *flags, sanitize, "-I", include, HERE / "row.c", "-o", program], check=True)
     data = b"".join(struct.pack("=I", len(line)) + line for line in inputs)

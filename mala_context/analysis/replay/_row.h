@@ -25,15 +25,15 @@ typedef struct {
     size_t size;
 } row_text;
 
-typedef struct {
+typedef struct row {
     row_text parent, session, agent, type, subtype, request, uuid, timestamp, model, id;
+    int has_parent;     /* the key is there, if only with null */
     int has_session_id; /* the key is there, if only with null: stream-json has it, and newer transcripts beside sessionId */
     int forked;         /* forkedFrom is not null */
     int sidechain;      /* true */
     int has_message; /* an object */
     int has_usage;
     int64_t input, creation, read, output;
-    int64_t last; /* tokens of the last model call that tells some; 0: none does */
 } row;
 
 static const char *row_space(const char *p, const char *end) {
@@ -347,7 +347,7 @@ static const char *row_message_field(const char *p, const char *end, row_text ke
         found->creation = counts.creation;
         found->read = counts.read;
         found->output = counts.output;
-        found->last = counts.last;
+        if (counts.last && counts.last != counts.input + counts.creation + counts.read) return NULL;
         return p;
     }
     return row_skip(p, end);
@@ -382,6 +382,7 @@ static const char *row_top_field(const char *p, const char *end, row_text key, v
     case 10:
         if (ROW_IS(key, "parentUuid")) {
             ROW_ONCE(7);
+            found->has_parent = 1;
             return row_maybe_text(p, end, &found->parent);
         }
         if (ROW_IS(key, "session_id")) {

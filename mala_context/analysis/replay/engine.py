@@ -14,7 +14,6 @@ import gc
 import mmap
 import os
 import select
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from typing import Any, Final, Protocol
 
 from mala_context.analysis.replay.files import Recording, find, new_buffer
 from mala_context.analysis.replay.record import SessionRecord, Stretch
+from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.scan import NeedsFullReader, NeedsRatio, Scanner
 from mala_context.analysis.replay.sessions import join
 from mala_context.archive.remote.address import is_address
 
@@ -67,36 +68,18 @@ def read(recording: Recording) -> list[Stretch]:
         found = _scan(recording)
         if found is not None:
             return found
-    with _uninterrupted():
-        from mala_context.analysis.replay.recording_reader import RecordingReader
-
     return RecordingReader(recording).run()
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back: `msgspec` that is interrupted while it is loaded loses that, and ends the process later."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _scan(recording: Recording) -> list[Stretch] | None:
-    try:
-        with _uninterrupted():
-            from mala_context.analysis.replay.fast_rows import NeedsFullReader
-            from mala_context.analysis.replay.scan import Scanner
-    except ImportError:  # the extra `replay` is not installed
-        return None
-    try:
-        return Scanner(recording).run(_buffer)
-    except (NeedsFullReader, OSError):
-        return None
+    for learns in (False, True):
+        try:
+            return Scanner(recording, learns=learns).run(_buffer)
+        except NeedsRatio:
+            recording = recording._replace(watch=None)  # its bytes were told
+        except (NeedsFullReader, OSError):
+            break
+    return None
 
 
 _buffer = new_buffer()

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from mala_context.analysis.replay import compiled
-from mala_context.analysis.replay.compiled import Counts
-
+Counts = tuple[int, int, int, int]
+"""Tokens of a response: input, cache creation, cache read, output."""
 PRIME: Final = 0x4754924175FFC559
-"""What ids are divided by, here and in `_skim.c`."""
+"""What ids are divided by."""
 MOST_PROBLEMS: Final = 100
 """Entries kept for one recording; what comes after is counted in the last of them."""
 
@@ -82,10 +80,6 @@ class Best(dict[str, Counts]):
 
     def arrays(self) -> tuple[array[int], array[int], Counts]:
         """Return an `AgentRecord`'s `ids`, `counts` and `sums`; raises `OverflowError` for a count beyond 64 bits."""
-        if compiled.arrays is not None:
-            with suppress(UnicodeEncodeError, OverflowError):  # an id with half of a surrogate pair; a large sum
-                ids, counts, sums = compiled.arrays(self)
-                return array("q", ids), array("q", counts), sums
         plain = array("q", chain.from_iterable(self.values()))
         one, two, three, four = (sum(plain[place::4]) for place in range(4))
         return array("q", map(identify, self)), plain, (one, two, three, four)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mala_context.analysis.replay.files import Recording
-from mala_context.analysis.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
+from mala_context.analysis.replay.record import AgentRecord, Best, CompactionRecord, Counts, Problems, Stretch
 from mala_context.analysis.replay.rows import Line, lines
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Compaction, Event, Response, Summary
@@ -38,25 +38,30 @@ def begins_another(row: Mapping[str, Any], session_id: str) -> bool:
 class Tally:
     """What is counted of one agent besides the tracker's own state."""
 
-    __slots__ = ("carried", "counts", "peak")
+    __slots__ = ("compactions", "counts", "overflows", "peak", "responses")
 
     def __init__(self) -> None:
         self.peak: int | None = None
         self.counts = Best()
-        self.carried = (0, 0, 0)
-        """Responses, compactions and overflows from before a `/clear` that kept the session's id."""
+        self.responses = self.compactions = self.overflows = 0
+        """Those of which the agent's state does not know: from before a `/clear` that kept the session's id."""
+
+    def take(self, identity: str, counts: Counts, tokens: int) -> None:
+        """Take a response's counts, and the size of its request."""
+        self.counts.take(identity, counts)
+        if self.peak is None or tokens > self.peak:
+            self.peak = tokens
 
     def record(self, state: AgentState) -> AgentRecord:
         """Return the agent's record."""
         ids, counts, sums = self.counts.arrays()
-        responses, compactions, _ = self.carried
         return AgentRecord(
             state.agent_id or state.tool_use_id,
             state.model,
-            state.responses + responses,
+            state.responses + self.responses,
             state.context.tokens,
             self.peak,
-            state.compactions + compactions,
+            state.compactions + self.compactions,
             accuracy=state.context.accuracy,
             ids=ids,
             counts=counts,
@@ -186,12 +191,9 @@ class RecordingReader:
             return
         old = self._tallies.pop(self._main)
         main = self._main
-        responses, compactions, overflows = old.carried
-        old.carried = (
-            responses + main.responses,
-            compactions + main.compactions,
-            overflows + main.overflows,
-        )
+        old.responses += main.responses
+        old.compactions += main.compactions
+        old.overflows += main.overflows
         self._main = self.tracker.main
         self._tallies[self._main] = old
 
@@ -210,10 +212,10 @@ class RecordingReader:
                 self.recording.path,
                 session_id or self._session_id,
                 record,
-                list(agents.values()),
+                sorted(agents.values(), key=lambda each: each.agent_id or ""),
                 self._compactions,
                 main.resets,
-                main.overflows + self._tallies[main].carried[2],
+                main.overflows + self._tallies[main].overflows,
                 self._is_fork,
                 self._started,
                 self._ended,

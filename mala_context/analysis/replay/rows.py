@@ -2,14 +2,17 @@
 
 A line usually holds one JSON object. Some hold two with nothing between them, some are cut, some are no JSON at all;
 what can be read is returned and what cannot is said. `msgspec` (extra `replay`) decodes lines about twice as fast as
-`json`; what it refuses (a lone surrogate, NaN) is tried again with `json`, so both give the same rows.
+`json`, and is loaded when there are many; what it refuses (a lone surrogate, NaN) is tried again with `json`, so both
+give the same rows.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 from mala_context.analysis.replay.files import Recording, blocks
 from mala_context.transcripts.long_rows import LONG, shortened
@@ -17,15 +20,47 @@ from mala_context.transcripts.long_rows import LONG, shortened
 _SPACE = " \t\r\n"
 _raw_decode = json.JSONDecoder().raw_decode
 
-_decode: Callable[[bytes], Any] = json.loads
+_AT_ONCE: Final = 400
+"""Rows that `json` decodes in the time that `msgspec` takes to be loaded."""
+_left = _AT_ONCE
+
+
+def _first(line: bytes) -> Any:
+    """Decode one of the first lines."""
+    global _left  # noqa: PLW0603  (how many lines there will be is known to nobody before)
+    _left -= 1
+    if _left < 0:
+        _quicken()
+    return json.loads(line)
+
+
+_decode: Callable[[bytes], Any] = _first
 _errors: tuple[type[Exception], ...] = (ValueError, RecursionError)
-try:
-    import msgspec
-except ImportError:  # the extra is not installed
-    pass
-else:
-    _decode = msgspec.json.decode
-    _errors = (*_errors, msgspec.MsgspecError)
+
+
+def _quicken() -> None:
+    """Go on with `msgspec`, if it is there."""
+    global _decode, _errors  # noqa: PLW0603  (as a module's constants, had it been loaded at once)
+    _decode = json.loads
+    try:
+        with uninterrupted():
+            import msgspec
+    except ImportError:  # the extra is not installed
+        return
+    _decode, _errors = msgspec.json.decode, (*_errors, msgspec.MsgspecError)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back: `msgspec` that is interrupted while it is loaded loses that, and ends the process later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Line(NamedTuple):

@@ -1,479 +1,480 @@
-"""The fast way through a transcript: sizes from usage rows alone, text only where a number needs it.
+"""The fast way through a transcript: the tracker gets only the rows that it needs.
 
-It gives what `follow` gives, or gives up. What most transcripts are is followed here: one agent a file, rows that go
-on from rows of the present context, compactions with their boundary. Anything else (a rewind, a `/clear`, several
-sessions or agents in one file, rows without ids, stream-json) raises `Unusual`, and the recording is read again the
-careful way. So the rules live in one place, the tracker; here stand only the conditions under which nothing special
-happens.
+Most rows change nothing that a replay tells. A response says how large its request was; what its agent's conversation
+held before, the response before it and the text between, no longer counts. So rows come as columns (see `columns`),
+and each agent's rows since its last response are held back, unread: its next response lets them go. Where a row may
+need them, the tracker gets what is held back, then the row itself, both read whole: a compaction, a prompt that goes
+back or begins a new conversation, a `/clear`, a refusal, a response without counts, an agent's first row. What such a
+row does is the tracker's business alone (see `follow`).
 
-Where the tracker remembers a context for each row, the scan remembers its number: contexts are numbered from 0, and a
-response with counts begins the next one. A row whose parent is in the present context moves nothing. The text before
-a boundary is read a second time, from the response that its context began with, and goes through a tracker.
+Contexts are numbered, and a row belongs to its parent's. Where a row goes back to one that was let go, the rows from
+that context's response up to it are read again by a tracker of their own, and the place that it finds is handed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from typing import Any, Final, cast
 
-import msgspec
-
-from mala_context.analysis.replay.compiled import Places, Skim, new_places, skim
-from mala_context.analysis.replay.fast_rows import (
-    NeedsFullReader,
-    Row,
-    RowUsage,
-    decode_line,
-    decode_lines,
-    is_clear,
-    is_result,
-    last_call,
-    prompt_of,
-    value_of,
-)
+from mala_context.analysis.replay import columns
+from mala_context.analysis.replay.columns import ASSISTANT, ATTACHMENT, FILLER, LINK, Odd, Stretch, stretch_of
 from mala_context.analysis.replay.files import Recording, blocks
-from mala_context.analysis.replay.interval import Position, between, count_lines, estimates
-from mala_context.analysis.replay.record import AgentRecord, Best, CompactionRecord, Problems, Stretch
-from mala_context.tracking.readers.parts import boundary, parse_context_text, refusal
-from mala_context.tracking.readers.stream_json import error_text
-from mala_context.tracking.windows import Windows
+from mala_context.analysis.replay.record import Stretch as Told
+from mala_context.analysis.replay.recording_reader import RecordingReader, Tally
+from mala_context.analysis.replay.rows import decode
+from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.events import Compaction, Event, Response, Summary
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.readers.parts import mapping, text
+from mala_context.tracking.text_counts import Length, is_result
+from mala_context.tracking.tracker import ContextTracker
+from mala_context.tracking.usage import Usage
 
 PLACES: Final = 8_192
-"""Rows whose context is remembered, at least; more than the tracker remembers."""
-NEAR: Final = 2_000
-"""Rows that the tracker surely remembers."""
-IDS: Final = 4_096
-"""Responses that the tracker remembers."""
-_ROOT: Final = -1
-_NEWLINE: Final = 10
-_UNKNOWN: Final = object()
-_LINKS: Final = frozenset({"system", "progress"})
-_READ: Final = frozenset({"assistant", "user", "attachment", *_LINKS})
+"""Rows whose context is remembered, at least: more than the tracker remembers."""
 
 
-class Scanner:
-    """Scans one plain transcript; `run` once."""
+class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way reads it)
+    """A recording that cannot be read to its end, or not twice."""
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-        self.problems = Problems(recording.path)
-        self.lines = 0
-        """Lines before the present block."""
-        self.offset = 0
-        """Bytes before it."""
-        self.block = memoryview(b"")
-        self.owner: Any = _UNKNOWN
-        self.named: str | None = None
-        self.session_id: str | None = None
-        self.started = ""
-        self.ended = ""
-        self.is_fork = False
-        self.places: Places = new_places()
-        self.older: Places = new_places()
-        self.context = 0
-        self.placed = 0
-        """Rows that were placed before the present context."""
-        self.turned = 0
-        """Rows in generations of places that are gone from `places`."""
-        self.seen: dict[str, str | None] = {}
-        self.best = Best()
+
+class NeedsRatio(Exception):  # noqa: N818  (likewise)
+    """A recording whose last number is an estimate, which depends on what its text has cost so far."""
+
+
+class Lane:
+    """One agent's conversation, and the rows of it that are held back."""
+
+    __slots__ = (
+        "based",
+        "before",
+        "context",
+        "current",
+        "dropped",
+        "fed",
+        "held",
+        "known",
+        "limit",
+        "model",
+        "row",
+        "state",
+        "tally",
+        "tokens",
+    )
+
+    def __init__(self, state: AgentState, tally: Tally) -> None:
+        self.state = state
+        self.tally = tally
+        self.known: ContextState = state.context
+        """The tracker's present context when the tracker was last asked."""
+        self.context = -1
+        """Number of the present context."""
+        self.before = -1
+        """Number of the one before."""
+        self.held: list[int] = []
+        """Lines held back."""
+        self.fed = True
+        """Whether the tracker got the response that made the context, or none made it."""
+        self.dropped = False
+        """Whether a response was let go since the tracker got one."""
+        self.based: object = None
+        """That response's id."""
+        self.row: str | None = None
+        """Id of its first row."""
+        self.tokens = 0
+        """Size of its request."""
         self.current: str | None = None
-        self.based: str | None = None
-        self.exact: Position | None = None
-        """Where the present row's line is; known where rows are taken line by line."""
-        self.begun: Position | None = None
-        self.since: Position | None = None
+        """Id of the present response, which may have had no counts yet."""
         self.model: str | None = None
-        self.tokens: int | None = None
-        self.peak: int | None = None
-        self.responses = 0
-        self.overflows = 0
-        self.windows = Windows()
         self.limit = 0
-        self.compactions: list[CompactionRecord] = []
-        self.wants_summary = False
-        self.after_boundary = False
-        self.silent = False
-        """Whether a response behind the boundary came without counts; the tracker then leaves its text out."""
-
-    def run(self, buffer: bytearray | None = None) -> list[Stretch]:
-        """Read the whole recording; raises `Unusual` where it has to be read the careful way."""
-        for block in blocks(self.recording, self._unreadable, buffer):
-            self.block = block
-            self._turn()
-            lines = self._whole(block) if skim is None else self._skimmed(block, skim)
-            self.offset += len(block)
-            self.lines += lines
-        return [self._stretch()]
-
-    def _whole(self, block: memoryview) -> int:
-        """Take a block, all of its rows decoded at once; return its lines."""
-        size = len(block)
-        lines, short = count_lines(block, size)
-        lines += block[size - 1] != _NEWLINE
-        try:
-            rows = decode_lines(block)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            rows = []
-        if short or len(rows) != lines:
-            for number, line in enumerate(bytes(block).split(b"\n")):
-                self._line(line, number)
-        else:
-            self._block(rows, range(lines))
-        return lines
-
-    def _skimmed(self, block: memoryview, skim: Skim) -> int:
-        """Take a block, its common rows compiled; return its lines."""
-        size, end, line = len(block), -1, 0
-        while True:
-            start, end, line = skim(self, block, end + 1, line)
-            if start == size:
-                return line
-            self.exact = (self.offset + start, 0)
-            self._line(block[start:end], line)
-            line += 1
-            if end == size:
-                return line
-
-    def _line(self, line: memoryview | bytes, number: int) -> None:
-        """Take a line by itself, counted from the block's first."""
-        rows, problem = decode_line(line)
-        if problem is not None:
-            self.problems.add(self.lines + number + 1, problem)
-        if rows:
-            self._block(rows, [number] * len(rows))
-
-    def _position(self, line: int) -> Position:
-        """Where the present row is, which is on this line of the block."""
-        return self.exact or (self.offset, line)
+        """The model's window, in tokens."""
 
     @property
-    def follows(self) -> bool:
-        """Whether it is known whose file this is, and nothing special is under way: then common rows may be skimmed."""
-        return not (self.owner is _UNKNOWN or self.named is None or self.after_boundary or self.silent)
+    def answered(self) -> bool:
+        """Whether the agent got any response."""
+        return not self.fed or self.state.responses > 0
+
+
+class Scanner(RecordingReader):
+    """Scans one plain transcript; `run` once.
+
+    One that `learns` lets the tracker have all rows that it learns from what text costs, see `AgentState.due`: the
+    estimate after a compaction depends on them.
+    """
+
+    def __init__(self, recording: Recording, *, learns: bool = False) -> None:
+        super().__init__(recording)
+        self._learns = learns
+        self._first = 0
+        """Lines before the present block."""
+        self._offset = 0
+        """Bytes before it."""
+        self._block = memoryview(b"")
+        self._ends: list[int] = []
+        """Where its lines end, as far as somebody asked."""
+        self._passed: list[tuple[int, int]] = []
+        """First line and first byte of every block so far."""
+        self._places: dict[str | None, int] = {}
+        self._older: dict[str | None, int] = {}
+        self._seen: dict[str, str | None] = {}
+        """Responses, each with its request's id."""
+        self._count = 0
+        """Contexts so far."""
+        self._entered: str | None = None
+        """The session of the responses, which the tracker may not know yet."""
+        self._forget()
+        self._begun[self._main_lane.context] = 0
+
+    def _forget(self) -> None:
+        """Know no row, and no agent but the main one."""
+        self._places.clear()
+        self._older.clear()
+        self._lanes: dict[AgentState, Lane] = {}
+        self._named: dict[str, Lane] = {}
+        self._owners: dict[int, Lane] = {}
+        """The lane of each context."""
+        self._begun: dict[int, int] = {}
+        """The line at which a context's response began, of contexts whose rows may have been let go."""
+        self._main_lane = self._lane = self._lane_of(self.tracker.main)
+        self._who: str | bool | None = None
+        """Author of the rows before, whose lane `_lane` is."""
+
+    def _lane_of(self, state: AgentState) -> Lane:
+        lane = self._lanes.get(state)
+        if lane is None:
+            lane = self._lanes[state] = Lane(state, self._tally(state))
+            lane.context = self._number(lane)
+        return lane
+
+    def _number(self, lane: Lane) -> int:
+        """Give another context of a lane a number."""
+        self._count += 1
+        self._owners[self._count] = lane
+        return self._count
+
+    def run(self, buffer: bytearray | None = None) -> list[Told]:
+        """Read the whole recording; raises `Unusual` where all text in it counts, or it cannot be read to its end."""
+        for block in blocks(self.recording, self._unreadable, buffer):
+            self._block, self._ends = block, []
+            self._passed.append((self._first, self._offset))
+            self._turn()
+            found, lines = columns.skim(block)
+            for item in found:
+                if len(item) == 3:
+                    self._odd(item)
+                else:
+                    self._stretch(item)
+            self._offset += len(block)
+            self._first += lines
+        self.number = self._first
+        self._end()
+        return self.finish()
 
     def _unreadable(self, words: str) -> None:
         raise NeedsFullReader(words)
 
     def _turn(self) -> None:
         """Begin another generation of places where there are enough; of the one before the last nothing is kept."""
-        if len(self.places) > PLACES:
-            self.turned += len(self.places)
-            self.older, self.places = self.places, new_places()
+        if len(self._places) > PLACES:
+            self._older, self._places = self._places, {}
+            oldest = min(self._older.values())
+            self._begun = {each: line for each, line in self._begun.items() if each >= oldest}
+            self._owners = {each: lane for each, lane in self._owners.items() if each >= oldest or each == lane.context}
 
-    def _block(self, rows: list[Row], numbers: Sequence[int]) -> None:  # noqa: C901  (a call costs more than a row may)
-        started, ended = self.started, self.ended
-        places, older, context, owner = self.places, self.older, self.context, self.owner
-        for index, row in enumerate(rows):
-            moment = row.timestamp
-            if moment:
-                if moment > ended:
-                    ended = moment
-                    started = started or moment
-                elif moment < started:
-                    started = moment
-            if row.forkedFrom is not None:
-                self.is_fork = True
-            uuid = row.uuid
-            if not uuid:
-                self._without_id(row)
-                continue
-            if uuid in places or (older and uuid in older):
-                raise NeedsFullReader("a row that is there twice")
-            parent = row.parentUuid
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _odd(self, item: Odd) -> None:
+        line, begin, end = item
+        rows, problem = decode(bytes(self._block[begin:end]))
+        if problem is not None:
+            self.problem(self._first + line + 1, problem)
+        self._decoded(rows, line)
+
+    def _decoded(self, rows: list[dict[str, Any]], line: int) -> None:
+        """Take a line's rows."""
+        stretch = stretch_of(rows[0], line) if len(rows) == 1 else None
+        if stretch is not None:
+            self._stretch(stretch)
+        elif rows:
+            self._special(rows, self._first + line)
+
+    def _stretch(self, stretch: Stretch) -> None:  # noqa: C901  (a call costs more than most stretches may)
+        """Hold rows back, or let the tracker have them."""
+        line, lines, kind, author, session, parent, uuids, _, _, _, _, _, started, ended, forked = stretch
+        if kind != FILLER:
+            places, older = self._places, self._older
             place = places.get(parent)
             if place is None and older:
                 place = older.get(parent)
-            kind = row.type
-            if kind == "assistant":
-                self._assistant(row, place, index, numbers)
-                owner = self.owner
-                places[uuid] = context = self.context
-            elif kind == "user" or kind == "attachment":
-                if place != context:
-                    self._elsewhere(row, place)
-                if (
-                    row.agentId != owner
-                    or row.isCompactSummary
-                    or row.sessionId is None
-                    or (owner is None and row.isSidechain)
-                ):
-                    self._special(row)
-                    owner = self.owner
-                places[uuid] = context
-            elif parent is not msgspec.UNSET or kind in _LINKS:
-                if place != context or kind == "system" or row.session_id is not msgspec.UNSET:
-                    self._link(row, place, index, numbers)
-                    context, owner = self.context, self.owner
-                else:
-                    places[uuid] = place
-            elif row.session_id is not msgspec.UNSET:
-                raise NeedsFullReader("stream-json")
-            elif self.named is None:
-                self.named = row.sessionId or None
-        self.started, self.ended = started, ended
-
-    # -- rows that are rare, or need a look ---------------------------------------------------------------------------
-
-    def _without_id(self, row: Row) -> None:
-        if row.session_id is not msgspec.UNSET or row.type in _READ:
-            raise NeedsFullReader("a row without an id, or stream-json")
-        if self.named is None:
-            self.named = row.sessionId or None
-
-    def _name(self, row: Row) -> None:
-        """Take the session's id from the first row that has a place: of the others not all are asked."""
-        self.named = row.sessionId or None
-        if self.named is None:
-            raise NeedsFullReader("no session's id")
-
-    def _special(self, row: Row) -> None:
-        """Take a row that says whose file this is, or is a summary."""
-        self._own(row)
-        if row.isCompactSummary is True and row.type == "user":
-            if not self.wants_summary:
-                raise NeedsFullReader("a compaction without a boundary")
-            self.wants_summary = False
-
-    def _own(self, row: Row) -> None:
-        if row.agentId is None and row.isSidechain is True:
-            raise NeedsFullReader("a sidechain without a name")
-        if row.session_id is not msgspec.UNSET and row.sessionId is None:
-            raise NeedsFullReader("stream-json")
-        if self.named is None:
-            self._name(row)
-        if self.owner is _UNKNOWN:
-            self.owner = row.agentId
-        if row.agentId != self.owner or row.agentId == "":
-            raise NeedsFullReader("several agents")
-
-    def _elsewhere(self, row: Row, place: int | None) -> None:
-        """Look at a prompt, result or attachment whose parent is not in the present context."""
-        if row.parentUuid is None and self.named is not None and row.sessionId != self.named:
-            raise NeedsFullReader("perhaps another session's transcript behind this one")
-        if self.named is None:
-            self._name(row)
-        if row.type == "attachment":
-            return
-        if place is None and (row.parentUuid is not None or self.owner is not None or not self.responses):
-            return
-        content = row.message.content if row.message is not None else None
-        if content is None or not is_result(content):
-            raise NeedsFullReader("a prompt that goes back, or begins anew")
-
-    def _link(self, row: Row, place: int | None, index: int, numbers: Sequence[int]) -> None:
-        """Take a row that no request holds."""
-        if row.session_id is not msgspec.UNSET and row.sessionId is None:
-            raise NeedsFullReader("stream-json")
-        if self.named is None:
-            self._name(row)
-        parent = row.parentUuid
-        if row.type == "system":
-            if row.subtype == "compact_boundary":
-                self._boundary(row, index, numbers)
-                self.places[row.uuid] = self.context
-                return
-            if row.subtype == "local_command" and isinstance(row.content, str) and "Context Usage" in row.content:
-                self._report(row.content)
-        elif row.type == "progress" and parent is None and (self.places or self.older) and is_clear(row):
-            raise NeedsFullReader("a /clear")
-        if place is not None:
-            self.places[row.uuid] = place
-        elif parent is None and self.responses and self.owner is None:
-            self.places[row.uuid] = _ROOT
-        else:
-            self.places[row.uuid] = self.context
-
-    def _report(self, content: str) -> None:
-        found = parse_context_text(content)
-        if found is None:
-            return
-        if found[1]:
-            main = self.owner is None or self.owner is _UNKNOWN
-            self.windows.learn(self.model if main else None, found[1], "context_usage")
-            self.limit = self.windows.of(self.model).tokens
-
-    # -- responses ------------------------------------------------------------------------------------------
-
-    def _assistant(  # noqa: C901  (likewise)
-        self, row: Row, place: int | None, index: int, numbers: Sequence[int]
-    ) -> None:
-        message = row.message
-        if row.agentId != self.owner or row.sessionId is None or (row.isSidechain and self.owner is None):
-            self._own(row)
-        if message is None:
-            raise NeedsFullReader("a response without a message")
-        if message.model == "<synthetic>" or row.isApiErrorMessage is True:
-            self._error(row, place)
-            return
-        if row.sessionId != self.session_id:
-            self._session(row)
-        identity = message.id or ""
-        if identity != self.current:
-            if not identity:
-                raise NeedsFullReader("a response without an id")
-            if place != self.context and (place is not None or (row.parentUuid is None and self.responses)):
-                raise NeedsFullReader("a response that goes back, or begins anew")
-            known = self.seen.get(identity, _UNKNOWN)
-            if known is not _UNKNOWN:
-                if len(self.seen) > IDS:
-                    raise NeedsFullReader("a response that the tracker may have forgotten")
-                if self.since is not None:
-                    raise NeedsFullReader("an earlier response's row behind a later one")
-                if known is None or not row.requestId or known == row.requestId:
-                    self._count(identity, message.usage)
+            lane = self._lane
+            if author != self._who or (author is True and place != lane.context):
+                found = self._of(author, place)
+                if found is None:
+                    self._apart(line, lines)
                     return
+                self._lane, self._who, lane = found, author, found
+            if (lines > 1 and len(set(uuids)) != len(uuids)) or not places.keys().isdisjoint(uuids):
+                self._again(stretch, lane)
+                return
+            if older and not older.keys().isdisjoint(uuids):
+                self._again(stretch, lane)
+                return
+            if kind == ASSISTANT:
+                special = self._counted(stretch, place, lane)
             else:
-                self.seen[identity] = row.requestId or None
-            self.current = identity
-            self.responses += 1
-            self.begun = self._position(numbers[index])
-        model = message.model
-        if model and model != self.model:
-            if "[" in model:
-                raise NeedsFullReader("a model with a suffix")
-            self.model = model
-            self.limit = self.windows.of(model).tokens
-        usage = message.usage
-        if usage is not None:
-            self._usage(identity, usage)
-        else:
-            self.silent = self.after_boundary
+                special = place != lane.context and self._elsewhere(stretch, place, lane)
+            if special:
+                self._apart(line, lines)
+                return
+            context, first = lane.context, self._first + line
+            for uuid in uuids:
+                places[uuid] = context
+            lane.held.extend(range(first, first + lines))
+        if started is not None:
+            if self._started is None or started < self._started:
+                self._started = started
+            if self._ended is None or ended > self._ended:
+                self._ended = ended
+        if forked:
+            self._is_fork = True
+        if self._session_id is None:
+            self._session_id = session
 
-    def _usage(self, identity: str, usage: RowUsage) -> None:
-        tokens = prompt_of(usage)
-        if not tokens:
-            self.silent = self.after_boundary
+    def _of(self, author: str | bool | None, place: int | None) -> Lane | None:
+        """Return the lane of a row by its author; of an old sidechain, which has no name, by the row before."""
+        if author is None:
+            return self._main_lane
+        if isinstance(author, str):
+            return self._named.get(author)
+        lane = self._owners[place] if place is not None else None
+        return None if lane is self._main_lane else lane
+
+    def _apart(self, first: int, lines: int) -> None:
+        """Let the tracker have a line of the present block; those after it may go on from it."""
+        number = self._first + first
+        for line in self._lines((number,)):
+            self._special(decode(line)[0], number)
+        self._singly(first + 1, lines - 1)
+
+    def _singly(self, first: int, lines: int) -> None:
+        """Take lines of the present block one by one."""
+        for index in range(first, first + lines):
+            self._decoded(decode(self._line(index))[0], index)
+
+    def _again(self, stretch: Stretch, lane: Lane) -> None:
+        """Take rows of which some were there before.
+
+        Such a row changes nothing, but a response may have more output now; one of another session, and a response that
+        was not there before, are special.
+        """
+        line, lines, _, _, session, _, _, identity, request, _, counts, *_ = stretch
+        if lines > 1:
+            self._singly(line, lines)
             return
-        self._keep(identity, usage)
-        if usage.iterations:
-            tokens = last_call(usage, tokens)
-        if self.based != identity:
-            if self.silent:
-                raise NeedsFullReader("a response without counts behind a compaction")
-            self.based = identity
-            self.since = self.begun
-            self.context += 1
-            self.placed = self.turned + len(self.places)
-            self.after_boundary = False
-        elif tokens == self.tokens:
-            return
-        self.tokens = tokens
-        if self.peak is None or tokens > self.peak:
-            self.peak = tokens
-        if tokens > self.limit:
-            self.windows.accepted(self.model, tokens)
-            self.limit = self.windows.of(self.model).tokens
-
-    def _count(self, identity: str, usage: RowUsage | None) -> None:
-        """Take the counts of a copied row for the totals."""
-        if usage is not None and prompt_of(usage):
-            self._keep(identity, usage)
-
-    def _keep(self, identity: str, usage: RowUsage) -> None:
-        fresh, written, read = usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens
-        self.best.take(identity, (fresh, written, read, usage.output_tokens))
-
-    def _session(self, row: Row) -> None:
-        if self.session_id is not None and row.sessionId:
-            raise NeedsFullReader("another session")
-        if row.sessionId:
-            self.session_id = row.sessionId
-
-    def _error(self, row: Row, place: int | None) -> None:
-        content = row.message.content if row.message is not None else None
-        found = refusal(row.errorDetails, None, None) or (
-            error_text(value_of(content), None, None) if content is not None else ()
-        )
-        if found:
-            raise NeedsFullReader("a refusal")
-        if place is not None and place != self.context:
-            raise NeedsFullReader("an error elsewhere")
-        if row.parentUuid is None and self.responses:
-            raise NeedsFullReader("an error at a root")
-
-    # -- compactions ------------------------------------------------------------------------------------------
-
-    def _boundary(self, row: Row, index: int, numbers: Sequence[int]) -> None:
-        self._own(row)
-        meta = row.compactMetadata if isinstance(row.compactMetadata, dict) else {}
-        parent = row.logicalParentUuid or None
-        place = None
-        if parent is not None:
-            place = self.places.get(parent)
-            if place is None:
-                place = self.older.get(parent)
-            if place is not None and place != self.context:
-                raise NeedsFullReader("a compaction that goes back")
-            if self.turned + len(self.places) - self.placed > NEAR:
-                raise NeedsFullReader("more rows than the tracker may remember")
-        event = boundary(meta, None, None, uuid=row.uuid, parent=parent)
-        line = numbers[index]
-        if self.after_boundary or (index and numbers[index - 1] == line):
-            raise NeedsFullReader("two compactions with no response between, or on a line behind another row")
-        if self.owner is None:
-            cli_estimate = projected = None
-            if self.since is not None:
-                lines = between(self.recording.path, self.since, self._position(line), self.offset, self.block)
-                cli_estimate, projected = estimates(lines, self.tokens)
-            self.compactions.append(
-                CompactionRecord(
-                    self.lines + line + 1,
-                    event.trigger,
-                    event.pre_tokens,
-                    event.post_tokens,
-                    cli_estimate,
-                    projected,
-                    None if parent is None else place is None,
-                    row.uuid,
-                )
-            )
+        special = session is not None and session not in (self._entered, self._session_id)
+        if identity is not None:
+            special = special or identity not in self._seen
+            special = special or bool(request and self._seen[identity] not in (None, request))
+            special = special or identity == lane.current
+            if not special:
+                lane.tally.counts.take(identity, counts)
+        if special:
+            self._apart(line, lines)
         else:
-            self.compactions.append(CompactionRecord(line, None, None, None, None, None, None))
-        if event.trigger == "auto" and event.pre_tokens:
-            self.windows.compacted(self.model, event.pre_tokens)
-            self.limit = self.windows.of(self.model).tokens
-        self.context += 1
-        self.placed = self.turned + len(self.places)
-        self.current = self.based = None
-        self.tokens = None
-        self.since = None
-        self.wants_summary = self.after_boundary = True
+            self._stretch(Stretch(line, lines, FILLER, *stretch[3:]))  # for its time
 
-    # -- the end ------------------------------------------------------------------------------------------
+    def _elsewhere(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
+        """Look at rows that do not go on from their lane's context; return whether the first of them is special."""
+        line, _, kind, _, session, parent, *_ = stretch
+        if kind == ATTACHMENT:
+            return False
+        if kind == LINK:
+            return place is not None or (parent is None and bool(self._places))
+        if parent is None and session and self._session_id and session != self._session_id:
+            return True  # perhaps another session's transcript
+        if place is None and (parent is not None or lane is not self._main_lane or not lane.answered):
+            return False
+        (row,) = decode(self._line(line))[0]
+        return not is_result(mapping(row.get("message")).get("content"))
 
-    def _stretch(self) -> Stretch:
-        if self.after_boundary or (self.session_id is None and self.named is None):
-            raise NeedsFullReader("a compaction with nothing behind it, or no session's id")
-        ids, counts, sums = self.best.arrays()
-        agent = AgentRecord(
-            None if self.owner is _UNKNOWN else self.owner,
-            self.model,
-            self.responses,
-            self.tokens,
-            self.peak,
-            len(self.compactions),
-            accuracy="unknown" if self.tokens is None else "exact",
-            ids=ids,
-            counts=counts,
-            sums=sums,
-        )
-        main = agent
-        if agent.agent_id is not None:
-            main = AgentRecord()
-        window = self.windows.of(main.model)
-        main.window, main.window_source, main.window_doubtful = window
-        is_main = main is agent
-        return Stretch(
-            self.recording.path,
-            self.session_id or self.named,
-            main,
-            [] if is_main or not agent.responses else [agent],
-            self.compactions if is_main else [],
-            0,
-            self.overflows,
-            self.is_fork,
-            self.started or None,
-            self.ended or None,
-            self.problems.found,
-        )
+    def _counted(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:  # noqa: C901  (likewise)
+        """Take a response's row; return whether it is special instead."""
+        line, _, _, _, session, parent, uuids, identity, request, model, counts, tokens, _, _, _ = stretch
+        if session != self._entered and session is not None:
+            if self._entered is not None:
+                return True
+            self._entered = session
+        if identity == lane.current:
+            if lane.based != identity or tokens > lane.limit or (lane.fed and tokens != lane.known.tokens):
+                return True
+            lane.tokens = tokens
+            lane.tally.take(identity, counts, tokens)
+            return False
+        if identity in self._seen:
+            return True
+        if place != lane.context and (
+            place is not None or (parent is None and lane.answered and lane is self._main_lane)
+        ):
+            return True
+        if model != lane.model and model is not None:
+            if lane.model is not None or "[" in model:
+                return True
+            lane.model, lane.limit = model, self.tracker.window_of(model).tokens
+        if tokens > lane.limit:
+            return True
+        state = lane.state
+        learned = self._learns and state.responses + (not lane.fed) + 1 >= state.due
+        if learned or (lane.fed and lane.context not in self._begun):
+            self._sync(lane)
+        elif not lane.fed:
+            state.responses += 1  # of which the tracker will never hear
+            lane.dropped = True
+        tally = lane.tally
+        self._seen[identity] = request
+        self._count = context = self._count + 1
+        self._owners[context] = lane
+        self._begun[context] = self._first + line
+        lane.before, lane.context = lane.context, context
+        lane.held, lane.fed, lane.row, lane.tokens = [], False, uuids[0], tokens
+        lane.current = lane.based = identity
+        if tally.peak is None or tokens > tally.peak:
+            tally.peak = tokens
+        tally.counts[identity] = counts
+        return False
+
+    # -- what the tracker has to see ---------------------------------------------------------------------------------
+
+    def _special(self, rows: list[dict[str, Any]], number: int) -> None:
+        """Let the tracker have what was held back, and then a line's rows."""
+        for lane in self._lanes.values():
+            self._sync(lane)
+        for row in rows:
+            for name in ("parentUuid", "logicalParentUuid", "uuid"):
+                self._ensure(row.get(name), number)
+            identity = text(mapping(row.get("message")).get("id"))
+            if identity in self._seen:
+                self.tracker.reducer.registry.was_counted(identity, self._seen[identity])
+        self.number = number + 1
+        for row in rows:
+            self._row(row)
+        self._look(rows)
+
+    def _sync(self, lane: Lane) -> None:
+        """Let the tracker have what a lane holds back."""
+        held, lane.held = lane.held, []
+        for number, line in zip(held, self._lines(held), strict=True):
+            self.number = number + 1
+            for row in decode(line)[0]:
+                self._row(row)
+        if lane.dropped and lane.state.left is not None:  # its own text is the tracker's previous one, and long over
+            lane.state.left[0].let_go()
+            lane.state.left = None
+        lane.fed, lane.dropped, lane.known = True, False, lane.state.context
+
+    def _look(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """See where the tracker's agents are, after it took these rows."""
+        tracker = self.tracker
+        if tracker.main is not self._main_lane.state:
+            self._forget()
+        self._entered = tracker.session_id
+        for lane in self._lanes.values():
+            state = lane.state
+            if state.context is not lane.known:
+                lane.before, lane.context, lane.known = lane.context, self._number(lane), state.context
+            lane.current = state.current if isinstance(state.current, str) else None
+            lane.based = state.context.message_id
+            if state.model is not None:
+                lane.model, lane.limit = state.model, tracker.window_of(state.model).tokens
+        registry = tracker.reducer.registry
+        for row in rows:
+            uuid, agent = text(row.get("uuid")), text(row.get("agentId"))
+            found = registry.rows.place(uuid) if uuid is not None else None
+            if found is not None:
+                lane = self._lane_of(found[0].owner)
+                self._places[uuid] = lane.context if found[0] is lane.known else self._number(lane)
+            state_ = None if agent is None else registry.find(agent)
+            if agent is not None and state_ is not None:
+                self._named[agent] = self._lane_of(state_)
+        self._lane, self._who = self._main_lane, None
+
+    def _ensure(self, uuid: Any, number: int) -> None:
+        """Have the tracker know the place of a row before this line, if the row was let go."""
+        place = self._places.get(uuid, self._older.get(uuid)) if isinstance(uuid, str) else None
+        if place is None or place not in self._begun or self.tracker.holds_row(uuid):
+            return
+        lane, tracker = self._owners[place], ContextTracker()
+        for line in self._lines(range(self._begun[place], number)):
+            rows = decode(line)[0]
+            for row in rows:
+                for event in read_row(row):
+                    tracker.advance(event)
+            if any(row.get("uuid") == uuid for row in rows):
+                break
+        found = tracker.reducer.registry.rows.place(uuid)
+        if found is not None:
+            context, parts = found
+            context.owner, context.pinned = lane.state, True
+            if place != lane.before:
+                context.interval.measure()
+                context.let_go()
+            self.tracker.reducer.registry.rows.put(uuid, context, parts)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Tell the tracker of each agent's last response, if it was held back; for its text nobody asks any more."""
+        registry = self.tracker.reducer.registry
+        for lane in self._lanes.values():
+            if not lane.fed:
+                usage, identity = Usage(cache_read_tokens=lane.tokens), lane.current
+                agent, session = registry.key(lane.state), self._entered
+                self._event(Response(agent, session, identity, lane.model, usage, uuid=lane.row, source="row"), {})
+
+    def _response(self, event: Response, row: Mapping[str, Any]) -> None:
+        super()._response(event, row)
+        if event.message_id is not None:
+            self._seen.setdefault(event.message_id, event.request_id)
+
+    def before(self, event: Event) -> None:
+        """See that no compaction is held against what is not known: an estimate, or the length of text let go."""
+        main, context = self.tracker.main, self.tracker.main.context
+        if self._learns or not (
+            isinstance(event, Compaction) or (isinstance(event, Summary) and not main.wait_summary)
+        ):
+            return
+        rows = self.tracker.reducer.registry.rows
+        goes_back = bool(event.parent) and rows.context(event.parent or "") not in (None, context)
+        went_back = any(content.__class__ is Length for _, content in context.parts)
+        if goes_back or went_back or context.source == "boundary":
+            raise NeedsRatio
+
+    def _close(self, session_id: str | None) -> None:
+        if not self._learns and any(state.context.source == "boundary" for state in self._tallies):
+            raise NeedsRatio
+        super()._close(session_id)
+
+    # -- lines -------------------------------------------------------------------------------------------------------
+
+    def _lines(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """Yield lines by their numbers, from 0 and in order; those of earlier blocks are read again."""
+        for place, group in groupby(numbers, lambda number: bisect_right(self._passed, (number, 1 << 62)) - 1):
+            first, offset = self._passed[place]
+            if first == self._first:
+                for number in group:
+                    yield self._line(number - first)
+                continue
+            with open(self.recording.path, "rb") as file:
+                file.seek(offset)
+                for number in group:
+                    yield next(islice(file, number - first, None)).removesuffix(b"\n")
+                    first = number + 1
+
+    def _line(self, index: int) -> bytes:
+        """Return a line of the present block, without its newline."""
+        ends, find, size = self._ends, cast("bytearray", self._block.obj).find, len(self._block)
+        while len(ends) <= index:
+            end = find(b"\n", ends[-1] + 1 if ends else 0, size)
+            ends.append(size if end < 0 else end)
+        return bytes(self._block[ends[index - 1] + 1 if index else 0 : ends[index]])

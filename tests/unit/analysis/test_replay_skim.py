@@ -4,20 +4,21 @@ import json
 import mmap
 import subprocess
 import sys
+from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mala_context.analysis.replay.fast_rows import decode_lines
-from tests.helpers.recordings import Rows, dump, plain
+from mala_context.analysis.replay.columns import ASSISTANT, FILLER, Stretch, skim_slowly, stretch_of
+from mala_context.analysis.replay.rows import decode
+from tests.helpers.recordings import Rows, dump, generated
 
 _skim = pytest.importorskip(
     "mala_context.analysis.replay._skim", reason="there was no compiler where this was installed"
 )
 
-CALL = {"input_tokens": 11, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 2}
+CALL = {"input_tokens": 20_008, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 2}
 ROW = {
     "parentUuid": "p1", "isSidechain": False, "userType": "external", "cwd": "/home/x", "sessionId": "s1",
     "version": "2.1.332", "type": "assistant", "subtype": None, "requestId": "r1", "uuid": "u1",
@@ -31,50 +32,61 @@ ROW = {
         },
     },
 }  # fmt: skip
-KEPT = ("parentUuid", "sessionId", "agentId", "type", "subtype", "requestId", "uuid", "timestamp")
 
 
 def line_of(row, **kinds):
     return json.dumps(row, **kinds).encode()
 
 
-def told(found):
-    """What the compiled reader said, as `Row`s have it."""
-    return {name: found[name] for name in KEPT} | {
-        "isSidechain": found["isSidechain"],
-        "model": found["model"],
-        "id": found["id"],
-        "counts": found["counts"][:4] if found["has_usage"] else None,
-    }
+def told(line):
+    """What the compiled reader says of a line, or `None` where it is not plain to it."""
+    items, lines = _skim.stretches(line)
+    plain = [Stretch(*item) for item in items if len(item) != 3]
+    return plain[0] if plain and lines == 1 else None
 
 
 def expected(line):
-    """The same by `msgspec`, or by `json` where it refuses."""
-    try:
-        (row,) = decode_lines(memoryview(bytearray(line)))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        (row,) = decode_lines(memoryview(bytearray(msgspec.json.encode(json.loads(line.decode("utf-8", "replace"))))))
-    message = row.message
-    usage = message.usage if message is not None else None
-    names = {name: getattr(row, name) for name in KEPT}
-    return {name: None if value is msgspec.UNSET else value for name, value in names.items()} | {
-        "isSidechain": row.isSidechain is True,
-        "model": message.model if message is not None else None,
-        "id": message.id if message is not None else None,
-        "counts": usage
-        and (
-            usage.input_tokens,
-            usage.cache_creation_input_tokens,
-            usage.cache_read_input_tokens,
-            usage.output_tokens,
-        ),
-    }
+    """What the reader of whole rows says."""
+    rows, _ = decode(bytes(line))
+    return stretch_of(rows[0], 0) if len(rows) == 1 else None
 
 
 def test_a_row_is_read():
-    found = _skim.read_line(line_of(ROW))
-    assert told(found) == expected(line_of(ROW))
-    assert found["counts"] == (3, 5, 20_000, 7, 11)  # the last: of the last model call
+    found = told(line_of(ROW))
+    assert found == expected(line_of(ROW))
+    assert (found.kind, found.uuids, found.counts, found.tokens) == (ASSISTANT, ["u1"], (3, 5, 20_000, 7), 20_008)
+
+
+def test_stretches_are_rows_that_go_on_from_one_another():
+    lines = generated(3, 60_000)
+    block = "\n".join(lines).encode()
+    items, count = _skim.stretches(block)
+    singly, same = skim_slowly(memoryview(block))
+    assert count == same == len(lines)
+    place = 0
+    for item in items:
+        rows = [each for each in singly[place : place + (item[1] if len(item) != 3 else 1)] if len(each) != 3]
+        place += item[1] if len(item) != 3 else 1
+        if len(item) == 3:
+            continue
+        stretch = Stretch(*item)
+        assert [uuid for row in rows for uuid in row.uuids] == stretch.uuids
+        linked = [row for row in rows if row.uuids]
+        assert all(row.parent == before.uuids[0] for before, row in pairwise(linked))
+        assert (stretch.line, stretch.kind, stretch.parent) == (rows[0].line, rows[0].kind, rows[0].parent)
+        assert {row.identity for row in rows if row.kind == ASSISTANT} <= {stretch.identity}
+        assert stretch.counts is None or stretch.counts[3] == max(row.counts[3] for row in rows if row.counts)
+        assert stretch.started == min((row.started for row in rows if row.started), default=None)
+        assert stretch.ended == max((row.ended for row in rows if row.ended), default=None)
+    assert place == count
+    assert len(items) < count / 2
+
+
+def test_a_line_that_is_not_plain_is_given_by_its_place():
+    block = b'{"type":"mode","sessionId":"s"}\n\nno JSON\n{"type":"mode"}'
+    first, odd, last = _skim.stretches(block)[0]
+    assert (odd, block[odd[1] : odd[2]]) == ((2, 33, 40), b"no JSON")
+    assert [Stretch(*each).kind for each in (first, last)] == [FILLER, FILLER]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +121,7 @@ def test_a_row_is_read():
     ids=str,
 )
 def test_what_is_not_plain_is_left(change):
-    assert _skim.read_line(line_of(ROW | change)) is None
+    assert told(line_of(ROW | change)) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +157,7 @@ def test_what_is_not_plain_is_left(change):
 def test_what_is_no_json_or_says_two_things_is_left(old, new):
     line = json.dumps(ROW)
     assert old in line
-    assert _skim.read_line(line.replace(old, new, 1).encode()) is None
+    assert told(line.replace(old, new, 1).encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -154,13 +166,13 @@ def test_what_is_no_json_or_says_two_things_is_left(old, new):
 @pytest.mark.parametrize("before", range(56, 72))
 def test_an_escape_may_stand_anywhere_in_a_text(inside, before):
     line = json.dumps(ROW).replace("x" * 200, "x" * before + inside + "y" * 80, 1).encode()
-    assert told(_skim.read_line(line)) == expected(line)
+    assert told(line) == expected(line) != None  # noqa: E711
 
 
 @pytest.mark.parametrize("size", [*range(120), 1_000])
 def test_a_kept_text_may_be_long(size):
-    found = _skim.read_line(line_of(ROW | {"uuid": "u" * size}))
-    assert found["uuid"] == "u" * size
+    found = told(line_of(ROW | {"requestId": "u" * size}))
+    assert (found.request or "") == "u" * size
 
 
 @pytest.mark.parametrize(
@@ -173,7 +185,7 @@ def test_deep_nesting_is_left(deep):
         {"message": {"usage": {"iterations": [{"iterations": 0}]}}},
     ):
         line = json.dumps({"uuid": "u", **row}).replace("0", deep)
-        assert _skim.read_line(line.encode()) is None
+        assert told(line.encode()) is None
 
 
 VALUES = st.recursive(
@@ -191,9 +203,9 @@ MESSAGE = st.fixed_dictionaries(
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6), MESSAGE, st.booleans())
 def test_of_any_row_it_says_what_others_say_or_nothing(changes, message, escaped):
     line = line_of(ROW | {"message": ROW["message"] | message} | changes, ensure_ascii=escaped)
-    found = _skim.read_line(line)
+    found = told(line)
     if found is not None:
-        assert told(found) == expected(line)
+        assert found == expected(line)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=3), st.integers(0, 3)), max_size=4))
@@ -203,9 +215,9 @@ def test_of_any_bytes_it_says_what_others_say_or_nothing(edits):
     for at, new, removed in edits:
         line = line[: at % len(line)] + new + line[at % len(line) + removed :]
     line = line.replace(b"\n", b" ")
-    found = _skim.read_line(line)
+    found = told(line)
     if found is not None:
-        assert told(found) == expected(line)
+        assert found == expected(line)
 
 
 @given(st.integers(0, 1_200), st.integers(0, 80))
@@ -215,36 +227,12 @@ def test_nothing_behind_a_line_is_read(cut, left):
         line = line_of(ROW)[left : left + cut]
         page[-len(line) or mmap.PAGESIZE :] = line
         with memoryview(page) as view:
-            assert _skim.read_line(view[mmap.PAGESIZE - len(line) :]) in (None, _skim.read_line(line_of(ROW)))
+            assert told(view[mmap.PAGESIZE - len(line) :]) in (None, told(line_of(ROW)))
 
 
-def test_a_scanner_without_its_attributes_is_an_error():
-    with pytest.raises(AttributeError):
-        _skim.skim(object(), memoryview(b"{}\n"), 0, 0)
-
-
-@pytest.mark.parametrize("start", [-1, 4])
-def test_a_start_outside_of_the_block_is_an_error(start):
-    with pytest.raises(ValueError, match="outside"):
-        _skim.skim(object(), memoryview(b"{}\n"), start, 0)
-
-
-def test_most_rows_need_no_python(tmp_path, monkeypatch):
-    """Else it would be right and no faster."""
-    from mala_context.analysis.replay import scan
-    from mala_context.analysis.replay.files import Recording
-
-    rows = plain()
-    for number in range(200):
-        rows.prompt("z" * 300)
-        rows.response(f"more{number}", 20_200 + number)
-        rows.row("progress", data={"n": number})
-    (tmp_path / "a.jsonl").write_bytes(dump(rows.rows))
-    taken = []
-    line = scan.Scanner._line
-    monkeypatch.setattr(scan.Scanner, "_line", lambda self, *args: (taken.append(args[1]), line(self, *args)))
-    scan.Scanner(Recording(str(tmp_path / "a.jsonl"), (str(tmp_path / "a.jsonl"),), 0)).run()
-    assert len(taken) < 12
+def test_what_is_no_block_is_an_error():
+    with pytest.raises(TypeError):
+        _skim.stretches("text")
 
 
 def test_memory_does_not_grow_with_what_was_read(tmp_path):
@@ -255,12 +243,13 @@ def test_memory_does_not_grow_with_what_was_read(tmp_path):
         rows.response(f"m{number}", 20_000 + number)
     (tmp_path / "a.jsonl").write_bytes(dump(rows.rows))
     code = """
-import sys
+import gc, sys
 from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.scan import Scanner
 def blocks():
     for _ in range(20):
         Scanner(Recording(sys.argv[1], (sys.argv[1],), 0)).run()
+    gc.collect()
     return sys.getallocatedblocks()
 blocks()
 first = blocks()

@@ -1,0 +1,114 @@
+"""A block of a transcript as columns: what its rows say of themselves, and nothing of what that means.
+
+`skim` is in C (`_skim.c`), which passes over text at some gigabytes a second; where this was installed without a
+compiler, `skim_slowly` decodes each row and gives the same, a row a stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from mala_context.analysis.replay.rows import decode
+from mala_context.tracking.events import SIDECHAIN, Appended, Link, Response, SubagentStart
+from mala_context.tracking.readers import read_row
+from mala_context.tracking.readers.parts import mapping, text
+from mala_context.tracking.usage import Usage
+
+FILLER: Final = 0
+"""A row without an id, of which a context knows nothing."""
+LINK: Final = 1
+"""A row that no request holds."""
+ATTACHMENT: Final = 2
+USER: Final = 3
+ASSISTANT: Final = 4
+"""A response's row with counts."""
+
+
+class Stretch(NamedTuple):
+    """Rows that go on from one another, of one author in one session; what they differ in is the first one's.
+
+    Only the first row may be a response's, or all of one response with the same prompt.
+    """
+
+    line: int
+    """Its first line, counted from 0 in the block."""
+    lines: int
+    kind: int
+    """Of the first row: `FILLER` to `ASSISTANT`. After a link there are only links."""
+    author: str | bool | None
+    """An agent's id; `True` for a sidechain without a name, `None` for the main agent."""
+    session: str | None
+    parent: str | None
+    """Of the first row; `None` for a root."""
+    uuids: list[str]
+    """Of all rows that have one."""
+    identity: Any
+    """The response's id; `None` where none begins."""
+    request: str | None
+    model: str | None
+    counts: Any
+    """The response's four counts (see `record.Counts`), with the largest output of its rows."""
+    tokens: int
+    """Size of the response's request."""
+    started: Any
+    """The earliest time of a row; `None` where none has one."""
+    ended: Any
+    """The latest."""
+    forked: bool
+    """Whether a row says that it was copied from another session."""
+
+
+Odd: TypeAlias = tuple[int, int, int]
+"""A line that is not plain: its number in the block, and where it begins and ends, in bytes."""
+Skim: TypeAlias = Callable[[memoryview], tuple[list[Stretch | Odd], int]]
+"""A block's lines, and how many there are."""
+
+
+def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
+    """Return a decoded row as a stretch; `None` where it is more than a prompt, a counted response or a link."""
+    if "session_id" in row and not text(row.get("sessionId")):
+        return None
+    events = read_row(row)
+    moment, session, forked = text(row.get("timestamp")), text(row.get("sessionId")), row.get("forkedFrom") is not None
+    if not events:
+        return Stretch(line, 1, FILLER, None, session, None, [], None, None, None, None, 0, moment, moment, forked)
+    if len(events) > 1 and events[0].__class__ is not SubagentStart:
+        return None
+    event: Any = events[-1]
+    kind = _KINDS.get(event.__class__)
+    if kind is None or event.uuid is None or event.parent is None:
+        return None
+    who, paid, tokens = None, None, 0
+    if kind == ASSISTANT:
+        who, tokens = event.message_id, event.usage.context_tokens if event.usage else 0
+        paid = Usage.parse(mapping(row.get("message")).get("usage"))
+        if who is None or not tokens or paid is None or event.usage.counts_cache_twice:
+            return None
+    elif kind == USER and event.kind != "user":
+        kind = ATTACHMENT
+    request, model = (event.request_id, event.model) if who else (None, None)
+    author, parent = True if event.agent == SIDECHAIN else event.agent, event.parent or None
+    row_ = (line, 1, kind, author, session, parent, [event.uuid], who, request, model, paid and tuple(paid), tokens)
+    return Stretch(*row_, moment, moment, forked)
+
+
+def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], int]:
+    """Do what `skim` does, with each row decoded."""
+    found: list[Stretch | Odd] = []
+    begin = number = 0
+    for number, line in enumerate(bytes(block).split(b"\n")):
+        if line and not line.isspace():
+            rows, problem = decode(line)
+            stretch = stretch_of(rows[0], number) if len(rows) == 1 and problem is None else None
+            found.append((number, begin, begin + len(line)) if stretch is None else stretch)
+        begin += len(line) + 1
+    return found, number + bool(line)
+
+
+_KINDS: Final = {Response: ASSISTANT, Appended: USER, Link: LINK}
+skim: Skim = skim_slowly
+with suppress(ImportError, AttributeError):  # not there, or left from another version
+    skim = import_module("mala_context.analysis.replay._skim").stretches
