@@ -76,6 +76,18 @@ def first_line(text: str | None) -> str:
     return lines[0] if lines else "it gave no reason"
 
 
+def terminal_reason(result: Any) -> str | None:
+    """Return why the CLI ended the turn, as `completed` or `prompt_too_long`; `None` where an older SDK drops it."""
+    reason = getattr(result, "terminal_reason", None)
+    return None if reason is None else str(reason)
+
+
+def why_failed(result: Any) -> str:
+    """Return in the CLI's words why a turn that `is_error` failed."""
+    errors = getattr(result, "errors", None) or ()
+    return str(result.result or "; ".join(map(str, errors)) or terminal_reason(result) or result.subtype)
+
+
 class _CtrlC:
     """What Ctrl-C does while an agent runs; a handler of signals."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context.cli.agent_runner import why_failed
 from mala_context.cli.paths import ThereDirectory
-from mala_context.cli.results import why_failed
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mala_context.transcripts.compactions import is_main_boundary
 
@@ -20,55 +20,44 @@ class ArchivedPiece:
     """One file of the archive."""
 
     path: str
-    mode: int
-    """Permission bits."""
+    mode: str
+    """Permission bits, as `0600`."""
     bytes: int
-    trigger: str | None
     rows: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the piece for JSON, its mode as `0600`."""
-        return {
-            "path": self.path,
-            "mode": f"{self.mode:04o}",
-            "bytes": self.bytes,
-            "rows": self.rows,
-            "trigger": self.trigger,
-        }
+    trigger: str | None
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What the archive of one session holds."""
+    """What the archive of one session holds; `asdict` of it is its JSON."""
 
     directory: str
-    directory_mode: int
+    directory_mode: str
     pieces: tuple[ArchivedPiece, ...]
-    rows_before: int
+    rows_before_compaction: int
     """Rows of the transcript before its last boundary."""
     rows_held: int
     """How many of them the archive holds, byte for byte, from the first one on."""
-    rows_in_time: int
+    rows_held_before_it_began: int
     """How many of them were archived before that compaction began."""
-    whole: bool
+    whole_transcript: bool
     """Whether the pieces, in order, are the whole transcript."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it holds every row from before the compaction."""
+        return self.rows_held == self.rows_before_compaction > 0
+
+    @property
+    def words(self) -> str:
+        """How many of these rows it holds."""
+        of = f"{self.rows_held} of {self.rows_before_compaction}"
+        return f"archive: {of} rows from before the compaction, byte for byte"
 
     @property
     def private(self) -> bool:
         """Whether every file is 0600 in a directory of 0700."""
-        return self.directory_mode == 0o700 and all(piece.mode == 0o600 for piece in self.pieces)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {
-            "directory": self.directory,
-            "directory_mode": f"{self.directory_mode:04o}",
-            "pieces": [piece.as_dict() for piece in self.pieces],
-            "rows_before_compaction": self.rows_before,
-            "rows_held": self.rows_held,
-            "rows_held_before_it_began": self.rows_in_time,
-            "whole_transcript": self.whole,
-        }
+        return self.directory_mode == "0700" and all(piece.mode == "0600" for piece in self.pieces)
 
 
 def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> Archived:
@@ -83,8 +72,7 @@ def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> A
             content = file.read()
             status = os.fstat(file.fileno())
         trigger = piece.row.get("trigger") if piece.row else None
-        mode = stat.S_IMODE(status.st_mode)
-        pieces.append(ArchivedPiece(path, mode, len(content), trigger, content.count(b"\n")))
+        pieces.append(ArchivedPiece(path, mode_text(status), len(content), content.count(b"\n"), trigger))
         contents.append(content)
     before = transcript[: last_boundary(transcript)]
     in_time = b"".join(
@@ -93,13 +81,18 @@ def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> A
     held = b"".join(contents)
     return Archived(
         directory=directory,
-        directory_mode=stat.S_IMODE(os.stat(directory).st_mode) if pieces else 0,
+        directory_mode=mode_text(os.stat(directory)) if pieces else "0000",
         pieces=tuple(pieces),
-        rows_before=before.count(b"\n"),
+        rows_before_compaction=before.count(b"\n"),
         rows_held=common_rows(before, held),
-        rows_in_time=common_rows(before, in_time),
-        whole=held == transcript,
+        rows_held_before_it_began=common_rows(before, in_time),
+        whole_transcript=held == transcript,
     )
+
+
+def mode_text(status: os.stat_result) -> str:
+    """Return a file's permission bits, as `0600`."""
+    return f"{stat.S_IMODE(status.st_mode):04o}"
 
 
 def last_boundary(transcript: bytes) -> int:

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.scenarios import guarded
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table
+from mala_context.cli.scenarios.archived import mode_text
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
 
 if TYPE_CHECKING:
     from mala_context.testing.requests import Request
@@ -71,27 +69,26 @@ async def play(stage: Stage) -> Report:
     from mala_context.config import GuardConfig
 
     runs, workers = {}, {}
-    with runs_directory(stage):
+    with environment("MALA_RUNS_DIR", stage.place("runs")):
         for name, guard in (("without", GuardConfig()), ("with", GuardConfig(tool_output_tokens="auto"))):
             path = os.path.join(stage.place(f"project-{name}"), "journal.txt")
-            _write_journal(path)
+            with open(path, "w", encoding="utf-8") as file:  # noqa: ASYNC230 - nothing else waits here
+                file.write(_journal())
             workers[name] = _Worker(path)
             runs[name] = await guarded.run(stage, name, workers[name], ["What failed?"], guard=guard, tell_agent=False)
     worker = workers["with"]
     shown = _results(worker.large) if worker.large is not None else ""
     full = _full_text(shown, worker.path)
     found = worker.last is not None and NEEDLE in _results(worker.last)
-    size = _size(worker.path)
-    data = {
-        "window": guarded.WINDOW,
-        "cli_version": runs["with"].cli_version,
-        "without": runs["without"].as_dict(),
-        "with_guard": runs["with"].as_dict(),
-        "result_characters": size,
-        "shown_characters": len(shown),
-        "full_text": full,
-        "found": found,
-    }
+    size = len(_journal())
+    data = guarded.data(
+        runs["without"],
+        runs["with"],
+        result_characters=size,
+        shown_characters=len(shown),
+        full_text=full,
+        found=found,
+    )
     rows = [runs["without"].row("without"), runs["with"].row("with the cap")]
     parts: list[Table | Lines] = [Table("The same agent, twice", guarded.COLUMNS, rows), _lines(shown, full)]
     whole = full is not None and full["whole"]
@@ -107,29 +104,10 @@ async def play(stage: Stage) -> Report:
     return Report(data, parts, checks)
 
 
-@contextmanager
-def runs_directory(stage: Stage) -> Iterator[None]:
-    """Keep full texts below the stage, as long as it plays."""
-    before = os.environ.get("MALA_RUNS_DIR")
-    os.environ["MALA_RUNS_DIR"] = stage.place("runs")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["MALA_RUNS_DIR"]
-        else:
-            os.environ["MALA_RUNS_DIR"] = before
-
-
-def _write_journal(path: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        for number in range(1, LINES + 1):
-            words = NEEDLE if number == PLACE else "all pumps are running, pressure steady"
-            file.write(f"entry {number:04d}: {words}\n")
-
-
-def _size(path: str) -> int:
-    return os.stat(path).st_size
+def _journal() -> str:
+    """Return the large file, with the line to be found in its middle."""
+    usual = "all pumps are running, pressure steady"
+    return "".join(f"entry {n:04d}: {NEEDLE if n == PLACE else usual}\n" for n in range(1, LINES + 1))
 
 
 def _full_text(shown: str, original: str) -> dict[str, Any] | None:
@@ -138,7 +116,7 @@ def _full_text(shown: str, original: str) -> dict[str, Any] | None:
         return None
     with open(match[1], "rb") as kept, open(original, "rb") as whole:
         same = kept.read() == whole.read()
-    return {"path": match[1], "mode": f"{stat.S_IMODE(os.stat(match[1]).st_mode):04o}", "whole": same}
+    return {"path": match[1], "mode": mode_text(os.stat(match[1])), "whole": same}
 
 
 def _lines(shown: str, full: dict[str, Any] | None) -> Lines:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,7 @@ async def play(stage: Stage) -> Report:
         runtime = instrument(api.options(cwd=scenario.project, home=home, env=scenario.env), config=config)
         recorder = Recorder(runtime, api, estimators=stage.estimators)
         recorder.attach()
-        runtime.processor.snapshot_observers.append(_main_only(stage))
+        runtime.processor.snapshot_observers.append(stage.show)
         async with runtime.session() as session:
             for number, prompt in enumerate(scenario.prompts, 1):
                 stage.on_turn(number)
@@ -58,14 +59,6 @@ async def play(stage: Stage) -> Report:
         recorder.errors.extend(api.problems)
         archived = _examine(recorder)
         return _report(recorder, recorder.rows(), recorder.settle(), archived, runtime.tracker.snapshot())
-
-
-def _main_only(stage: Stage) -> Any:
-    def observe(snapshot: ContextSnapshot) -> None:
-        if snapshot.agent_id is None and snapshot.tool_use_id is None:
-            stage.on_snapshot(snapshot)
-
-    return observe
 
 
 def _examine(recorder: Recorder) -> Archived | None:
@@ -95,7 +88,7 @@ def _report(
         "cli_version": recorder.cli_version,
         "responses": [row.as_dict() for row in rows],
         "compactions": [_compaction_dict(row) for row in compactions],
-        "archive": None if archived is None else archived.as_dict(),
+        "archive": None if archived is None else asdict(archived),
     }
     parts: list[Table | Lines] = [_response_table(rows, compactions)]
     if errors:
@@ -114,18 +107,9 @@ def _report(
 
 
 def _compaction_dict(row: CompactionRow) -> dict[str, Any]:
-    return {
-        "turn": row.turn,
-        "trigger": row.trigger,
-        "refused_tokens": row.refused_tokens,
-        "before": row.before,
-        "cli_pre_tokens": row.pre_tokens,
-        "estimate": row.estimate,
-        "accuracy": row.accuracy,
-        "next_request_tokens": row.next_tokens,
-        "error_percent": _rounded(percent_off(row.estimate, row.next_tokens)),
-        "duration_ms": row.duration_ms,
-    }
+    found = {**asdict(row), "error_percent": _rounded(percent_off(row.estimate, row.next_request_tokens))}
+    del found["next_message_id"]
+    return found
 
 
 # -- for people ------------------------------------------------------------------------------------------------------
@@ -137,15 +121,14 @@ def _response_table(rows: Sequence[ResponseRow], compactions: Sequence[Compactio
     for row in rows:
         if row.message_id in before:
             lines.append([_compaction_words(before[row.message_id])])
-        difference = None if row.tracked is None else row.tracked - row.received
-        lines.append([row.turn, row.response, row.tracked, row.received, difference])
+        lines.append([row.turn, row.response, row.tracked_tokens, row.received_tokens, row.difference])
     heading = "Context tokens: tracked, beside what the server received"
     return Table(heading, ("turn", "response", "tracked", "received", "difference"), lines)
 
 
 def _compaction_words(row: CompactionRow) -> str:
     refused = "" if row.refused_tokens is None else f"{row.refused_tokens:,} refused, "
-    off = percent_off(row.estimate, row.next_tokens)
+    off = percent_off(row.estimate, row.next_request_tokens)
     words = "unknown" if row.estimate is None or off is None else f"{row.estimate:,} ({off:+.1f} %)"
     return f"{refused}compacted ({row.trigger}); estimated right after it: {words}"
 
@@ -153,7 +136,8 @@ def _compaction_words(row: CompactionRow) -> str:
 def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[str, float | None]]) -> Table:
     names = list(errors)
     lines: list[list[Any]] = [
-        [f"{row.turn}.{row.response}", row.received, *(row.estimates.get(name) for name in names)] for row in rows
+        [f"{row.turn}.{row.response}", row.received_tokens, *(row.estimates.get(name) for name in names)]
+        for row in rows
     ]
     for key, heading in (("median_error_percent", "median"), ("worst_error_percent", "worst")):
         lines.append([heading, None, *(_percent(errors[name][key]) for name in names)])
@@ -163,10 +147,10 @@ def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[s
 
 
 def _archive_lines(archived: Archived) -> Lines:
-    lines = [f"{archived.directory}/  mode {archived.directory_mode:04o}"]
+    lines = [f"{archived.directory}/  mode {archived.directory_mode}"]
     for piece in archived.pieces:
         size = f"{size_text(piece.bytes)}, {piece.rows:,} rows"
-        lines += [f"  {os.path.basename(piece.path)}", f"    mode {piece.mode:04o}, {size}, trigger={piece.trigger}"]
+        lines += [f"  {os.path.basename(piece.path)}", f"    mode {piece.mode}, {size}, trigger={piece.trigger}"]
     return Lines("Archive", lines)
 
 
@@ -193,7 +177,7 @@ def _compaction_check(compactions: Sequence[CompactionRow]) -> Check:
 
 
 def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
-    off = [percent_off(row.estimate, row.next_tokens) for row in compactions]
+    off = [percent_off(row.estimate, row.next_request_tokens) for row in compactions]
     known = [value for value in off if value is not None]
     if not known or len(known) < len(off):
         return Check(
@@ -202,7 +186,7 @@ def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
     worst = max(known, key=abs)
     row = compactions[off.index(worst)]
     words = (
-        f"estimate right after the compaction: {row.estimate:,}, the next request held {row.next_tokens:,} "
+        f"estimate right after the compaction: {row.estimate:,}, the next request held {row.next_request_tokens:,} "
         f"({worst:+.1f} %, {ESTIMATE_WITHIN:g} % allowed)"
     )
     return Check("estimate_after_compaction", abs(worst) <= ESTIMATE_WITHIN, words)
@@ -211,22 +195,18 @@ def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
 def _archive_checks(archived: Archived | None) -> list[Check]:
     if archived is None or not archived.pieces:
         return [Check("archive_written", ok=False, words="there is no archive, or no transcript to compare it with")]
-    modes = ", ".join(sorted({f"{piece.mode:04o}" for piece in archived.pieces}))
-    held = archived.rows_held == archived.rows_before > 0
+    modes = ", ".join(sorted({piece.mode for piece in archived.pieces}))
     return [
-        Check(
-            "archive_private", archived.private, f"archive: files {modes} in a directory {archived.directory_mode:04o}"
-        ),
+        Check("archive_private", archived.private, f"archive: files {modes} in a directory {archived.directory_mode}"),
         Check(
             "archive_holds_all_rows",
-            held,
-            f"archive: {archived.rows_held} of {archived.rows_before} rows from before the compaction, byte for byte "
-            f"({archived.rows_in_time} of them before it began)",
+            archived.complete,
+            f"{archived.words} ({archived.rows_held_before_it_began} of them before it began)",
         ),
         Check(
             "archive_whole",
-            archived.whole,
-            "archive: its files in order are " + ("" if archived.whole else "NOT ") + "the whole transcript",
+            archived.whole_transcript,
+            "archive: its files in order are " + ("" if archived.whole_transcript else "NOT ") + "the whole transcript",
         ),
     ]
 
@@ -239,7 +219,7 @@ def formula_errors(rows: Sequence[ResponseRow]) -> dict[str, dict[str, float | N
     names = list(dict.fromkeys(name for row in rows for name in row.estimates))
     errors: dict[str, dict[str, float | None]] = {}
     for name in names:
-        off = [percent_off(row.estimates.get(name), row.received) for row in rows]
+        off = [percent_off(row.estimates.get(name), row.received_tokens) for row in rows]
         known = [abs(value) for value in off if value is not None]
         errors[name] = {
             "median_error_percent": _rounded(median(known)) if known else None,

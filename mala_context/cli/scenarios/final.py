@@ -10,7 +10,6 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mala_context.cli.results import terminal_reason
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
 
@@ -55,15 +54,13 @@ async def play(stage: Stage) -> Report:
         worker = _Worker(reports[name], listens=listens)
         runs[name] = await guarded.run(stage, name, worker, ["Look at the log and report."], **keys)
     finals = {name: run.runtime.actions.final_turn for name, run in runs.items()}
-    data = {
-        "window": guarded.WINDOW,
-        "cli_version": runs["with"].cli_version,
-        "without": runs["without"].as_dict(),
-        "with_guard": runs["with"].as_dict(),
-        "stubborn": runs["stubborn"].as_dict(),
-        "final_turn": _as_dict(finals["with"]),
-        "stubborn_final_turn": _as_dict(finals["stubborn"]),
-    }
+    data = guarded.data(
+        runs["without"],
+        runs["with"],
+        stubborn=runs["stubborn"].as_dict(),
+        final_turn=finals["with"] and asdict(finals["with"]),
+        stubborn_final_turn=finals["stubborn"] and asdict(finals["stubborn"]),
+    )
     saved = {name: os.path.exists(path) for name, path in reports.items()}  # noqa: ASYNC240 - nobody else waits here
     table = Table(
         "The same agent, twice, and one that does not listen",
@@ -84,17 +81,16 @@ async def play(stage: Stage) -> Report:
 def _final_checks(ended: FinalTurn | None, stopped: FinalTurn | None, stubborn: guarded.Run) -> list[Check]:
     fine = ended is not None and not ended.stopped and not ended.missing
     forced = stopped is not None and stopped.stopped and bool(stubborn.results) and not stubborn.died
-    last = terminal_reason(stubborn.results[-1]) if stubborn.results else "no result"
     return [
         Check("final_turn_complete", fine, ended.line if ended is not None else "there was no final turn"),
-        Check("stubborn_stopped", forced, f"the agent that does not listen ended with {last}, after three denials"),
+        Check(
+            "stubborn_stopped",
+            forced,
+            f"the agent that does not listen ended with {stubborn.ended}, after three denials",
+        ),
         Check(
             "says_what_is_missing",
             stopped is not None and stopped.missing == ("saved work", "final answer"),
             stopped.line if stopped is not None else "there was no final turn",
         ),
     ]
-
-
-def _as_dict(final: FinalTurn | None) -> dict[str, Any] | None:
-    return None if final is None else asdict(final)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.cli.results import terminal_reason
+from mala_context.cli.agent_runner import terminal_reason
+from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Stage
 
 if TYPE_CHECKING:
@@ -52,35 +53,16 @@ class Looking:
 
 
 @dataclass
-class Run:
+class Run(Heard):
     """One run of an agent, and what came of it."""
 
     runtime: AgentRuntime
     requests: Sequence[Request]
-    results: list[Any] = field(default_factory=list)
-    """Results that reached the caller, in order."""
-    markers: list[Any] = field(default_factory=list)
-    """Each `SessionRestarted` in the stream."""
-    texts: list[str] = field(default_factory=list)
-    """What the agent said."""
-    cli_version: str | None = None
-
-    def message(self, message: Any) -> None:
-        """Look at a message that the session yielded."""
-        kind = type(message).__name__
-        if kind == "ResultMessage":
-            self.results.append(message)
-        elif kind == "SessionRestarted":
-            self.markers.append(message)
-        elif kind == "AssistantMessage":
-            self.texts += [block.text for block in message.content if type(block).__name__ == "TextBlock"]
-        elif kind == "SystemMessage" and message.subtype == "init":
-            self.cli_version = message.data.get("claude_code_version")
 
     @property
     def died(self) -> bool:
         """Whether it ended since the API refused the prompt."""
-        return bool(self.results) and terminal_reason(self.results[-1]) == DEAD
+        return self.ended == DEAD
 
     @property
     def refused(self) -> int:
@@ -94,27 +76,34 @@ class Run:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        last = self.results[-1] if self.results else None
         return {
             "requests": len(self.requests),
             "refused": self.refused,
             "largest_request_tokens": self.largest,
             "results": len(self.results),
-            "terminal_reason": terminal_reason(last),
-            "is_error": getattr(last, "is_error", None),
+            "terminal_reason": self.ended,
+            "is_error": getattr(self._last, "is_error", None),
             "restarts": len(self.markers),
         }
 
     def row(self, name: str) -> tuple[Any, ...]:
         """Return it as a row under `COLUMNS`."""
-        last = self.results[-1] if self.results else None
-        return (
-            f"<{name}",
-            len(self.requests),
-            self.refused,
-            self.largest,
-            f"<{terminal_reason(last)}",
-        )
+        return (f"<{name}", len(self.requests), self.refused, self.largest, f"<{self.ended}")
+
+    @property
+    def ended(self) -> str | None:
+        """Why the CLI ended the last turn."""
+        return terminal_reason(self._last)
+
+    @property
+    def _last(self) -> Any:
+        return self.results[-1] if self.results else None
+
+
+def data(without: Run, with_guard: Run, **more: Any) -> dict[str, Any]:
+    """Return what every scenario with these runs gives as JSON, and what one gives besides."""
+    both = {"without": without.as_dict(), "with_guard": with_guard.as_dict()}
+    return {"window": WINDOW, "cli_version": with_guard.cli_version, **both, **more}
 
 
 COLUMNS: Final = ("<run", "requests", "refused", "largest", "<ended")
@@ -133,9 +122,7 @@ async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts
     with ScriptedMessagesAPI(script, window=WINDOW, chars_per_token=CHARS_PER_TOKEN, strict=False) as api:
         env = {"DISABLE_AUTO_COMPACT": "1"}
         runtime = instrument(api.options(cwd=project, home=stage.place(f"home-{name}"), env=env), config=config)
-        runtime.processor.snapshot_observers.append(
-            lambda snapshot: stage.on_snapshot(snapshot) if snapshot.tool_use_id is None else None
-        )
+        runtime.processor.snapshot_observers.append(stage.show)
         played = Run(runtime, api.main_requests)
         async with runtime.session() as session:
             for number, prompt in enumerate(prompts, 1):
@@ -157,8 +144,7 @@ def furnish(project: str) -> None:
 
 def died_check(without: Run) -> Check:
     """Check that the run without the guard died."""
-    ended = terminal_reason(without.results[-1]) if without.results else "no result"
-    return Check("dies_without", without.died, f"without the guard: ended with {ended}")
+    return Check("dies_without", without.died, f"without the guard: ended with {without.ended or 'no result'}")
 
 
 def finished_check(guarded: Run, answers: int, words: str) -> Check:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.cli.results import why_failed
+from mala_context.cli.live_gauge import logging_to
+from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage
 
 if TYPE_CHECKING:
@@ -32,15 +31,12 @@ EXPECTED: Final = "summary names 2 of 3 files, 0 of 1 instructions"
 
 
 @dataclass
-class _Run:
+class _Run(Heard):
     """One session, and what came of it."""
 
-    session_id: str | None = None
-    cli_version: str | None = None
     rows: list[Any] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     after: Request | None = None
-    errors: list[str] = field(default_factory=list)
 
 
 async def play(stage: Stage) -> Report:
@@ -95,16 +91,16 @@ async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
     release = tool("Bash", command=COMMAND, description="Release")
     script = [*reads, *looks, release, "All of it is read.", "Going on."]
     archive = ArchiveConfig(directory=os.path.join(stage.directory, "archives"))
-    run = _Run()
-    with ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api, _lines(run.lines):
+    run, collector = _Run(), _Collector()
+    run.lines = collector.lines
+    with ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api, logging_to(collector):
         options = api.options(cwd=project, home=stage.place(f"home-{name}"))
         runtime = instrument(options, config=ContextConfig(pin=pin, archive=archive))
         async with runtime.session() as session:
             for number, prompt in enumerate((INSTRUCTION, "/compact", "Go on."), 1):
                 stage.on_turn(number)
                 async for message in session.send(prompt):
-                    _see(run, message)
-            run.session_id = session.context.session_id
+                    run.message(message)
         if runtime.archive is not None and run.session_id is not None:
             run.rows = runtime.archive.manifest(run.session_id).of_kind("outcome")
         run.after = api.main_requests[-1]
@@ -118,29 +114,14 @@ def _furnish(project: str) -> None:
             out.writelines(f"def {file[:-3]}_{number}(text): return text[{number}:]\n" for number in range(LINES))
 
 
-def _see(run: _Run, message: Any) -> None:
-    kind = type(message).__name__
-    if kind == "SystemMessage" and message.subtype == "init":
-        run.cli_version = message.data.get("claude_code_version")
-    elif kind == "ResultMessage" and message.is_error:
-        run.errors.append(why_failed(message))
+class _Collector(logging.Handler):
+    """Collects the lines about compactions."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
 
-@contextmanager
-def _lines(found: list[str]) -> Iterator[Sequence[str]]:
-    """Collect the lines about compactions that are logged meanwhile."""
-
-    class _Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage().startswith("Compaction: "):
-                found.append(record.getMessage())
-
-    logger, collector = logging.getLogger("mala_context"), _Collector(logging.INFO)
-    before = logger.level
-    logger.addHandler(collector)
-    logger.setLevel(min(before or logging.INFO, logging.INFO))
-    try:
-        yield found
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(collector)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        if record.getMessage().startswith("Compaction: "):
+            self.lines.append(record.getMessage())

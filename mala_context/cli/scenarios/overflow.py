@@ -32,13 +32,7 @@ async def play(stage: Stage) -> Report:
     )
     compactions = kept.runtime.tracker.snapshot().compactions
     answers = len(prompts) + compactions
-    data = {
-        "window": guarded.WINDOW,
-        "cli_version": kept.cli_version,
-        "without": without.as_dict(),
-        "with_guard": kept.as_dict(),
-        "compactions": compactions,
-    }
+    data = guarded.data(without, kept, compactions=compactions)
     rows = [without.row("without"), kept.row("with compact_at")]
     checks = [
         guarded.died_check(without),

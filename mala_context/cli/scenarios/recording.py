@@ -1,4 +1,4 @@
-"""What was tracked in a session, to be laid beside what the server received.
+"""What the session of a scenario yielded, and what was tracked in it, to be compared with what the server received.
 
 The truth is the server's: there is a row for each response that it gave on the main thread, whether or not anything was
 tracked for it, so that a response that the tracker missed is a row that is not exact.
@@ -7,10 +7,10 @@ tracked for it, so that a response that the tracker missed is a row that is not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mala_context.cli.results import why_failed
+from mala_context.cli.agent_runner import why_failed
 from mala_context.tracking.events import Compaction, Response
 
 if TYPE_CHECKING:
@@ -21,6 +21,37 @@ if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextSnapshot
 
 
+@dataclass(kw_only=True)
+class Heard:
+    """What reached the caller of a session; give each message to `message`."""
+
+    session_id: str | None = None
+    """The last result's."""
+    cli_version: str | None = None
+    results: list[Any] = field(default_factory=list)
+    markers: list[Any] = field(default_factory=list)
+    """Each `SessionRestarted` in the stream."""
+    texts: list[str] = field(default_factory=list)
+    """What the agent said."""
+    errors: list[str] = field(default_factory=list)
+    """Why turns failed, for each that ended with an error."""
+
+    def message(self, message: Any) -> None:
+        """Look at a message that the session yielded."""
+        kind = type(message).__name__
+        if kind == "ResultMessage":
+            self.results.append(message)
+            self.session_id = message.session_id
+            if message.is_error:
+                self.errors.append(why_failed(message))
+        elif kind == "SessionRestarted":
+            self.markers.append(message)
+        elif kind == "AssistantMessage":
+            self.texts += [block.text for block in message.content if type(block).__name__ == "TextBlock"]
+        elif kind == "SystemMessage" and message.subtype == "init":
+            self.cli_version = message.data.get("claude_code_version")
+
+
 @dataclass(frozen=True)
 class ResponseRow:
     """One response: what was tracked and what the server counted, in tokens."""
@@ -29,30 +60,30 @@ class ResponseRow:
     response: int
     """Number within the turn, from 1."""
     message_id: str
-    tracked: int | None
-    received: int
+    tracked_tokens: int | None
+    received_tokens: int
     marked_exact: bool
     """Whether the tracker itself called the value exact."""
     estimates: Mapping[str, int | None]
     """By formula; empty unless asked for."""
 
     @property
+    def difference(self) -> int | None:
+        """Tracked less received."""
+        return None if self.tracked_tokens is None else self.tracked_tokens - self.received_tokens
+
+    @property
     def exact(self) -> bool:
         """Whether the tracked size is the server's own count, and is called so."""
-        return self.marked_exact and self.tracked == self.received
+        return self.marked_exact and self.tracked_tokens == self.received_tokens
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row for JSON."""
-        row: dict[str, Any] = {
-            "turn": self.turn,
-            "response": self.response,
-            "message_id": self.message_id,
-            "tracked_tokens": self.tracked,
-            "received_tokens": self.received,
-            "difference": None if self.tracked is None else self.tracked - self.received,
-            "exact": self.exact,
-        }
-        return {**row, "estimates": dict(self.estimates)} if self.estimates else row
+        """Return the row for JSON; without `estimates` where there are none."""
+        row = {**asdict(self), "difference": self.difference, "exact": self.exact}
+        del row["marked_exact"]
+        if not self.estimates:
+            del row["estimates"]
+        return row
 
 
 @dataclass
@@ -63,7 +94,7 @@ class CompactionRow:
     trigger: str | None
     before: int | None
     """What was tracked just before it."""
-    pre_tokens: int | None
+    cli_pre_tokens: int | None
     """The CLI's own estimate of that."""
     estimate: int | None
     """What was estimated right after it."""
@@ -71,24 +102,20 @@ class CompactionRow:
     duration_ms: int | None
     next_message_id: str | None = None
     """The first response after it."""
-    next_tokens: int | None = None
+    next_request_tokens: int | None = None
     """What that response's request held."""
     refused_tokens: int | None = None
     """Size of the request whose refusal caused it, where one did."""
 
 
 @dataclass
-class Recorder:
+class Recorder(Heard):
     """Listens to a runtime while a session is played; attach it before the first prompt."""
 
     runtime: AgentRuntime
     api: ScriptedMessagesAPI
     estimators: bool = False
     compactions: list[CompactionRow] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    """What went wrong in turns that ended with an error."""
-    cli_version: str | None = None
-    session_id: str | None = None
     _turn: int = 0
     _turn_starts: list[int] = field(default_factory=list)
     _tracked: dict[str, tuple[int | None, bool, Mapping[str, int | None]]] = field(default_factory=dict)
@@ -103,14 +130,10 @@ class Recorder:
         self._turn_starts.append(len(self.api.requests))
 
     def message(self, message: Any) -> None:
-        """Look at a message that the session yielded."""
-        kind = type(message).__name__
-        if kind == "ResultMessage":
-            self.session_id = message.session_id
-            if message.is_error:
-                self.errors.append(f"turn {self._turn}: {why_failed(message)}")
-        elif kind == "SystemMessage" and message.subtype == "init":
-            self.cli_version = message.data.get("claude_code_version")
+        """Look at a message that the session yielded; an error is named with its turn."""
+        before = len(self.errors)
+        super().message(message)
+        self.errors[before:] = [f"turn {self._turn}: {each}" for each in self.errors[before:]]
 
     def rows(self) -> list[ResponseRow]:
         """Return a row for each response that the server gave on the main thread, in order."""
@@ -130,7 +153,7 @@ class Recorder:
             if row.next_message_id is None:
                 continue
             after = self.api.by_message(row.next_message_id)
-            row.next_tokens = after.tokens
+            row.next_request_tokens = after.tokens
             row.refused_tokens = _refused_before(self.api.main_requests, after)
         return self.compactions
 
@@ -144,7 +167,7 @@ class Recorder:
                     turn=self._turn,
                     trigger=event.trigger,
                     before=None if before is None else before.tokens,
-                    pre_tokens=event.pre_tokens,
+                    cli_pre_tokens=event.pre_tokens,
                     estimate=snapshot.tokens,
                     accuracy=snapshot.accuracy,
                     duration_ms=event.duration_ms,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,6 +80,25 @@ class Stage:
         path = os.path.join(self.directory, name)
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
+
+    def show(self, snapshot: ContextSnapshot) -> None:
+        """Observe a runtime's snapshots: pass those of the main agent on to whoever watches."""
+        if snapshot.agent_id is None and snapshot.tool_use_id is None:
+            self.on_snapshot(snapshot)
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of this process's environment while the block runs."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def percent_off(estimate: int | None, truth: int | None) -> float | None:

@@ -54,13 +54,7 @@ async def play(stage: Stage) -> Report:
         }
         for marker in kept.markers
     ]
-    data = {
-        "window": guarded.WINDOW,
-        "cli_version": kept.cli_version,
-        "without": without.as_dict(),
-        "with_guard": kept.as_dict(),
-        "restarts": restarts,
-    }
+    data = guarded.data(without, kept, restarts=restarts)
     rows = [without.row("without"), kept.row("with restart_at")]
     checks = [
         guarded.died_check(without),

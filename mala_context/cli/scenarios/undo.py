@@ -19,13 +19,12 @@ The keys of the result (sizes in tokens):
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.scenarios.archived import Archived, examine
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
 
 if TYPE_CHECKING:
     from mala_context.archive.restore import RestoreResult
@@ -87,34 +86,20 @@ class Held:
 
     when: str
     session_id: str | None
-    tracked: int | None
-    received: int
+    tracked_tokens: int | None
+    received_tokens: int
     prompts: int
     answers: int
-    results: int
+    tool_results: int
     of: int
     """How many of each there were."""
-    later: bool
+    from_after_the_compaction: bool
     """Whether it held a prompt from after the compaction besides its own."""
 
     @property
     def all(self) -> bool:
         """Whether it held the whole conversation."""
-        return self.prompts == self.answers == self.results == self.of
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {
-            "when": self.when,
-            "session_id": self.session_id,
-            "tracked_tokens": self.tracked,
-            "received_tokens": self.received,
-            "prompts": self.prompts,
-            "answers": self.answers,
-            "tool_results": self.results,
-            "of": self.of,
-            "from_after_the_compaction": self.later,
-        }
+        return self.prompts == self.answers == self.tool_results == self.of
 
 
 def held(when: str, request: Request, tracked: int | None, conversation: Conversation) -> Held:
@@ -127,13 +112,13 @@ def held(when: str, request: Request, tracked: int | None, conversation: Convers
     return Held(
         when=when,
         session_id=request.session_id,
-        tracked=tracked,
-        received=request.tokens,
+        tracked_tokens=tracked,
+        received_tokens=request.tokens,
         prompts=count(conversation.prompts),
         answers=count(conversation.answers),
-        results=count(conversation.results),
+        tool_results=count(conversation.results),
         of=len(conversation.prompts),
-        later=shown.count(LAST_PROMPT) > 1,
+        from_after_the_compaction=shown.count(LAST_PROMPT) > 1,
     )
 
 
@@ -164,7 +149,7 @@ class _Play:
         options = self.api.options(cwd=self.conversation.project, home=self.home, **fields)
         runtime = instrument(options, config=self.config)
         recorder = Recorder(runtime, self.api)
-        runtime.processor.snapshot_observers.append(self._show)
+        runtime.processor.snapshot_observers.append(self.stage.show)
         async with runtime.session() as session:
             for number, (prompt, name) in enumerate(prompts, 1):
                 if name and not fields:
@@ -178,10 +163,6 @@ class _Play:
         self.errors.extend(recorder.errors)
         self.cli_version = recorder.cli_version or self.cli_version
         return runtime, recorder.session_id
-
-    def _show(self, snapshot: Any) -> None:
-        if snapshot.agent_id is None and snapshot.tool_use_id is None:
-            self.stage.on_snapshot(snapshot)
 
 
 async def play(stage: Stage) -> Report:
@@ -206,7 +187,7 @@ async def play(stage: Stage) -> Report:
             if state == "deleted":
                 untouched = _read(transcript) == content
                 os.unlink(transcript)
-            with _cli_directory(home):
+            with environment("CLAUDE_CONFIG_DIR", os.path.join(home, ".claude")):  # for the SDK's session functions
                 result = archive.restore(session_id, at=1)
             run.restored.append((state, result))
             _, answered = await run.session([(LAST_PROMPT, f"restored, transcript {state}")], resume=result.session_id)
@@ -221,32 +202,22 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-@contextmanager
-def _cli_directory(home: str) -> Iterator[None]:
-    """Have the SDK's own session functions look where the scenario's CLI keeps its sessions."""
-    before = os.environ.get("CLAUDE_CONFIG_DIR")
-    os.environ["CLAUDE_CONFIG_DIR"] = os.path.join(home, ".claude")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["CLAUDE_CONFIG_DIR"]
-        else:
-            os.environ["CLAUDE_CONFIG_DIR"] = before
-
-
 def _report(run: _Play, runtime: Any, session_id: str, archived: Archived, checks: Sequence[Check]) -> Report:
     data: dict[str, Any] = {
         "model": runtime.tracker.snapshot().model,
         "session_id": session_id,
         "cli_version": run.cli_version,
         "compactions": len(run.api.of_kind("compaction")),
-        "requests": [each.as_dict() for each in run.requests],
+        "requests": [asdict(each) for each in run.requests],
         "restored": [_restored_dict(state, result) for state, result in run.restored],
-        "archive": archived.as_dict(),
+        "archive": asdict(archived),
     }
     rows = [
-        [each.when, each.received, *(f"{n} of {each.of}" for n in (each.prompts, each.answers, each.results))]
+        [
+            each.when,
+            each.received_tokens,
+            *(f"{n} of {each.of}" for n in (each.prompts, each.answers, each.tool_results)),
+        ]
         for each in run.requests
     ]
     heading = "What the request held of the old conversation, by the server's log"
@@ -256,16 +227,8 @@ def _report(run: _Play, runtime: Any, session_id: str, archived: Archived, check
 
 
 def _restored_dict(state: str, result: RestoreResult) -> dict[str, Any]:
-    return {
-        "transcript": state,
-        "session_id": result.session_id,
-        "through": result.through,
-        "read_from": result.read_from,
-        "rows": result.rows,
-        "path": result.path,
-        "command": result.command,
-        "missing": list(result.missing),
-    }
+    names = ("session_id", "through", "read_from", "rows", "path", "command", "missing")
+    return {"transcript": state, **{name: getattr(result, name) for name in names}}
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------
@@ -277,11 +240,7 @@ def _checks(run: _Play, archived: Archived, compactions: int, *, untouched: bool
     checks = [
         Check("turns_ended_well", not run.errors, words),
         dropped_check(before, after, compactions),
-        Check(
-            "archive_holds_all_rows",
-            archived.whole and archived.rows_held == archived.rows_before > 0,
-            f"archive: {archived.rows_held} of {archived.rows_before} rows from before the compaction, byte for byte",
-        ),
+        Check("archive_holds_all_rows", archived.whole_transcript and archived.complete, archived.words),
     ]
     for (state, result), answered, each in zip(run.restored, run.answered_by, restored, strict=True):
         checks.append(back_check(state, before, each))
@@ -294,12 +253,17 @@ def _checks(run: _Play, archived: Archived, compactions: int, *, untouched: bool
 
 def dropped_check(before: Held, after: Held, compactions: int) -> Check:
     """Check that there is something to undo: all was there, one compaction came, and no prompt was left."""
-    there = before.prompts == before.results == before.of and compactions == 1
-    ok = there and after.prompts == 0 and after.results < before.results and after.received < before.received
+    there = before.prompts == before.tool_results == before.of and compactions == 1
+    ok = (
+        there
+        and after.prompts == 0
+        and after.tool_results < before.tool_results
+        and after.received_tokens < before.received_tokens
+    )
     words = (
         f"the compaction dropped {before.prompts} of {before.prompts} prompts and "
-        f"{before.results - after.results} of {before.results} tool results: "
-        f"{before.received:,} tokens before, {after.received:,} after"
+        f"{before.tool_results - after.tool_results} of {before.tool_results} tool results: "
+        f"{before.received_tokens:,} tokens before, {after.received_tokens:,} after"
         if ok
         else f"the compaction did NOT drop the old conversation ({compactions} compactions)"
     )
@@ -308,9 +272,9 @@ def dropped_check(before: Held, after: Held, compactions: int) -> Check:
 
 def back_check(state: str, before: Held, restored: Held) -> Check:
     """Check that the first request of a restored session held the whole old conversation, and nothing later."""
-    ok = restored.all and not restored.later and restored.received > before.received
+    ok = restored.all and not restored.from_after_the_compaction and restored.received_tokens > before.received_tokens
     words = (
-        f"transcript {state}: the next request held all of it again, {restored.received:,} tokens"
+        f"transcript {state}: the next request held all of it again, {restored.received_tokens:,} tokens"
         if ok
         else f"transcript {state}: the next request did NOT hold the old conversation as it was"
     )
@@ -326,6 +290,6 @@ def way_check(state: str, result: RestoreResult, answered: str | None) -> Check:
 
 def gauge_check(requests: Sequence[Held]) -> Check:
     """Check that the gauge said of each request what the server received."""
-    exact = sum(each.tracked == each.received for each in requests)
+    exact = sum(each.tracked_tokens == each.received_tokens for each in requests)
     words = f"{exact} of {len(requests)} requests: tracked tokens equal what the server received"
     return Check("gauge_exact", exact == len(requests) > 0, words)

@@ -5,12 +5,21 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import anyio.lowlevel
 import pytest
 from claude_agent_sdk import CLIConnectionError, CLINotFoundError, ProcessError
 
-from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent
+from mala_context.cli.agent_runner import (
+    AgentUnusableError,
+    first_line,
+    load_sdk,
+    run_agent,
+    terminal_reason,
+    why_failed,
+)
+from tests.helpers import sdk_messages
 
 
 async def echo(*values):
@@ -212,3 +221,28 @@ def test_an_interrupt_while_the_sdk_loads_ends_the_process_at_once(tmp_path):
 )
 def test_first_line(text, line):
     assert first_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"result": "Prompt is too long", "terminal_reason": "prompt_too_long", "errors": ["a"]}, "Prompt is too long"),
+        ({"errors": ["a", 7], "terminal_reason": "model_error"}, "a; 7"),
+        ({"terminal_reason": "model_error"}, "model_error"),
+        ({"subtype": "error_during_execution"}, "error_during_execution"),
+    ],
+)
+def test_the_first_words_that_there_are(fields, words):
+    assert why_failed(sdk_messages.result(is_error=True, **fields)) == words
+
+
+def test_an_sdk_without_the_fields():
+    old = SimpleNamespace(result=None, subtype="error_max_turns")
+    assert terminal_reason(old) is None
+    assert why_failed(old) == "error_max_turns"
+
+
+def test_the_reason():
+    assert terminal_reason(sdk_messages.result(terminal_reason="completed")) == "completed"
+    assert terminal_reason(sdk_messages.result()) is None
+    assert terminal_reason(None) is None

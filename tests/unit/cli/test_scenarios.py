@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 from importlib import import_module
 
 import pytest
@@ -12,7 +13,7 @@ from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.scenarios import SCENARIOS, compaction
 from mala_context.cli.scenarios.archived import common_rows, examine, last_boundary
 from mala_context.cli.scenarios.recording import CompactionRow, ResponseRow
-from mala_context.cli.scenarios.report import Check, Report, Stage, percent_off
+from mala_context.cli.scenarios.report import Check, Report, Stage, environment, percent_off
 
 SESSION = "11111111-2222-3333-4444-555555555555"
 ROW = b'{"type":"user"}\n'
@@ -172,10 +173,10 @@ class TestExamine:
         archive.archive(transcript, SESSION, trigger="session_end", final=True)
         found = examine(archive, SESSION, transcript.read_bytes())
         assert found.private
-        assert found.whole
-        assert (found.rows_before, found.rows_held, found.rows_in_time) == (4, 4, 3)
-        assert [piece["mode"] for piece in found.as_dict()["pieces"]] == ["0600", "0600"]
-        assert found.as_dict()["directory_mode"] == "0700"
+        assert found.whole_transcript
+        assert (found.rows_before_compaction, found.rows_held, found.rows_held_before_it_began) == (4, 4, 3)
+        assert [piece["mode"] for piece in asdict(found)["pieces"]] == ["0600", "0600"]
+        assert asdict(found)["directory_mode"] == "0700"
         assert all(by_name(compaction._archive_checks(found)).values())
 
     def test_an_archive_that_others_can_read(self, archive, transcript):
@@ -190,7 +191,7 @@ class TestExamine:
         archive.archive(transcript, SESSION, trigger="auto")
         transcript.write_bytes(ROW * 2 + BOUNDARY)
         found = examine(archive, SESSION, transcript.read_bytes())
-        assert (found.rows_before, found.rows_held) == (2, 1)
+        assert (found.rows_before_compaction, found.rows_held) == (2, 1)
         checks = by_name(compaction._archive_checks(found))
         assert checks == {"archive_private": True, "archive_holds_all_rows": False, "archive_whole": False}
 
@@ -215,6 +216,16 @@ def test_a_stage_makes_private_places(tmp_path):
     assert stage.place("home") == place
     stage.on_turn(1)
     stage.on_snapshot(None)
+
+
+def test_a_variable_is_put_back(monkeypatch):
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    for before in (None, "/somewhere"):
+        if before:
+            monkeypatch.setenv("CLAUDE_CONFIG_DIR", before)
+        with environment("CLAUDE_CONFIG_DIR", "/elsewhere"):
+            assert os.environ["CLAUDE_CONFIG_DIR"] == "/elsewhere"
+        assert os.environ.get("CLAUDE_CONFIG_DIR") == before
 
 
 @pytest.mark.long

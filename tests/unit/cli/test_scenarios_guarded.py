@@ -41,7 +41,7 @@ def result(reason="completed", *, is_error=False):
 
 
 def run(*results, texts=("Done.",), requests=()):
-    return guarded.Run(SimpleNamespace(), requests, list(results), texts=list(texts))
+    return guarded.Run(SimpleNamespace(), requests, results=list(results), texts=list(texts))
 
 
 def test_a_run_that_did_not_die_fails_the_first_check():

@@ -73,7 +73,7 @@ def test_estimators_belong_to_another_scenario(env):
 class TestChecks:
     @staticmethod
     def held(prompts=2, answers=2, results=2, *, received=200, tracked=200, later=False):
-        return Held("", "s", tracked, received, prompts, answers, results, of=2, later=later)
+        return Held("", "s", tracked, received, prompts, answers, results, of=2, from_after_the_compaction=later)
 
     def test_the_compaction_must_have_dropped_it(self):
         gone = self.held(0, 1, 0, received=50)
@@ -129,13 +129,3 @@ def test_the_words_that_are_looked_for_are_said_only_where_they_belong(tmp_path)
     logs = [path.read_text() for path in tmp_path.iterdir()]
     assert len(logs) == 60
     assert all(len(log) < 30_000 for log in logs)
-
-
-def test_the_clis_directory_is_put_back(tmp_path, monkeypatch):
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-    for before in (None, "/somewhere"):
-        if before:
-            monkeypatch.setenv("CLAUDE_CONFIG_DIR", before)
-        with undo._cli_directory(os.fspath(tmp_path)):
-            assert os.environ["CLAUDE_CONFIG_DIR"] == os.fspath(tmp_path / ".claude")
-        assert os.environ.get("CLAUDE_CONFIG_DIR") == before
