@@ -7,10 +7,17 @@ reader and the reference page follow.
 
 from __future__ import annotations
 
-from mala_context.config.archives import archive_of, names_object_store, target_of
 from mala_context.config.reading import Loaded, load_config, load_with_lines, parse
 from mala_context.config.schema import SCHEMA, Key, setting
-from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, Retention
+from mala_context.config.settings import (
+    ArchiveConfig,
+    ContextConfig,
+    GuardConfig,
+    Retention,
+    archive_of,
+    names_object_store,
+    target_of,
+)
 
 __all__ = [
     "SCHEMA",

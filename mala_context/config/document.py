@@ -1,17 +1,18 @@
 """YAML text as a tree whose every node knows its line.
 
-The tree is built from the parser's events on a stack of our own, so that deep nesting costs no recursion. An alias is
-the node that it names and is never copied, but what copying would amount to is counted and bounded: a small file may
-not stand for millions of values. Merge keys (`<<`) are applied when their mapping closes.
+PyYAML composes the tree. Its nesting is checked on the parser's events before, since PyYAML recurses. An alias is the
+node that it names and is never copied, but what copying would amount to is counted and bounded: a small file must not
+stand for millions of values. Merge keys (`<<`) are applied here.
 
 Scalars are read by YAML 1.1's rules, as PyYAML does, with three differences: numbers in base 60, numbers with a
-leading zero, and dates stay text, because nobody means the number that they would become.
+leading zero, and dates stay text, because no user means the number that they would become.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +24,9 @@ MAX_COPIES: Final = 10_000
 """Values that the aliases of a file may stand for in all."""
 
 _CORE = "tag:yaml.org,2002:"
-_CORE_TAGS = frozenset({None, "!", *(_CORE + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))})
+_CORE_TAGS = frozenset(
+    _CORE + name for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
+)
 _TRUE = frozenset({"yes", "true", "on"})
 _SPECIAL_FLOATS = {".nan": math.nan, ".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf}
 _TAB = re.compile(r"^[ ]*\t", re.MULTILINE)
@@ -68,11 +71,10 @@ class Items(Node):
 
 @dataclass(slots=True)
 class Table(Node):
-    """A mapping: its own entries in order, duplicates too, and behind them those merged in by `<<`."""
+    """A mapping: its own entries in order, duplicates too, and after them those merged in by `<<`."""
 
     entries: list[tuple[Node, Node]] = field(default_factory=list)
     merged: list[tuple[Node, Node]] = field(default_factory=list)
-    pending: Node | None = None
 
 
 def read_document(text: str) -> Node | None:
@@ -88,11 +90,15 @@ def read_document(text: str) -> Node | None:
         text.encode()
     except UnicodeEncodeError as error:
         raise MalformedError("half of a surrogate pair", text.count("\n", 0, error.start) + 1) from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Builder(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)).build()
+        _check_depth(yaml.parse(text, loader))
+        root = yaml.compose(text, loader)
+        return None if root is None else _Tree().node(root)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        words = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
+        said = [getattr(error, name, None) for name in ("context", "problem", "reason")]
+        words = " ".join(", ".join(filter(None, said)).split()) or str(error)
         tab = _TAB.search(text)
         hint = "; a line is indented with a tab, YAML wants spaces" if tab else ""
         line = mark.line + 1 if mark else None
@@ -101,95 +107,48 @@ def read_document(text: str) -> Node | None:
         raise MalformedError(f"not YAML: {error}") from None
 
 
-class _Builder:
-    """Walks the parser's events once; `handlers` says what each kind of event does."""
+def _check_depth(events: Iterable[Any]) -> None:
+    depth = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
+        if depth > MAX_DEPTH + 2:  # the stream and the document count too
+            raise MalformedError(f"nested deeper than {MAX_DEPTH} levels", event.start_mark.line + 1)
 
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-        self.stack: list[Items | Table] = []
-        self.anchors: dict[str, Node] = {}
-        self.copies = 0
-        self.documents = 0
-        self.root: Node | None = None
-        self.handlers: dict[str, Any] = {
-            "DocumentStartEvent": self._document,
-            "ScalarEvent": self._scalar,
-            "AliasEvent": self._alias,
-            "SequenceStartEvent": self._open,
-            "MappingStartEvent": self._open,
-            "SequenceEndEvent": self._close,
-            "MappingEndEvent": self._close,
-        }
 
-    def build(self) -> Node | None:
-        while self.loader.check_event():
-            event = self.loader.get_event()
-            handler = self.handlers.get(type(event).__name__)
-            if handler is not None:
-                handler(event, event.start_mark.line + 1)
-        return self.root
+class _Tree:
+    """Makes our nodes of PyYAML's, each once."""
 
-    def _document(self, _event: Any, line: int) -> None:
-        self.documents += 1
-        if self.documents > 1:
-            raise MalformedError("a second document starts here; one file is one document", line)
+    def __init__(self) -> None:
+        self._made: dict[int, Node] = {}
+        self._copies = 0
 
-    def _scalar(self, event: Any, line: int) -> None:
-        import yaml
-
-        tag = event.tag
-        if tag in {None, "!"}:
-            tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-        quoted = event.style is not None and event.style != ""
-        strange = None if event.tag in _CORE_TAGS else event.tag
-        node = Scalar(line, strange, text=event.value, value=plain_value(tag, event.value), quoted=quoted)
-        self._register(event, node)
-        self._add(node)
-
-    def _alias(self, event: Any, line: int) -> None:
-        node = self.anchors.get(event.anchor)
-        if node is None:
-            raise MalformedError(f"no anchor &{event.anchor} before this alias", line)
-        if not node.closed:
-            raise MalformedError(f"the value of &{event.anchor} holds itself", line)
-        self.copies += node.size
-        if self.copies > MAX_COPIES:
-            raise MalformedError(f"aliases stand for more than {MAX_COPIES:,} values", line)
-        self._add(node)
-
-    def _open(self, event: Any, line: int) -> None:
-        if len(self.stack) >= MAX_DEPTH:
-            raise MalformedError(f"nested deeper than {MAX_DEPTH} levels", line)
-        strange = None if event.tag in _CORE_TAGS else event.tag
-        kind = Items if type(event).__name__ == "SequenceStartEvent" else Table
-        node = kind(line, strange, closed=False)
-        self._register(event, node)
-        self.stack.append(node)
-
-    def _close(self, _event: Any, _line: int) -> None:
-        node = self.stack.pop()
-        node.closed = True
-        if isinstance(node, Table):
-            _apply_merges(node)
-        self._add(node)
-
-    def _register(self, event: Any, node: Node) -> None:
-        if event.anchor is not None:
-            self.anchors[event.anchor] = node
-
-    def _add(self, node: Node) -> None:
-        if not self.stack:
-            self.root = node
-            return
-        parent = self.stack[-1]
-        parent.size += node.size
-        if isinstance(parent, Items):
-            parent.items.append(node)
-        elif parent.pending is None:
-            parent.pending = node
+    def node(self, given: Any) -> Node:
+        """Return our node; raises `MalformedError` for one that holds itself, and for too many copies."""
+        line, tag = given.start_mark.line + 1, given.tag
+        node = self._made.get(id(given))
+        if node is not None:
+            if not node.closed:
+                raise MalformedError("a value holds itself", line)
+            self._copies += node.size
+            if self._copies > MAX_COPIES:
+                raise MalformedError(f"aliases stand for more than {MAX_COPIES:,} values", line)
+            return node
+        strange = None if tag in _CORE_TAGS else tag
+        if given.id == "scalar":
+            value, quoted = plain_value(tag, given.value), bool(given.style)
+            node = self._made[id(given)] = Scalar(line, strange, text=given.value, value=value, quoted=quoted)
+        elif given.id == "sequence":
+            node = self._made[id(given)] = items = Items(line, strange, closed=False)
+            items.items = [self.node(each) for each in given.value]
+            items.size += sum(each.size for each in items.items)
         else:
-            parent.entries.append((parent.pending, node))
-            parent.pending = None
+            node = self._made[id(given)] = table = Table(line, strange, closed=False)
+            table.entries = [(self.node(key), self.node(value)) for key, value in given.value]
+            table.size += sum(key.size + value.size for key, value in table.entries)
+            _apply_merges(table)
+        node.closed = True
+        return node
 
 
 def _apply_merges(table: Table) -> None:
