@@ -6,16 +6,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from mala_context.cli.streams import can_encode, can_redraw
+from mala_context._util.formatting import plural, size_text
+from mala_context.cli.streams import can_redraw
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PATIENCE = 2.0
 """Seconds before the first word."""
 _PAUSE = 0.2
-_MB = 1 << 20
-_BAR = 20
-_MARKS = "━╌"
 
 
 class Wait:
@@ -33,7 +34,7 @@ class Wait:
         self._done = self._calls = self._within = self._found = 0
         self._total: int | None = None
         self._files: int | None = None
-        self._visible = False
+        self._bar: Progress | None = None
         self._said = ""
 
     def expect(self, total: int, files: int | None = None) -> None:
@@ -46,13 +47,12 @@ class Wait:
         """Take the bytes done since the last call."""
         self._done += size
         self._calls += 1
-        self._within = 0
         self._said = ""
-        self._show()
+        self.within(0)
 
     @property
     def found(self) -> Found:
-        """What is to be called with the bytes of each session that is there, before the work on it begins."""
+        """A progress for the search before the work: call it with the bytes of each session that was found."""
         return Found(self.passed)
 
     def passed(self, count: int) -> None:
@@ -61,55 +61,69 @@ class Wait:
         self.say(f"{self._found:,} found")
 
     def within(self, size: int) -> None:
-        """Take the bytes done so far of what is worked on, until the call that counts it as done."""
+        """Take the bytes done so far of the file that is being worked on, until the call that counts it as done."""
         self._within = size
         self._show()
 
     def say(self, words: str) -> None:
-        """Show these words instead until bytes are counted, for work that is not."""
-        self._said = f"{self._doing}: {words}"
+        """Show these words until bytes are counted, for work that has none."""
+        self._said = words
         self._show()
 
     def _show(self) -> None:
         now = time.monotonic()
-        if now - self._begun >= PATIENCE and now - self._shown >= _PAUSE and can_redraw(sys.stderr):
-            self._shown, self._visible = now, True
-            import shutil
-
-            line = self._said or self.words(now - self._begun)
-            sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
-            sys.stderr.flush()
-
-    def words(self, seconds: float) -> str:
-        """Return the line to show after so many seconds."""
+        if now - self._begun < PATIENCE or now - self._shown < _PAUSE or not can_redraw(sys.stderr):
+            return
+        self._shown = now
+        if self._bar is None:
+            self._bar = _new_bar(self._doing)
         done = self._done + self._within
-        rate = done / seconds if seconds > 0 else 0.0
-        total = self._total if self._total is not None and self._total >= done else None
-        parts = [f"{done / _MB:,.0f} MB" if total is None else f"{done / _MB:,.0f} of {total / _MB:,.0f} MB"]
-        if self._counts:
-            of_all = "" if self._files is None or self._files < self._calls else f" of {self._files:,}"
-            parts.append(f"{self._calls:,}{of_all} files")
-        if total is None or not rate:
-            parts.append(f"{rate / _MB:,.0f} MB/s")
-        else:
-            parts.append(f"{_clock((total - done) / rate)} left")
-        return " ".join((f"{self._doing}:", *self._bar(done, total), ", ".join(parts)))
+        # Packed pieces give more bytes than they take on disk, so that the total may be too low: then there is none.
+        total = None if self._total is None or self._total < done else self._total
+        words = self._said or self._words(done, total)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total, words=words, refresh=True)
 
-    def _bar(self, done: int, total: int | None) -> Iterator[str]:
-        if total:
-            full = round(_BAR * done / total)
-            marks = _MARKS if can_encode(sys.stderr.encoding, _MARKS) else "#."
-            yield marks[0] * full + marks[1] * (_BAR - full)
+    def _words(self, done: int, total: int | None) -> str:
+        """`25.0 MB of 100.0 MB, 1 of 4 files`."""
+        words = size_text(done) if total is None else f"{size_text(done)} of {size_text(total)}"
+        if not self._counts:
+            return words
+        calls = plural(self._calls, "file") if self._files is None else f"{self._calls:,} of {self._files:,} files"
+        return f"{words}, {calls}"
 
     def close(self) -> None:
-        """Take the line away."""
-        if self._visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _new_bar(doing: str) -> Progress:
+    """Return a bar that is on the terminal; rich is loaded here, after two seconds of work.
+
+    It is drawn by whoever reports progress and not by a thread, since the work may fork.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from mala_context.cli.tables import console
+
+    bar = Progress(
+        TextColumn("{task.description}:"),
+        BarColumn(20),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(compact=True),
+        console=console(sys.stderr),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.add_task(doing, total=None, words="")
+    bar.start()
+    return bar
 
 
 class Found(NamedTuple):
-    """A progress of looking what there is to do, which counts sessions; of their names, too, where there are many."""
+    """A progress of a search, which counts sessions; and their names, too, where there are many."""
 
     passed: Callable[[int], object]
     """Told how many names were read since the last call."""
@@ -122,21 +136,12 @@ class Found(NamedTuple):
 
 @contextmanager
 def waiting(doing: str, *, counts: bool = True) -> Iterator[Wait]:
-    """Yield what is called with the bytes done since it was called last, and shows them on standard error.
+    """Yield a progress: call it with the bytes done since the last call, and it shows them on standard error.
 
-    Nothing is shown where standard error is no terminal; the line is gone when the block ends.
+    Nothing is shown where standard error is no terminal; the bar is gone when the block ends.
     """
     wait = Wait(doing, counts=counts)
     try:
         yield wait
     finally:
         wait.close()
-
-
-def _clock(seconds: float) -> str:
-    """`7 s`, `2 min`, `1 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = round(whole / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
