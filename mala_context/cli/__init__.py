@@ -1,7 +1,4 @@
-"""The command line: the only place that prints and exits.
-
-Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used.
-"""
+"""The command line: the only place that prints and exits."""
 
 from __future__ import annotations
 
@@ -17,10 +14,6 @@ def main() -> None:
             status = fast(sys.argv[2:])
             if status is not None:
                 raise SystemExit(status)
-        if sys.argv[1:2] == ["replay"]:  # likewise for programs that read its JSON
-            from mala_context.cli.session_lines import fast
-
-            fast(sys.argv[2:])
         from mala_context.cli.app import run
 
         run()

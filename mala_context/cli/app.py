@@ -1,4 +1,4 @@
-"""The table of commands, and what all of them have in common.
+"""The table of commands, and how all of them end.
 
 A command's module is imported when the command is run or asked for its own help, so that `mala-context --help` and
 shell completion start quickly.
@@ -7,14 +7,13 @@ shell completion start quickly.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mala_context._util.printable import printable
 from mala_context.cli import streams
 from mala_context.cli.exit_status import ERRORS, WRONG_USAGE, status_of
 
@@ -24,25 +23,25 @@ if TYPE_CHECKING:
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": (
         "mala_context.cli.demo",
-        "Fill a context, watch it, compact it and check every figure; no key, no network.",
+        "Fill a context, watch it, compact it and check every figure; needs no key and no network.",
     ),
     "run": ("mala_context.cli.run", "Run a prompt with your own Claude Code login or key, and watch its context."),
     "watch": ("mala_context.cli.watch", "Show how full each session on this machine is, live."),
-    "replay": ("mala_context.cli.replay", "Read recorded sessions: how full each was, when it compacted."),
-    "audit": ("mala_context.cli.audit", "Hold every estimate against what recorded sessions know to be true."),
-    "simulate": ("mala_context.cli.simulate", "Say what another policy would have done on recorded sessions."),
-    "archives": ("mala_context.cli.archives", "Look into archives, check them, go back behind a compaction."),
-    "report": ("mala_context.cli.report", "Draw recorded sessions: one HTML page without network, an SVG or a PNG."),
+    "replay": ("mala_context.cli.replay", "Show how full recorded sessions were and when they compacted."),
+    "audit": ("mala_context.cli.audit", "Compare every estimate with the known token counts in recorded sessions."),
+    "simulate": ("mala_context.cli.simulate", "Show what another policy would have done in recorded sessions."),
+    "archives": ("mala_context.cli.archives", "Read, check, search and prune archives; undo a compaction."),
+    "report": ("mala_context.cli.report", "Draw recorded sessions as one HTML page, an SVG or a PNG."),
     "statusline": ("mala_context.cli.statusline", "Print one line for Claude Code's status line."),
-    "doctor": ("mala_context.cli.doctor", "Say what is wrong on this machine, and how to fix it."),
-    "config": ("mala_context.cli.config", "Show, check and begin a mala.yaml."),
-    "completion": ("mala_context.cli.completion", "Print what makes bash, zsh or fish complete these commands."),
+    "doctor": ("mala_context.cli.doctor", "Check this machine and show how to fix what is wrong."),
+    "config": ("mala_context.cli.config", "Show, check or create a mala.yaml."),
+    "completion": ("mala_context.cli.completion", "Print the completion script for bash, zsh or fish."),
 }
 """Command → its module, which has a click command of the same name, and its line in the help."""
 
 
-class _ReaderGone(Exception):  # noqa: N818 - no error: the reader (`head`, a pager) has seen enough
-    """Standard output is closed; click would make a failure of it."""
+class _ReaderGone(Exception):  # noqa: N818 - no error: the reader (`head`, a pager) has read enough
+    """Standard output is closed; click would exit with 1."""
 
 
 @contextmanager
@@ -64,6 +63,19 @@ class _Commands(click.Group):
         with _reader_may_go():
             return super().invoke(ctx)
 
+    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; print errors in our own format, and exit unless `standalone_mode` is false."""
+        try:
+            code = super().main(args, *more, standalone_mode=False, **extra)  # type: ignore[call-overload,unused-ignore]  # as given
+            sys.stdout.flush()  # here, where an error of it can still be printed
+        except _ReaderGone:
+            code = status_of(BrokenPipeError())
+        except ERRORS as error:
+            code = status_of(error)
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(COMMANDS)
@@ -79,7 +91,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is no such one."""
+        """Name the nearest command where there is none of this name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -105,7 +117,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="mala-context")
+@click.version_option(None, "-V", "--version", package_name="mala-context")
 @click.pass_context
 def app(context: click.Context) -> None:
     """Know how full your agent's context window is, and keep what compaction throws away.
@@ -118,19 +130,6 @@ def app(context: click.Context) -> None:
 
 
 def run() -> None:
-    """Run the command line and exit; errors that we know become one line on standard error."""
+    """Run the command line and exit."""
     streams.prepare()
-    try:
-        code = app.main(prog_name="mala-context", standalone_mode=False)
-        sys.stdout.flush()  # here, where it can be said what is wrong
-    except click.exceptions.Abort:
-        code = status_of(KeyboardInterrupt())
-    except click.ClickException as error:
-        error.message = printable(error.message)  # type: ignore[misc]  # click shows it as it is
-        error.show()
-        code = error.exit_code
-    except _ReaderGone:
-        code = status_of(BrokenPipeError())
-    except ERRORS as error:
-        code = status_of(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    app(prog_name="mala-context")

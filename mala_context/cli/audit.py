@@ -1,4 +1,4 @@
-"""`mala-context audit`: which formula was right, on your own sessions."""
+"""`mala-context audit`: how far each estimate was off, on your own sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from mala_context.cli.engines import chosen, engine_options
+from mala_context._util.formatting import plural
+from mala_context.cli.inputs import chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 
 WORDS = {
@@ -18,24 +19,25 @@ WORDS = {
     "next_prompt": "Against the next real request",
     "after_compaction": "After a compaction, against the first request",
 }
-"""Heading by truth."""
+"""Heading of each known count."""
 COLUMNS = ("<estimate", "n", "median %", "p90 %", "p99 %", "max %", "bias %")
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are fractions there.")
 @click.option(
-    "--by", type=click.Choice(("model", "version")), help="Show the figures by model or by version of the CLI."
+    "--by", type=click.Choice(("model", "version")), help="Group the figures by model or by version of the CLI."
 )
 @click.option(
-    "--worst", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Worst cases to list."
+    "--worst", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Number of worst cases to list."
 )
-@click.option("--held-out", is_flag=True, help="Fit the table of characters on half the sessions, test on the others.")
+@click.option(
+    "--held-out", is_flag=True, help="Fit the table of characters to half of the sessions and test it on the others."
+)
 @click.option("--plot", metavar="FILE", help="Draw the spread of errors: an .svg, or a .png with the extra plot.")
-@click.option(
-    "--parquet", metavar="FILE", help="Write every truth, with what each estimate said of it, as a Parquet file."
-)
+@click.option("--parquet", metavar="FILE", help="Write every known count, with each estimate of it, as a Parquet file.")
+@own_options
 @engine_options
 def audit(
     paths: tuple[str, ...],
@@ -45,16 +47,21 @@ def audit(
     held_out: bool,
     plot: str | None,
     parquet: str | None,
+    project: str | None,
+    session: str | None,
+    since: str | None,
     **where: Any,
 ) -> None:
-    """Hold every estimate of the context's size against what recorded sessions know to be true.
+    """Compare every estimate of the context's size with the known token counts in recorded sessions.
 
-    PATH is as for replay, - excepted. Three
-    truths stand in recordings: the CLI's preTokens at a compaction, the output of /context, and the next request.
+    PATH is as for replay, without -; without PATH all your own sessions are read. Recordings hold three known counts:
+    the CLI's preTokens at a compaction, the output of /context, and the next request. Exit status 3 where not one row
+    could be read.
     """
     from mala_context.analysis.audit import collect
     from mala_context.analysis.error_stats import summarise
 
+    paths = tuple(recordings(paths, project=project, session=session, since=since))
     with chosen(**where) as engine:
         with waiting("auditing") as progress:
             findings = collect(paths, engine=engine, progress=progress)
@@ -64,10 +71,12 @@ def audit(
 
             with waiting("fitting") as progress:
                 report["held_out"] = test(paths, engine=engine, progress=progress)
+    if not findings.observations:
+        must_hold_rows(paths)
     if parquet is not None:
-        from mala_context.cli.parquet import write
+        from mala_context.cli.files import write_parquet
 
-        write([each.as_row() for each in findings.observations], parquet)
+        write_parquet([each.as_row() for each in findings.observations], parquet)
     if plot is not None:
         from mala_context.analysis.error_plot import draw
         from mala_context.cli.files import publish
@@ -104,7 +113,7 @@ def _show(report: Mapping[str, Any], by: str | None) -> None:
         show(out, Table(f"Held out: {half}", COLUMNS, rows))
     if report["problems"]:
         lines = [f"{each['file']}:{each['row'] or ''}: {each['problem']}" for each in report["problems"]]
-        show(out, Lines(f"{len(lines)} problems", lines[:20]))
+        show(out, Lines(plural(len(lines), "problem"), lines[:20]))
 
 
 def _row(name: str, figures: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""`mala-context completion`: the lines that make a shell complete our commands and options."""
+"""`mala-context completion`: the script that makes a shell complete our commands, options and session ids."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PLACES: Final = {
 )
 @click.argument("shell", type=click.Choice(list(PLACES)))
 def completion(shell: str) -> None:
-    """Print what makes bash, zsh or fish complete our commands."""
+    """Print the completion script for bash, zsh or fish."""
     from click.shell_completion import get_completion_class
 
     from mala_context.cli.app import app
 
     known = get_completion_class(shell)
     if known is None:  # a click that has dropped it
-        raise click.ClickException(f"the click that is installed cannot complete in {shell}.")
+        raise click.ClickException(f"the click that is installed cannot complete in {shell}")
     click.echo(known(app, {}, "mala-context", VARIABLE).source())

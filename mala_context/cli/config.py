@@ -1,4 +1,4 @@
-"""`mala-context config`: what is in force and why, what is wrong with a file, a file to begin with."""
+"""`mala-context config`: which values are in force and why, what is wrong with a file, and a file to begin with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from mala_context._util.printable import printable
 from mala_context.cli.archives.common import say_json
 from mala_context.cli.exit_status import CHECK_FAILED, UNUSABLE_INPUT
+from mala_context.cli.inputs import must_be_there
 
 if TYPE_CHECKING:
     from mala_context.errors import ConfigError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def config() -> None:
-    """Show, check and begin a mala.yaml.
+    """Show, check or create a mala.yaml.
 
     PATH is a repository or the file itself; the working directory by default. Without a file the defaults are in force.
     """
@@ -32,7 +33,7 @@ def show(path: str, as_json: bool) -> None:
     """Show every value in force and where it comes from: a line of mala.yaml, or the default."""
     from mala_context.config import SCHEMA, load_with_lines, setting
 
-    _must_be_there(path)
+    must_be_there(path)
     loaded = load_with_lines(path)
     values = {key.path: (setting(loaded.config, key.path), loaded.lines.get(key.path)) for key in SCHEMA}
     if as_json:
@@ -46,7 +47,7 @@ def show(path: str, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"{printable(loaded.path)}:" if loaded.path is not None else "no mala.yaml, all is default:")
+    click.echo(f"{printable(loaded.path)}:" if loaded.path is not None else "no mala.yaml; all values are defaults:")
     width = max(map(len, values))
     for name, (value, line) in values.items():
         origin = "default" if line is None else f"line {line}"
@@ -67,9 +68,9 @@ def _text(value: Any) -> str:
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="JSON for machines.")
 def check(paths: tuple[str, ...], as_json: bool) -> None:
-    """Say everything that is wrong with each mala.yaml at once.
+    """Show everything that is wrong with each mala.yaml.
 
-    Exit status 1 where something is wrong, 3 where a file is not there or cannot be read.
+    Exit status 1 if something is wrong, 3 if a file is not there or cannot be read.
     """
     from mala_context.config import load_with_lines
     from mala_context.errors import ConfigError
@@ -77,7 +78,7 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
     results: list[dict[str, Any]] = []
     unreadable: list[ConfigError] = []
     for path in paths or (".",):
-        _must_be_there(path)
+        must_be_there(path)
         try:
             loaded = load_with_lines(path)
         except ConfigError as error:
@@ -100,13 +101,7 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
 
 
 def _well(file: str | None, asked: str) -> str:
-    return f"{asked}: no mala.yaml, the defaults are in force" if file is None else f"{file}: right"
-
-
-def _must_be_there(path: str) -> None:
-    """Raise `FileNotFoundError` where nothing is; a folder without a `mala.yaml` is something."""
-    if not os.path.lexists(path):
-        raise FileNotFoundError(2, "No such file or directory", path)
+    return f"{asked}: no mala.yaml, the defaults are in force" if file is None else f"{file}: valid"
 
 
 @config.command()
@@ -116,7 +111,7 @@ def _must_be_there(path: str) -> None:
 def init(path: str, force: bool, to_stdout: bool) -> None:
     """Write a mala.yaml with every key, what it does and its default, all of it commented out.
 
-    A file that is there stays as it is, unless you say --force.
+    A file that is there stays as it is, unless you give --force.
     """
     from mala_context.cli.files import publish
     from mala_context.config.reading import FILE_NAME

@@ -26,9 +26,9 @@ _SCENARIO_HELP = "; ".join(f"{name}: {line}" for name, (_, line) in SCENARIOS.it
 @click.option(
     "--scenario", type=click.Choice(list(SCENARIOS)), default="compaction", show_default=True, help=_SCENARIO_HELP
 )
-@click.option("--turns", type=click.IntRange(2, MOST_TURNS), default=8, show_default=True, help="Prompts in all.")
-@click.option("--estimators", is_flag=True, help="Show all five formulas side by side against the truth.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
+@click.option("--turns", type=click.IntRange(2, MOST_TURNS), default=8, show_default=True, help="Number of prompts.")
+@click.option("--estimators", is_flag=True, help="Compare all five formulas with what the server received.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else, on standard output.")
 @click.option(
     "--keep",
     type=click.Path(file_okay=False),
@@ -41,10 +41,10 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
     The API behind it is scripted and on the loopback: no key, no network, no cost. The Claude Code CLI is the one that
     the SDK bundles; its tool calls, its transcript and its compaction are real.
 
-    Results go to standard output, the gauge to standard error. Exit status 1 when a check fails.
+    Results go to standard output, the gauge to standard error. Exit status 1 if a check fails.
     """
     if estimators and scenario != "compaction":
-        raise click.UsageError("--estimators is for the scenario compaction")
+        raise click.UsageError("--estimators works with the scenario compaction only")
     from mala_context.cli.agent_runner import load_sdk
 
     load_sdk()
@@ -77,7 +77,7 @@ def _play(scenario: str, directory: str, turns: int, *, estimators: bool) -> Rep
 def _directory(keep: str | None) -> Iterator[str]:
     """Yield the directory to work in: a temporary one, or `keep`, which is cleared again if the run is interrupted."""
     if keep is not None and not keep.strip():
-        raise click.BadParameter("it is empty; name a new or an empty directory.", param_hint="'--keep'")
+        raise click.BadParameter("it is empty; name a new or an empty directory", param_hint="'--keep'")
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="mala-context-demo-", ignore_cleanup_errors=True) as directory:
             yield directory
@@ -110,7 +110,7 @@ def _alone_in(directory: str, given: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise click.BadParameter(f"{given} is used by another demo now.", param_hint="'--keep'") from None
+            raise click.BadParameter(f"{given} is used by another demo now", param_hint="'--keep'") from None
         yield
     finally:
         os.close(descriptor)
@@ -125,11 +125,11 @@ def _claim(directory: str, given: str) -> bool:
         except FileExistsError:
             if os.listdir(directory):
                 raise click.BadParameter(
-                    f"{given} is not empty; name a new or an empty directory.", param_hint="'--keep'"
+                    f"{given} is not empty; name a new or an empty directory", param_hint="'--keep'"
                 ) from None
             return False
     except OSError as error:
-        raise click.BadParameter(f"{given}: {error.strerror or error}.", param_hint="'--keep'") from error
+        raise click.BadParameter(f"{given}: {error.strerror or error}", param_hint="'--keep'") from error
     return True
 
 

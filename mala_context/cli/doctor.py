@@ -13,7 +13,7 @@ import click
 from mala_context._util.formatting import plural
 from mala_context._util.printable import printable
 from mala_context.cli.archives.common import repository
-from mala_context.cli.paths import ThereDirectory
+from mala_context.cli.inputs import ThereDirectory
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError
 
@@ -30,18 +30,18 @@ SHOWN = 5
 @click.option(
     "--repo",
     type=ThereDirectory(),
-    help="The repository whose mala.yaml and settings count; else the one around the working directory.",
+    help="The repository to check.  [default: the one around the working directory]",
 )
 @click.option("--no-session", is_flag=True, help="Do not play a session on the loopback to see whether hooks fire.")
 @click.option("--fix", is_flag=True, help="Run the commands that fix what is wrong; asks before each finding.")
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def doctor(repo: str | None, no_session: bool, fix: bool, yes: bool, as_json: bool) -> int:
-    """Say what is wrong on this machine, and how to fix it.
+    """Check this machine and show how to fix what is wrong.
 
     Looks at the Claude Code CLI and its settings, at mala.yaml, transcripts and archives, and plays a session of three
     seconds on the loopback (no key, no network). Without --fix it changes nothing. --fix makes files private, archives
-    transcripts and repairs archives; it never removes anything. Exit status 1 where something is wrong.
+    transcripts and repairs archives; it never removes anything. Exit status 1 if something is wrong.
     """
     from mala_context.analysis.doctor import examine, gather
     from mala_context.cli.hook_proof import prove
@@ -156,8 +156,9 @@ def _show_finding(out: Any, finding: Finding) -> None:
     colour = {"error": "bold red", "warning": "yellow"}[finding.severity]
     out.print()
     out.print(Text.assemble((finding.severity, colour), f" {printable(finding.where)}"), soft_wrap=True)
-    for line in wrap(printable(finding.found), max(20, out.width - 2), break_long_words=False):
-        out.print(Text(f"  {line}"), soft_wrap=True)
+    for part in printable(finding.found, lines=True).splitlines():
+        for line in wrap(part, max(20, out.width - 2), break_long_words=False):
+            out.print(Text(f"  {line}"), soft_wrap=True)
     for item in finding.items[:SHOWN]:
         out.print(Text(f"  - {printable(item)}"), soft_wrap=True)
     if len(finding.items) > SHOWN:

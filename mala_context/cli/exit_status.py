@@ -1,30 +1,46 @@
-"""How a command ends: what it says of an error on standard error, and its exit status."""
+"""How a command ends: one line about an error on standard error, and the exit status."""
 
 from __future__ import annotations
 
 import sys
 from typing import Final
 
+import click
+
 from mala_context._util.printable import printable
 from mala_context.cli import streams
 from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextError
 
 CHECK_FAILED: Final = 1
-"""Exit status where something is not as it should be, and was looked at to find that out."""
+"""Exit status where a command looked for faults and found one."""
 WRONG_USAGE: Final = 2
-"""Exit status of a command line that says nothing to do."""
+"""Exit status of a command line that cannot be understood."""
 UNUSABLE_INPUT: Final = 3
 """Exit status where an input was not found, cannot be read or cannot be used."""
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as a shell has it."""
-ERRORS: Final = (KeyboardInterrupt, MalaContextError, OSError)
-"""What `status_of` knows."""
+ERRORS: Final = (KeyboardInterrupt, click.exceptions.Abort, click.ClickException, MalaContextError, OSError)
+"""The errors that `status_of` knows."""
+_HELP: Final[type[Exception] | tuple[()]] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""A group without a command: its message is the help text. Older versions of click print that themselves."""
 
 
 def status_of(error: BaseException) -> int:
-    """Say in a line what went wrong and return the exit status; nothing is wrong where a reader has seen enough."""
-    if isinstance(error, KeyboardInterrupt):
+    """Print an error in one line and return its exit status; a reader of our output that has gone is no error.
+
+    Wrong usage gets a second line, which names the command's help.
+    """
+    if isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
         return _said("interrupted", INTERRUPTED)
+    if isinstance(error, _HELP):
+        sys.stderr.write(f"{error}\n")
+        return WRONG_USAGE
+    if isinstance(error, click.ClickException):
+        status = _said(error.format_message(), error.exit_code)
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            sys.stderr.write(f"Try '{context.command_path} --help'.\n")
+        return status
     if isinstance(error, CorruptArchiveError):
         return _said(f"{error}; `mala-context archives verify` tells more", CHECK_FAILED)
     if isinstance(error, MalaContextError):

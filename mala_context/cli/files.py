@@ -15,8 +15,8 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 _MODE: Final = 0o644
 """Mode of a new file before the umask takes from it: nobody else may write to what we made, whatever that is."""
@@ -125,3 +125,16 @@ def _named(path: str, temporary: str) -> Iterator[None]:
         if error.filename in {None, temporary}:
             raise type(error)(error.errno, error.strerror or str(error), path) from error
         raise
+
+
+def write_parquet(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Write rows of plain values as a Parquet file, whole or not at all; raises `ClickException` without pyarrow."""
+    try:
+        import pyarrow as pa  # type: ignore[import-not-found,unused-ignore]  # an extra that type checks do without
+        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]  # the same
+    except ImportError:
+        import click
+
+        raise click.ClickException("parquet needs a package: pip install 'mala-context[parquet]'") from None
+    with publish(path) as temporary:
+        parquet.write_table(pa.Table.from_pylist(list(rows)), temporary)

@@ -1,84 +1,86 @@
-"""`mala-context replay`: what recorded sessions tell."""
+"""`mala-context replay`: how full recorded sessions were."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context._util.formatting import plural
 from mala_context._util.printable import printable
-from mala_context.cli.engines import DASK, chosen, engine_options
+from mala_context.cli.inputs import DASK, chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
-from mala_context.cli.session_lines import WRITERS, Writer, sum_of, write_totals
 
 if TYPE_CHECKING:
     from mala_context.analysis.replay.record import AgentRecord, SessionRecord
 
-FORMATS = ("table", "json", "ndjson", "csv", "parquet")
-LINES = ("json", "ndjson")
+FORMATS: Final = ("table", "json", "ndjson", "csv", "parquet")
+LINES: Final = ("json", "ndjson")
 """Formats that can hold the records of `--trace`, each on a line of its own."""
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="How the sessions are printed.  [default: table]")
-@click.option("--trace", is_flag=True, help="Print one line a row before the sessions (json and ndjson).")
-@click.option(
-    "--since", metavar="TIME", help="Only sessions that went on after: 2026-05-01, 2026-05-01T12:00, 7d, 12h."
-)
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print the sessions.  [default: table]")
+@click.option("--trace", is_flag=True, help="Print a line for each row before the sessions (json and ndjson).")
 @click.option("--totals", is_flag=True, help="Print only the sum of all responses' tokens, as JSON.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output (needed for parquet).")
+@own_options
 @engine_options
 def replay(
     paths: tuple[str, ...],
     form: str | None,
     trace: bool,
-    since: str | None,
     totals: bool,
     output: str | None,
+    project: str | None,
+    session: str | None,
+    since: str | None,
     **where: Any,
 ) -> None:
-    """Read recorded sessions: how full each was, when it compacted, what its subagents used.
+    """Show how full recorded sessions were, when they compacted, and what their subagents used.
 
     PATH is a transcript or stream-json file (.jsonl, .jsonl.gz, .jsonl.zst), a folder of them, an archive, a pattern
-    in quotes, an address in an object store (s3://bucket/prefix), or - for standard input.
+    in quotes, an address in an object store (s3://bucket/prefix), or - for standard input. Without PATH all your own
+    sessions are read. Exit status 3 where not one row could be read.
     """
     form = form or ("ndjson" if trace else "table")
     if trace and form not in LINES:
-        raise click.UsageError(f"--trace prints lines: {' or '.join(LINES)} would be right, not {form}.")
+        raise click.UsageError(f"--trace prints lines: use --format {' or '.join(LINES)}, not {form}")
     if form == "parquet" and output is None:
-        raise click.UsageError("parquet is no text: name a file with --output.")
-    begin = moment_since(since)
+        raise click.UsageError("parquet is no text: name a file with --output")
+    given = recordings(paths, project=project, session=session, since=None if paths else since)
     if trace:
         if where["engine"] == DASK or where["scheduler"]:
-            raise click.UsageError("--trace reads line by line, here: leave --engine and --scheduler out.")
-        _trace(paths, begin)
+            raise click.UsageError("--trace reads line by line on this machine: leave --engine and --scheduler out")
+        _trace(given, since)
         return
     from mala_context.analysis.replay import replay as read
 
     with chosen(**where) as engine, waiting("reading") as progress:
-        sessions = [each for each in read(paths, engine=engine, progress=progress) if _goes_on(each, begin)]
+        everything = read(given, engine=engine, progress=progress)
+    sessions = [each for each in everything if _is_after(each, since)]
     if totals:
         write_totals(sessions, sys.stdout)
-        return
-    if output is None:
+    elif output is None:
         _WRITERS[form](sessions, sys.stdout)
-        return
-    if form == "parquet":
-        from mala_context.cli.parquet import write
+    elif form == "parquet":
+        from mala_context.cli.files import write_parquet
 
-        write([flat(session) for session in sessions], output)
-        return
-    from mala_context.cli.files import publish
+        write_parquet([flat(each) for each in sessions], output)
+    else:
+        from mala_context.cli.files import publish
 
-    with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        _WRITERS[form](sessions, file)
+        with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+            _WRITERS[form](sessions, file)
+    if not any(each.session_id or each.main.responses for each in everything):
+        must_hold_rows(given)
 
 
-def _trace(paths: Sequence[str], begin: str | None) -> None:
+def _trace(paths: Sequence[str], since: str | None) -> None:
     from mala_context.analysis.replay.files import find
     from mala_context.analysis.replay.sessions import join
     from mala_context.analysis.replay.trace import trace
@@ -87,40 +89,22 @@ def _trace(paths: Sequence[str], begin: str | None) -> None:
     for recording in find(paths):
         stretches += trace(recording, lambda record: _print(json.dumps(record)))
     for session in join(stretches):
-        if _goes_on(session, begin):
+        if _is_after(session, since):
             _print(json.dumps(session.as_dict()))
 
 
-def moment_since(text: str | None) -> str | None:
-    """Return the UTC time that an option names, as text: a date, a time, or an age such as `7d`; `None` for none."""
-    if text is None:
-        return None
-    from datetime import UTC, datetime, timedelta
-
-    units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-    try:
-        if text[-1:] in units and text[:-1].isdigit():
-            moment = datetime.now(UTC) - timedelta(**{units[text[-1]]: int(text[:-1])})
-        else:
-            moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is no time: 2026-05-01, 2026-05-01T12:00 or 7d would be right.", param_hint="--since"
-        ) from None
-    moment = moment.astimezone(UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _goes_on(session: SessionRecord, begin: str | None) -> bool:
-    return begin is None or (session.ended_at is not None and session.ended_at >= begin)
+def _is_after(session: SessionRecord, since: str | None) -> bool:
+    return since is None or (session.ended_at is not None and session.ended_at >= since)
 
 
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-_FLAT = ("compactions", "subagents", "problems")
-"""Lists in a session's JSON; flat formats have their length, and the JSON of the list behind it."""
+# -- formats -----------------------------------------------------------------------------------------------------------
+
+_FLAT: Final = ("compactions", "subagents", "problems")
+"""Lists in a session's JSON; flat formats have their length, and the JSON of the list after it."""
 
 
 def flat(session: SessionRecord) -> dict[str, Any]:
@@ -132,6 +116,32 @@ def flat(session: SessionRecord) -> dict[str, Any]:
         else:
             row[key] = value
     return row
+
+
+def write_totals(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write the sum of all responses' tokens."""
+    out.write(json.dumps(sum_of(sessions)) + "\n")
+
+
+def sum_of(sessions: Sequence[SessionRecord]) -> dict[str, int]:
+    """Return how many sessions and responses there are, and the sum of all responses' tokens."""
+    names = ("input_tokens", "cache_creation_tokens", "cache_read_tokens", "output_tokens")
+    found = {name: sum(getattr(each.totals, name) for each in sessions) for name in names}
+    responses = sum(each.main.responses + sum(agent.responses for agent in each.subagents) for each in sessions)
+    return {"sessions": len(sessions), "responses": responses, **found}
+
+
+def _json(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write one array with a session on each line."""
+    out.write("[")
+    for place, session in enumerate(sessions):
+        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
+    out.write("\n]\n")
+
+
+def _ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
+    for session in sessions:
+        out.write(json.dumps(session.as_dict()) + "\n")
 
 
 def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
@@ -152,8 +162,8 @@ def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     columns = ("<session", "<model", "resp.", "tokens", "peak", "of window", "comp.", "sub.", "bad")
     screen = console(out)
     show(screen, Table("", columns, rows))
-    responses = sum_of(sessions)["responses"]
-    screen.print(f"\n{len(sessions):,} sessions, {responses:,} responses, subagents' included.")
+    responses = plural(sum_of(sessions)["responses"], "response")
+    screen.print(f"\n{plural(len(sessions), 'session')}, {responses}, subagents' included.")
     if any(_unsure(session.main) for session in sessions):
         screen.print("?: the window is a guess, or in doubt.")
 
@@ -178,8 +188,9 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
     )
 
 
-_WRITERS: dict[str, Writer] = {
+_WRITERS: Final[dict[str, Callable[[Sequence[SessionRecord], Any], None]]] = {
     "table": _table,
-    **WRITERS,
+    "json": _json,
+    "ndjson": _ndjson,
     "csv": _csv,
 }

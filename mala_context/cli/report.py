@@ -12,6 +12,7 @@ import click
 from mala_context._util.formatting import size_text
 from mala_context._util.printable import printable
 from mala_context.cli.archives.common import find_session, place_options
+from mala_context.cli.inputs import complete_session, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
@@ -25,22 +26,38 @@ _KINDS: Final = (".html", ".htm", ".svg", ".png")
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH|SESSION...")
+@click.argument("paths", nargs=-1, metavar="[PATH|SESSION]...", shell_complete=complete_session)
 @click.option(
     "-o", "--output", metavar="FILE", help=f"A .html, .svg or .png; - for the page on stdout.  [default: {DEFAULT}]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the data behind the page instead.")
-@click.option("--newest", type=click.IntRange(1), default=50, show_default=True, help="Sessions at most.")
-@click.option("--warn-at", type=float, metavar="SHARE", help="Mark where it is reached.  [default: mala.yaml, or 0.7]")
-@click.option("--big", type=click.IntRange(1), default=5_000, show_default=True, help="Tokens of a big tool result.")
-@click.option("--window", type=click.IntRange(1), metavar="TOKENS", help="The context window, where nothing tells it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the data of the page as JSON instead.")
+@click.option(
+    "--newest", type=click.IntRange(1), default=50, show_default=True, help="Number of sessions to show at most."
+)
+@click.option(
+    "--warn-at", type=float, metavar="SHARE", help="Mark where this share is reached.  [default: mala.yaml, or 0.7]"
+)
+@click.option(
+    "--big",
+    type=click.IntRange(1),
+    default=5_000,
+    show_default=True,
+    help="Size in tokens from which a tool result is marked.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+    help="The context window, where the recording does not tell it.",
+)
 @click.option(
     "--auto-compact-window",
     type=click.IntRange(1),
     metavar="TOKENS",
     help=f"What {AUTO_COMPACT_WINDOW} was.  [default: what it is]",
 )
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per core]")
+@own_options
 @place_options
 def report(
     paths: tuple[str, ...],
@@ -52,14 +69,18 @@ def report(
     window: int | None,
     auto_compact_window: int | None,
     jobs: int | None,
+    project: str | None,
+    session: str | None,
+    since: str | None,
     repo: str | None,
     directory: str | None,
 ) -> None:
-    """Draw recorded sessions: one HTML file that needs no network, or a picture.
+    """Draw recorded sessions as one HTML file that needs no network, or as a picture.
 
     PATH is a transcript, a folder of them, an archive, a pattern in quotes, or - for standard input; SESSION the first
-    letters of an archived session, or the whole id of one whose transcript is there. Of more than --newest sessions the
-    newest are shown, in a picture the newest 6. An existing FILE is replaced, in one step.
+    letters of an archived session, or the whole id of one whose transcript is there. Without any, all your own sessions
+    are drawn. Of more than --newest sessions the newest are shown, in a picture the newest 6. An existing FILE is
+    replaced in one step.
     """
     from mala_context.analysis.report import Looking
     from mala_context.analysis.report import report as read
@@ -70,11 +91,13 @@ def report(
     if auto_compact_window is None:
         auto_compact_window = auto_compact_window_of(os.environ)
     looking = Looking(window, auto_compact_window, _warn_at(warn_at), big)
-    recorded, archived = _inputs(paths, repo, directory)
+    given = recordings(paths, project=project, session=session, since=since)
+    recorded, archived = _inputs(given, repo, directory)
     with waiting("reading") as progress:
         found = read(recorded, looking, archived=archived, newest=newest, jobs=jobs, progress=progress)
     if not found.sessions:
-        raise MalaContextError(f"no session with a response in {printable(', '.join(paths))}")
+        must_hold_rows(recorded)
+        raise MalaContextError(f"no session with a response in {', '.join(given)}")
     for note in found.notes:
         click.echo(f"mala-context: {printable(note)}", err=True)
     _WRITERS[kind](found, target)
@@ -84,11 +107,11 @@ def _kind(target: str, *, as_json: bool, named: bool) -> str:
     """Return what is to be written: an extension, or `json`."""
     if as_json:
         if named and target != STDOUT:
-            raise click.UsageError("--json prints: --output and --json exclude each other.")
+            raise click.UsageError("--output and --json exclude each other: --json prints")
         return "json"
     extension = ".html" if target == STDOUT else os.path.splitext(target)[1].lower()
     if extension not in _KINDS:
-        raise click.UsageError(f"--output is {printable(target)}: a name that ends in .html, .svg or .png is right.")
+        raise click.UsageError(f"--output is {target}: it must end in .html, .svg or .png")
     return extension
 
 
@@ -99,15 +122,15 @@ def _check_place(target: str, kind: str) -> None:
     folder = os.path.dirname(target) or "."
     if os.path.isdir(target) or not os.path.isdir(folder):
         words = "it is a folder" if os.path.isdir(target) else f"there is no folder {folder}"
-        raise click.UsageError(f"--output is {printable(target)}: {printable(words)}.")
+        raise click.UsageError(f"--output is {target}: {words}")
     if not os.access(folder, os.W_OK):
-        raise MalaContextError(f"{printable(folder)}: cannot be written to; --output names another place")
+        raise MalaContextError(f"{folder}: cannot be written to; --output names another place")
 
 
 def _warn_at(given: float | None) -> float | None:
     if given is not None:
         if not 0 < given <= 1:
-            raise click.BadParameter(f"{given:g} is no share: 0.7 for 70 % would be right.", param_hint="--warn-at")
+            raise click.BadParameter(f"{given:g} is no share; write 0.7 for 70 %", param_hint="--warn-at")
         return given
     from mala_context.config import load_config
 
@@ -131,12 +154,12 @@ def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tu
         except SessionNotFoundError as error:
             transcript = find_transcript(path)
             if transcript is None:
-                raise MalaContextError(f"no file or folder of this name, and {printable(error)}") from None
+                raise MalaContextError(f"no file or folder of this name, and {error}") from None
             recorded.append(transcript)
         else:
             if not os.path.isdir(archive.location):
                 way = f"mala-context archives cat {session_id} --dir {archive.location} | mala-context report -"
-                raise MalaContextError(f"an archive in an object store is read through a pipe: {printable(way)}")
+                raise MalaContextError(f"an archive in an object store is read through a pipe: {way}")
             archived.append((archive.location, session_id))
     return recorded, archived
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli.agent_runner import why_failed
-from mala_context.cli.paths import ThereDirectory
+from mala_context.cli.inputs import ThereDirectory, complete_session
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
@@ -28,9 +28,11 @@ NOT_LOGGED_IN: Final = "authentication_failed"
     default=".",
     help="Directory to work in; its mala.yaml counts.  [default: the current one]",
 )
-@click.option("--resume", metavar="ID", help="Go on from this session.")
+@click.option("--resume", metavar="ID", shell_complete=complete_session, help="Continue this session.")
 @click.option("--permission-mode", type=click.Choice(MODES), help="By default the user's own setting.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on standard output, no text there.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and no text, on standard output."
+)
 def run(
     prompt: str,
     model: str | None,
@@ -41,8 +43,8 @@ def run(
 ) -> int:
     """Run PROMPT (- reads it from standard input) with your own Claude Code login or key.
 
-    What the agent says goes to standard output as it comes, the gauge to standard error. Exit status 1 when the run
-    ends with an error, 3 when the CLI is not there, cannot be started or is not logged in.
+    The agent's words go to standard output as they come, the gauge to standard error. Exit status 1 if the run ends
+    with an error, 3 if the CLI is not there, cannot be started or is not logged in.
 
     The keys of --json: ok, result, error, session_id, num_turns, total_cost_usd, duration_ms, context (every value of
     the snapshot), compactions, archive (its directory, or null).
@@ -73,7 +75,7 @@ def _read_prompt(prompt: str) -> str:
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise click.BadParameter(
-            "it is empty; give the words, or - to read them from standard input.", param_hint="PROMPT"
+            "it is empty; give the words, or - to read them from standard input", param_hint="PROMPT"
         )
     return text
 

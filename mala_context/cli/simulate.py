@@ -1,4 +1,4 @@
-"""`mala-context simulate`: what another policy would have done on recorded sessions."""
+"""`mala-context simulate`: what another policy would have done in recorded sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context.cli.engines import chosen, engine_options
+from mala_context._util.formatting import plural
+from mala_context.cli.inputs import chosen, engine_options, must_be_there, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
@@ -18,31 +19,50 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
-    "--policy", "policies", multiple=True, required=True, metavar="FILE", help="A mala.yaml; repeat it to compare."
+    "--policy",
+    "policies",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A mala.yaml; repeat the option to compare several.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one object a recording and policy, as an array.")
-@click.option("--parquet", metavar="FILE", help="Write a row a recording and policy as a Parquet file.")
+@click.option("--json", "as_json", is_flag=True, help="Print an array with an object for each recording and policy.")
+@click.option("--parquet", metavar="FILE", help="Write a Parquet file with a row for each recording and policy.")
+@own_options
 @engine_options
 def simulate(
-    paths: tuple[str, ...], policies: tuple[str, ...], as_json: bool, parquet: str | None, **where: Any
+    paths: tuple[str, ...],
+    policies: tuple[str, ...],
+    as_json: bool,
+    parquet: str | None,
+    project: str | None,
+    session: str | None,
+    since: str | None,
+    **where: Any,
 ) -> None:
-    """Say what the policy of a mala.yaml would have done on recorded sessions.
+    """Show what the policy of a mala.yaml would have done in recorded sessions.
 
     When it would have warned, compacted, restarted or forced a final turn, which tool results it would have capped, and
-    what that would have saved. The work is taken as it was recorded.
+    what that would have saved. The work is taken as it was recorded. PATH is as for replay; without PATH all your own
+    sessions are read. Exit status 3 where a policy is not there, and where not one row could be read.
     """
     from mala_context.analysis.simulate import simulate as run
     from mala_context.config import load_config
 
+    for each in policies:
+        must_be_there(each)
+    paths = tuple(recordings(paths, project=project, session=session, since=since))
     configs = {_name(path, policies): load_config(path) for path in policies}
     with chosen(**where) as engine, waiting("simulating") as progress:
         outcomes = run(paths, configs, engine=engine, progress=progress)
+    if not outcomes:
+        must_hold_rows(paths)
     if parquet is not None:
-        from mala_context.cli.parquet import write
+        from mala_context.cli.files import write_parquet
 
-        write([flat(each) for each in outcomes], parquet)
+        write_parquet([flat(each) for each in outcomes], parquet)
     if as_json:
         sys.stdout.write(json.dumps([each.as_dict() for each in outcomes], indent=1) + "\n")
         return
@@ -50,7 +70,7 @@ def simulate(
 
 
 def flat(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as one row of plain values: a list as its length, with its JSON behind it."""
+    """Return an outcome as one row of plain values: a list as its length, with its JSON after it."""
     row: dict[str, Any] = {}
     for key, value in outcome.as_dict().items():
         if isinstance(value, list) or key == "capped":
@@ -76,7 +96,7 @@ def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     groups = {name: [each for each in outcomes if each.policy == name] for name in names}
     count = len(groups[names[0]])
     rows = [(words, *(value(groups[name]) for name in names)) for words, value in _LINES]
-    show(out, Table(f"{count} sessions", ("<", *names), rows))
+    show(out, Table(plural(count, "session"), ("<", *names), rows))
     for name in names:
         lines = [line for each in groups[name] for line in _events(each)]
         if lines:

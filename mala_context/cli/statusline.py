@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-from mala_context.cli.plain_options import taken_apart
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +17,21 @@ COLORS = ("auto", "always", "never")
 
 
 def fast(arguments: Sequence[str]) -> int | None:
-    """Run the command without click; return its exit status, or `None` for what click shall answer (help, mistakes)."""
-    found = taken_apart(arguments, {"--json"}, {"--format", "--color"})
-    if found is None or found[0]:
-        return None
-    chosen = dict(found[1])
+    """Run the command without click, which takes 20 ms to load; return its exit status.
+
+    `None` where click shall answer: help, an argument, an option that is unknown, lacks its value or has one too many.
+    """
+    chosen: dict[str, str] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name == "--json" and not equals:
+            chosen[name] = ""
+            continue
+        given = value if equals else next(rest, None)
+        if name not in {"--format", "--color"} or given is None:
+            return None
+        chosen[name] = given
     if chosen.get("--color", "auto") not in COLORS:
         return None
     return run(chosen.get("--format"), chosen.get("--color", "auto"), as_json="--json" in chosen)

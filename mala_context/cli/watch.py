@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import errno
 import json
 import os
@@ -14,8 +15,17 @@ import click
 
 from mala_context.analysis.watch.view import ORDERS, ordered
 from mala_context.analysis.watch.watcher import MOST
-from mala_context.cli.replay import moment_since
+from mala_context.cli.inputs import (
+    TRANSCRIPT,
+    Moment,
+    ThereDirectory,
+    complete_session,
+    entries,
+    one_session,
+    transcripts,
+)
 from mala_context.cli.streams import can_redraw
+from mala_context.errors import MalaContextError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
@@ -28,15 +38,28 @@ if TYPE_CHECKING:
 
 AGES: Final = 10.0
 """Seconds after which a table is drawn again where nothing changed but times."""
+LONG_AGO: Final = 30 * 86_400
+"""Seconds; a `--since` before that finds all that there is."""
 WHILE_READING: Final = 0.3
 """The same while transcripts are looked for, for how many were found."""
 
 
 @click.command()
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("--since", default="24h", show_default=True, metavar="TIME", help="Sessions written to after: 30m, 7d.")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
 @click.option(
-    "--projects", multiple=True, metavar="DIR", help="The CLI's projects directory.  [default: the one in your home]"
+    "--since",
+    type=Moment(),
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="Sessions written to after: 30m, 7d.",
+)
+@click.option(
+    "--projects",
+    type=ThereDirectory(),
+    multiple=True,
+    metavar="DIR",
+    help="The CLI's projects directory.  [default: the one in your home]",
 )
 @click.option("--once", is_flag=True, help="Print one table and end.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each session, then each change.")
@@ -92,24 +115,29 @@ def watch(
     """
     from mala_context.analysis.watch import Watcher
     from mala_context.cli.agent_runner import ended_like_ctrl_c
+    from mala_context.transcripts.projects import default_projects_dirs
 
     if auto_compact_window is None:
         auto_compact_window = auto_compact_window_of(os.environ)
-    directories = _directories(projects)
+    begin = calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%S"))
+    directories = list(projects) or default_projects_dirs()
+    nothing = f"no session was active after {since} UTC in {_where(directories)}"
+    if time.time() - begin < LONG_AGO:
+        nothing += "; --since 30d looks further back"
     watcher = Watcher(
         directories,
         [_transcript(each, directories) for each in sessions],
-        since=_age(since),
+        since=time.time() - begin,
         most=most,
         auto_compact_window=auto_compact_window,
     )
     with ended_like_ctrl_c():
         if once:
-            _once(watcher, directories, order, as_json=as_json)
+            _once(watcher, nothing, order, as_json=as_json)
         elif as_json:
             _follow(watcher, interval, lambda row: json.dumps(row.as_dict()))
         elif can_redraw(sys.stdout):
-            _live(watcher, interval, directories, order)
+            _live(watcher, interval, nothing, order)
         else:
             _follow(watcher, interval, _stamped)
 
@@ -117,52 +145,18 @@ def watch(
 # -- what to watch -----------------------------------------------------------------------------------------------------
 
 
-def _directories(projects: Sequence[str]) -> list[str]:
-    from mala_context.errors import RecordingNotFoundError
-    from mala_context.transcripts.projects import default_projects_dirs
-
-    for each in projects:
-        if not os.path.isdir(each):
-            raise RecordingNotFoundError(each)
-    return list(projects) or default_projects_dirs()
-
-
 def _transcript(session: str, directories: Sequence[str]) -> str:
     """Return the transcript that an argument means."""
     from mala_context.analysis.watch.watcher import check_readable
-    from mala_context.errors import SessionNotFoundError
 
-    if os.sep in session or session.endswith(".jsonl") or os.path.isfile(session):
+    if os.sep in session or session.endswith(TRANSCRIPT) or os.path.isfile(session):
         return check_readable(session)
-    found = sorted(
-        (each.stat().st_mtime, each.path)
-        for directory in directories
-        for folder in _entries(directory)
-        if folder.is_dir()
-        for each in _entries(folder.path)
-        if each.name.startswith(session) and each.name.endswith(".jsonl") and each.is_file(follow_symlinks=False)
-    )
-    ids = {os.path.splitext(os.path.basename(path))[0] for _, path in found}
-    if not session or not ids:
-        raise SessionNotFoundError(session, ", ".join(directories) or "any projects directory")
-    if len(ids) > 1 and session not in ids:
-        raise click.UsageError(f"{len(ids)} sessions begin with {session}: {', '.join(sorted(ids)[:4])}")
-    return max(each for each in found if len(ids) == 1 or os.path.basename(each[1]) == f"{session}.jsonl")[1]
-
-
-def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as found:
-            return list(found)
-    except OSError:
-        return []
-
-
-def _age(since: str) -> float:
-    from datetime import UTC, datetime
-
-    begin = moment_since(since) or ""
-    return time.time() - datetime.fromisoformat(begin).replace(tzinfo=UTC).timestamp()
+    folders = [each.path for directory in directories for each in entries(directory) if each.is_dir()]
+    found = list(transcripts(folders, session))
+    one = one_session(session, {each.session_id for each in found})
+    if one is None:
+        raise MalaContextError(f"no session {session} in {_where(directories)}")
+    return max(each for each in found if each.session_id == one).path
 
 
 # -- how to show it ----------------------------------------------------------------------------------------------------
@@ -184,7 +178,7 @@ def _doing(watcher: Watcher) -> str:
     return f"{watcher.known:,} transcripts found{left}"
 
 
-def _once(watcher: Watcher, directories: Sequence[str], order: str, *, as_json: bool) -> None:
+def _once(watcher: Watcher, nothing: str, order: str, *, as_json: bool) -> None:
     _settle(watcher)
     rows = ordered(watcher.rows(), order)
     if as_json:
@@ -201,7 +195,7 @@ def _once(watcher: Watcher, directories: Sequence[str], order: str, *, as_json: 
         _complain(error)
     _say_older(watcher, told=not as_json and bool(rows))
     if not rows and not as_json:
-        click.echo(_nothing(directories), err=True)
+        click.echo(nothing, err=True)
 
 
 def _follow(watcher: Watcher, interval: float, words: Any) -> None:
@@ -244,7 +238,7 @@ def _stamped(row: WatchRow) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(row.last))} {sentence(row)}"
 
 
-def _live(watcher: Watcher, interval: float, directories: Sequence[str], order: str) -> None:
+def _live(watcher: Watcher, interval: float, nothing: str, order: str) -> None:
     """Draw the table until q or Ctrl-C; the terminal is as before then, and while Ctrl-Z has stopped it."""
     from rich.live import Live
 
@@ -256,7 +250,7 @@ def _live(watcher: Watcher, interval: float, directories: Sequence[str], order: 
     out, screen = console(), WatchScreen(describe, order)
     while True:
         with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
-            key = _draw(watcher, live, screen, directories, lambda: pressed(0.0 if watcher.busy else interval))
+            key = _draw(watcher, live, screen, nothing, lambda: pressed(0.0 if watcher.busy else interval))
         if key == GONE:  # else the exit status would depend on whether something was still to be written
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if key != SUSPEND:
@@ -265,7 +259,7 @@ def _live(watcher: Watcher, interval: float, directories: Sequence[str], order: 
 
 
 def _draw(
-    watcher: Watcher, live: Live, screen: WatchScreen, directories: Sequence[str], pressed: Callable[[], str | None]
+    watcher: Watcher, live: Live, screen: WatchScreen, nothing: str, pressed: Callable[[], str | None]
 ) -> str:
     """Draw each change until a key ends that; return the key."""
     from rich.text import Text
@@ -280,8 +274,8 @@ def _draw(
         if changed or key is not None or size != out.size or time.monotonic() - drawn > pause:
             rows = watcher.rows()
             size, drawn = out.size, time.monotonic()
-            nothing = _doing(watcher) if watcher.busy else _nothing(directories)
-            text = screen.frame(rows, _look(out, watcher), out.height) if rows else [Text(nothing)]
+            none = _doing(watcher) if watcher.busy else nothing
+            text = screen.frame(rows, _look(out, watcher), out.height) if rows else [Text(none)]
             live.update(Text("\n").join(text), refresh=True)
         key = pressed()
         if key is not None and (key in {GONE, SUSPEND} or screen.press(key, _look(out, watcher))):
@@ -309,11 +303,10 @@ def _look(out: Console, watcher: Watcher) -> Look:
     return Look(out.width, time.time(), marks, watcher.older)
 
 
-def _nothing(directories: Sequence[str]) -> str:
+def _where(directories: Sequence[str]) -> str:
     from mala_context._util.printable import printable
 
-    where = ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
-    return f"no session was active lately in {where}; a longer --since looks further back"
+    return ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
 
 
 def _complain(error: OSError) -> None:

@@ -11,6 +11,7 @@ left out and reported.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
@@ -32,6 +33,8 @@ _AT_ONCE: Final = 1_000
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read."""
 STDIN: Final = "-"
+_DESCRIPTORS: Final = ("/dev/fd/", "/dev/std", "/proc/")
+"""Where a shell puts a pipe that has a writer, `<(…)` say. Opening any other pipe may wait for ever."""
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _MANIFEST: Final = ".manifest.jsonl"
 
@@ -62,8 +65,8 @@ def find(paths: Iterable[str], progress: object = None) -> list[Recording]:
     """Return the recordings behind the paths, in the order of their names, each once.
 
     A `progress` that has `passed(count)` is told how many files of a folder were looked at since it was told last.
-    Raises `RecordingNotFoundError` for a path that is not there and a pattern that matches nothing. A folder without
-    transcripts gives none.
+    Raises `RecordingNotFoundError` for a path that is not there and a pattern that matches nothing, and `OSError` for a
+    link to nothing, a pipe or a device. A folder without transcripts gives none.
     """
     found: dict[Any, Recording] = {}
     passed = getattr(progress, "passed", None) or _told
@@ -92,15 +95,18 @@ def _behind(path: str, passed: _Passed) -> Iterator[_Known]:
             yield recording.path, recording
     elif os.path.isdir(path):
         yield from _folder(path, passed)
-    elif os.path.exists(path):
+    elif os.path.lexists(path):
         status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) and not path.startswith(_DESCRIPTORS):
+            raise OSError(errno.EINVAL, "it is no file; a pipe is read with - or <(…)", path)
         yield (status.st_dev, status.st_ino), Recording(path, (path,), status.st_size)
     else:
         matches = sorted(glob.glob(path, recursive=True))
         if not matches:
             raise RecordingNotFoundError(path)
         for match in matches:
-            yield from _folder(match, passed) if os.path.isdir(match) else _behind(match, passed)
+            if os.path.exists(match):  # a link to nothing matches too
+                yield from _folder(match, passed) if os.path.isdir(match) else _behind(match, passed)
 
 
 def _folder(path: str, passed: _Passed) -> Iterator[_Known]:

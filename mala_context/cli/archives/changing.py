@@ -1,6 +1,6 @@
-"""`restore`, `prune`, `catch-up`, `pack`, `export`, `import`: commands that write.
+"""`restore`, `prune`, `catch-up`, `push`, `pack`, `export`, `import`: commands that write.
 
-Those that remove something only say what they would do until they are told `--yes`.
+Those that remove something only show what they would do until they get `--yes`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mala_context.archive.export import export as export_transcript
 from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.reading import choose_chain
 from mala_context.archive.restore import restore as restore_session
-from mala_context.cli.archives import pushing
 from mala_context.cli.archives.common import (
+    complete_archived,
     configured,
     fields_of,
     find_session,
@@ -27,31 +27,42 @@ from mala_context.cli.archives.common import (
     listed,
     open_archive,
     place_options,
+    repo_option,
     say_json,
+    session_argument,
+    wrong_values,
 )
 from mala_context.cli.exit_status import CHECK_FAILED
-from mala_context.cli.paths import ThereDirectory
+from mala_context.cli.inputs import ThereDirectory
 from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
+    from mala_context.archive.remote.push import PushResult
     from mala_context.archive.restore import RestoreResult
     from mala_context.archive.store import TranscriptArchive
 
-yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
+yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is a dry run.")
 
 
 @click.command()
-@click.argument("session")
+@session_argument
 @place_options
-@click.option("--at", type=click.IntRange(min=1), help="Just before the N-th compaction, from 1; else the last one.")
-@click.option("--before", help="As it was at a time (2026-11-28T09:30).")
-@click.option("--chain", type=click.IntRange(min=1), help="Read this chain of the archive, not the transcript.")
-@click.option("--cwd", type=ThereDirectory(), help="Where it is to be resumed.")
+@click.option(
+    "--at",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="As it was just before compaction N, from 1.  [default: the last]",
+)
+@click.option("--before", metavar="TIME", help="As it was at a time (2026-11-28T09:30).")
+@click.option(
+    "--chain", type=click.IntRange(min=1), metavar="N", help="Read this chain of the archive, not the transcript."
+)
+@click.option("--cwd", type=ThereDirectory(), help="Directory in which the new session is to be resumed.")
 @click.option("--projects-dir", type=click.Path(file_okay=False), help="The CLI's projects directory.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written and what is missing.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would be written and what is missing.")
 @json_option
 def restore(
-    session: str,
+    session: str | None,
     repo: str | None,
     directory: str | None,
     at: int | None,
@@ -64,12 +75,12 @@ def restore(
 ) -> None:
     """Undo a compaction: make a new session of what this one held before it.
 
-    The old session is not touched. Prints the command that opens the new one, and which files that it names are
-    missing.
+    The old session is not touched. Prints the command that opens the new session, and which of the files that it
+    names are missing. Without SESSION: the session archived last.
     """
     archive, session_id = find_session(repo, directory, session)
     where: dict[str, Any] = {"at": at, "before": before, "chain": chain, "cwd": cwd, "projects": projects_dir}
-    with waiting("reading", counts=False) as progress:
+    with waiting("reading", counts=False) as progress, wrong_values():
         result = restore_session(archive, session_id, progress=progress, dry_run=dry_run, **where)
     if as_json:
         say_json(fields_of(result, command=result.command))
@@ -99,11 +110,12 @@ def _say_restored(result: RestoreResult, before: str | None) -> None:
 
 
 @click.command()
-@click.argument("sessions", nargs=-1)
+@click.argument("sessions", nargs=-1, shell_complete=complete_archived)
 @place_options
 @click.option("--days", type=click.FloatRange(min=0), help="Sessions whose newest file is older.")
 @click.option("--bytes", "size", help="The oldest sessions, until the archive takes no more than this (5GB, 5GiB).")
-@click.option("--sessions", "count", type=click.IntRange(min=0), help="The oldest sessions, until so many are left.")
+@click.option("--sessions", "count", type=click.IntRange(min=0), help="The oldest sessions, until N are left.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed; the default without --yes.")
 @yes_option
 @json_option
 def prune(
@@ -113,14 +125,18 @@ def prune(
     days: float | None,
     size: str | None,
     count: int | None,
+    dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Remove archived sessions, whole: those past a limit, and those named.
 
-    Without --yes it is a dry run. A session whose transcript is gone is the only copy: it goes only if it is named.
-    What goes to an object store goes here once it is there, and can be read as before.
+    Without --yes it is a dry run. Where a session's transcript is gone, its archive is the only copy, and is removed
+    only if you name it. A session that is uploaded is removed here once the object store has all of it, and can be
+    read as before.
     """
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other")
     if not sessions and days is None and size is None and count is None:
         raise click.UsageError("give a limit (--days, --bytes, --sessions) or name sessions")
     if sessions:
@@ -133,7 +149,7 @@ def prune(
         archive, ids = open_archive(repo, directory, there=True), []
     know_object_store(archive)
     limits: dict[str, Any] = {"days": days, "bytes": size, "sessions": count}
-    with waiting("removing" if yes else "looking") as progress:
+    with waiting("removing" if yes else "looking") as progress, wrong_values():
         result = archive.prune(**limits, session_ids=ids, dry_run=not yes, progress=progress)
     if as_json:
         say_json(fields_of(result))
@@ -157,7 +173,7 @@ def prune(
 def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
     """Archive what no hook archived: the rest of sessions that ended.
 
-    Follows `mala.yaml` of the repository: mode, compression, what to keep, and the object store to upload to.
+    Uses the repository's `mala.yaml`: mode, compression, retention, and the object store to upload to.
     """
     archive = open_archive(None, directory) if directory is not None and repo is None else _configured(repo, directory)
     with waiting("catching up") as progress:
@@ -170,9 +186,9 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
             click.echo(f"{each.session_id}: {size_text(each.bytes)} to {printable(each.path)}")
         click.echo(f"{len(new)} of {len(results)} transcripts had something new")
     if archive.target is not None:
-        sent = pushing.run(archive, None)
+        sent = _push(archive, None)
         if not as_json:
-            pushing.say(sent)
+            _say_pushed(sent)
 
 
 def _configured(repo: str | None, directory: str | None) -> TranscriptArchive:
@@ -182,11 +198,48 @@ def _configured(repo: str | None, directory: str | None) -> TranscriptArchive:
 
 
 @click.command()
-@click.argument("sessions", nargs=-1)
+@click.argument("sessions", nargs=-1, shell_complete=complete_archived)
+@repo_option
+@json_option
+def push(sessions: tuple[str, ...], repo: str | None, as_json: bool) -> None:
+    """Upload to the object store of `archive.directory` what it does not have yet, and wait for it.
+
+    An agent uploads by itself while it runs; use this for the rest, for example at the end of a job. Each file is read
+    back and compared before it counts as uploaded. Exit status 1 if something is not there yet.
+    """
+    archive = configured(repo)
+    ids = [find_session(repo, None, each)[1] for each in sessions] if sessions else None
+    result = _push(archive, ids)
+    if as_json:
+        say_json(fields_of(result))
+    else:
+        _say_pushed(result)
+    if result.pending:
+        click.get_current_context().exit(CHECK_FAILED)
+
+
+def _push(archive: TranscriptArchive, session_ids: list[str] | None) -> PushResult:
+    """Push, with a line on the terminal where it takes long."""
+    with waiting("uploaded") as progress:
+        return archive.push(session_ids, progress=progress)
+
+
+def _say_pushed(result: PushResult) -> None:
+    """Print what was uploaded, and what is not."""
+    for session_id in result.pending:
+        click.echo(f"not all there: {session_id}")
+    click.echo(
+        f"{plural(result.files, 'file')}, {size_text(result.bytes)} uploaded; "
+        f"{plural(result.sessions, 'session')} complete in {printable(result.address)}"
+    )
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, shell_complete=complete_archived)
 @place_options
 @json_option
 def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_json: bool) -> None:
-    """Pack pieces with zstd, each one verified before the plain one goes.
+    """Pack pieces with zstd; each is verified before the plain one is removed.
 
     `zstd -dcf SESSION_*` of the packed pieces is the transcript. Needs the extra `zstd`.
     """
@@ -213,12 +266,12 @@ def _plain_bytes(archive: TranscriptArchive, session_id: str) -> int:
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=complete_archived)
 @click.argument("file", type=click.Path(dir_okay=False))
 @place_options
 @click.option("--agent", help="A subagent's own transcript, by its id.")
 @click.option("--chain", type=click.IntRange(min=1), help="A chain by its number; else the newest.")
-@click.option("--redact", is_flag=True, help="Mask secrets in the file; read in the documentation what is not found.")
+@click.option("--redact", is_flag=True, help="Mask secrets; the documentation lists what is not found.")
 @json_option
 def export(
     session: str,
@@ -232,8 +285,8 @@ def export(
 ) -> None:
     """Write a transcript to one new file that nobody else can read (0600).
 
-    Never replaces a file, and leaves none half-written. What --redact cannot search, since a row has more than 16 MiB,
-    is left out and counted.
+    Never replaces a file, and leaves none half-written. A row over 16 MiB cannot be searched for secrets: --redact
+    leaves it out and counts it.
     """
     archive, session_id = find_session(repo, directory, session)
     with waiting("writing", counts=False) as progress:
@@ -253,16 +306,16 @@ def export(
 @click.command("import")
 @click.argument("paths", nargs=-1, type=click.Path())
 @place_options
-@click.option("--remove", is_flag=True, help="Remove each copy of which every byte was found in the archive.")
+@click.option("--remove", is_flag=True, help="Remove each copy whose every byte is in the archive.")
 @yes_option
 @json_option
 def import_(
     paths: tuple[str, ...], repo: str | None, directory: str | None, remove: bool, yes: bool, as_json: bool
 ) -> None:
-    """Take over full copies of transcripts that plain copy hooks made.
+    """Import full copies of transcripts that plain copy hooks made.
 
     PATHS are files, and directories that hold them; by default the archive's own directory. With --remove it is a dry
-    run until you say --yes. Exit status 1 where a copy could not be taken over.
+    run until you give --yes. Exit status 1 if a copy could not be imported.
     """
     archive = open_archive(repo, directory, new=True)
     dry = remove and not yes

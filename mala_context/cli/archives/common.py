@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from mala_context._util.printable import printable
 from mala_context.archive import layout
 from mala_context.archive.all_archives import known_archives
 from mala_context.archive.directory import is_for_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.exit_status import status_of
-from mala_context.cli.paths import ThereDirectory
+from mala_context.cli.inputs import OFFERED, ThereDirectory, one_session
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError, MalaContextError, SessionNotFoundError
 from mala_context.transcripts.session_ids import check_session_id
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mala_context.archive.records import SessionSummary
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,19 +31,30 @@ MOST_GUESSED: Final = 2_000
 """Sessions, the newest first, among which one is looked for whose id is nearly what was given."""
 
 
-class Group(click.Group):
-    """A group whose errors become one line on standard error and an exit status."""
+@contextmanager
+def wrong_values() -> Iterator[None]:
+    """Make wrong usage of a value that the library refuses, a size or a time."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise
-        except (MalaContextError, OSError) as error:
-            ctx.exit(status_of(error))
-        except ValueError as error:
-            raise click.UsageError(printable(str(error)), ctx) from error
+
+def complete_archived(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer a shell the ids of archived sessions, with their repository."""
+    from click.shell_completion import CompletionItem
+
+    chosen = archives_of(ctx.params.get("repo"), ctx.params.get("directory"), everywhere=False)
+    found = [
+        (each.newest_ns, each.session_id, name) for name, archive in chosen for each in archive.sessions(incomplete)
+    ]
+    return [CompletionItem(session_id, help=name) for _, session_id, name in sorted(found, reverse=True)[:OFFERED]]
+
+
+def session_argument(command: F) -> F:
+    """Give a command a SESSION that may be left out: then it is the one that was archived last."""
+    option = click.argument("session", required=False, metavar="[SESSION]", shell_complete=complete_archived)
+    return option(command)
 
 
 def place_options(command: F) -> F:
@@ -50,7 +62,10 @@ def place_options(command: F) -> F:
     command = click.option(
         "--dir", "directory", type=click.Path(file_okay=False), help="The archive in this directory, or at s3://…."
     )(command)
-    return click.option("--repo", type=ThereDirectory(), help="The archive of this repository.")(command)
+    return repo_option(command)
+
+
+repo_option = click.option("--repo", type=ThereDirectory(), help="The archive of this repository.")
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for machines.")
@@ -119,26 +134,43 @@ def all_archives() -> Iterator[tuple[str, TranscriptArchive]]:
         yield name, TranscriptArchive(directory)
 
 
-def find_session(repo: str | None, directory: str | None, session: str) -> tuple[TranscriptArchive, str]:
+def archives_of(
+    repo: str | None, directory: str | None, *, everywhere: bool
+) -> Iterator[tuple[str, TranscriptArchive]]:
+    """Yield the archive that the options name, or all: with `everywhere`, and outside of a repository that has one."""
+    if everywhere and (repo or directory):
+        raise click.UsageError("--all is for all archives, --repo and --dir are for one")
+    if not everywhere:
+        archive = open_archive(repo, directory, there=True)
+        if repo or directory or os.path.isdir(archive.location):
+            yield "", archive
+            return
+    yield from all_archives()
+
+
+def find_session(repo: str | None, directory: str | None, session: str | None) -> tuple[TranscriptArchive, str]:
     """Return the archive that holds a session and its whole id, from the first letters of it.
 
-    Raises `SessionNotFoundError`, `InvalidSessionIdError` and `click.UsageError` where several begin like that.
+    Without any it is the session that was archived last in the archive that the options name. Raises
+    `SessionNotFoundError`, `InvalidSessionIdError` and `click.UsageError` where several begin like that.
     """
-    check_session_id(session)
     archive = open_archive(repo, directory)
+    if session is None:
+        newest = listed(archive)[:1]
+        if not newest:
+            raise MalaContextError(f"no session is archived in {archive.location}; name a SESSION")
+        return archive, newest[0].session_id
+    check_session_id(session)
     found = _begin_with(archive, session)
     if not found and repo is None and directory is None:
         for _, other in all_archives():
             more = _begin_with(other, session)
             if more:
                 archive, found = other, found + more
-    if session in found:
-        found = [session]
-    if not found:
+    one = one_session(session, found)
+    if one is None:
         raise SessionNotFoundError(session, archive.location, _nearest(archive, session))
-    if len(found) > 1:
-        raise click.UsageError(f"{len(found)} sessions begin with {session}: {', '.join(found[:4])}")
-    return archive, found[0]
+    return archive, one
 
 
 def _nearest(archive: TranscriptArchive, session: str) -> str | None:

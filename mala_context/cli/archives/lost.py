@@ -10,7 +10,7 @@ import click
 from mala_context._util.printable import printable
 from mala_context.archive.losses import read_loss
 from mala_context.archive.manifest import TOOK_PLACE
-from mala_context.cli.archives.common import find_session, json_option, place_options, say_json
+from mala_context.cli.archives.common import find_session, json_option, place_options, say_json, session_argument
 from mala_context.cli.progress import waiting
 from mala_context.transcripts.loss import KINDS, lost_words
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("session")
+@session_argument
 @place_options
 @json_option
-def lost(session: str, repo: str | None, directory: str | None, as_json: bool) -> None:
+def lost(session: str | None, repo: str | None, directory: str | None, as_json: bool) -> None:
     """Show what compactions dropped and their summaries do not mention.
 
-    A file counts as named where its name stands in the summary, an instruction where half of its words do. What was
-    not measured when a session was compacted is measured now.
+    A file counts as mentioned if the summary has its name, an instruction if the summary has half of its words. What
+    was not measured when the session was compacted is measured now. Without SESSION: the session archived last.
     """
     archive, session_id = find_session(repo, directory, session)
     with waiting("measuring", counts=False) as progress:

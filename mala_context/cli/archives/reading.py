@@ -1,4 +1,4 @@
-"""`list`, `show`, `cat`, `verify`: commands that change nothing, unless `verify` is told to mend."""
+"""`list`, `show`, `cat`, `verify`: commands that change nothing, unless `verify` gets `--repair`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from mala_context.archive.reading import choose_chain, chunks
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     F,
-    all_archives,
+    archives_of,
+    complete_archived,
     fields_of,
     find_session,
     json_option,
     listed,
-    open_archive,
     place_options,
     say_json,
+    session_argument,
 )
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.progress import Wait, waiting
@@ -44,18 +45,18 @@ R = TypeVar("R", Row, Row | LongRow)
 
 @click.command("list")
 @place_options
-@click.option("--all", "everywhere", is_flag=True, help="The archives of all repositories.")
+@click.option(
+    "--all", "everywhere", is_flag=True, help="The archives of all repositories; the default where this one has none."
+)
 @json_option
 def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bool) -> None:
     """List sessions and what is archived of each.
 
-    A `c2` before a piece says that the transcript was rewritten or shrank and its archive began anew; a `*` behind an
-    agent that the piece is of the subagent's own transcript; a `z` behind a size that it is packed, an `r` that it is
-    no longer here and is read from the object store.
+    `c2` before a piece: the transcript was rewritten or shrank, and its archive began again. `*` after an agent: the
+    piece is of the subagent's own transcript. `z` after a size: the piece is packed. `r`: it is no longer here and is
+    read from the object store.
     """
-    if everywhere and (repo or directory):
-        raise click.UsageError("--all is for all archives, --repo and --dir are for one")
-    archives = list(all_archives()) if everywhere else [("", open_archive(repo, directory, there=True))]
+    archives = list(archives_of(repo, directory, everywhere=everywhere))
     parts = _as_json(archives) if as_json else _as_table(archives)
     for part in parts:  # as they are made: of very many sessions not all are held
         sys.stdout.write(part)
@@ -102,14 +103,14 @@ def _part_options(command: F) -> F:
 
 
 @click.command()
-@click.argument("session")
+@session_argument
 @place_options
 @_part_options
-@click.option("--before", help="Only what was there at a time (2026-11-28T09:30).")
-@click.option("--full", is_flag=True, help="Inputs and results of tools whole.")
+@click.option("--before", help="Only what was said before a time (2026-11-28T09:30).")
+@click.option("--full", is_flag=True, help="Do not shorten inputs and results of tools.")
 @json_option
 def show(
-    session: str,
+    session: str | None,
     repo: str | None,
     directory: str | None,
     agent: str | None,
@@ -121,8 +122,8 @@ def show(
 ) -> None:
     """Show a session as a conversation, a page at a time on a terminal.
 
-    Control characters in it are shown, not sent. Of a row of more than 4 MiB beginnings are shown and the rest is
-    counted. With --json: one object a line.
+    Control characters are shown, not sent to the terminal. Of a row over 4 MiB only beginnings are shown, and the rest
+    is counted. With --json: one object a line. Without SESSION: the session archived last.
     """
     moment = moment_of(before)
     if before is not None and moment is None:
@@ -145,12 +146,12 @@ def show(
 
 
 @click.command()
-@click.argument("session")
+@session_argument
 @place_options
 @_part_options
-@click.option("--salvage", is_flag=True, help="Give what is there, although something is missing or damaged.")
+@click.option("--salvage", is_flag=True, help="Write what can be read although something is missing or damaged.")
 def cat(
-    session: str,
+    session: str | None,
     repo: str | None,
     directory: str | None,
     agent: str | None,
@@ -160,8 +161,8 @@ def cat(
 ) -> None:
     """Write a transcript to standard output, byte for byte.
 
-    Ends with exit status 1 where what was written is not what was archived. On a terminal control characters are shown,
-    not sent.
+    Exit status 1 if the bytes written are not the bytes archived. Control characters are shown, not sent to a terminal.
+    Without SESSION: the session archived last.
     """
     archive, session_id = find_session(repo, directory, session)
     with archive.store(create=False).view(session_id) as files:
@@ -245,10 +246,12 @@ def _checking(archive: TranscriptArchive, session_ids: Collection[str] | None = 
 
 
 @click.command()
-@click.argument("sessions", nargs=-1)
+@click.argument("sessions", nargs=-1, shell_complete=complete_archived)
 @place_options
-@click.option("--all", "everywhere", is_flag=True, help="The archives of all repositories.")
-@click.option("--repair", is_flag=True, help="Make rows of the manifest again from the files, and mend permissions.")
+@click.option(
+    "--all", "everywhere", is_flag=True, help="The archives of all repositories; the default where this one has none."
+)
+@click.option("--repair", is_flag=True, help="Rebuild manifest rows from the files, and fix permissions.")
 @json_option
 def verify(
     sessions: tuple[str, ...],
@@ -260,11 +263,11 @@ def verify(
 ) -> None:
     """Check every hash, every permission and every gap.
 
-    --repair never changes a piece's bytes: what is damaged or gone stays reported. Exit status 1 where something is
-    wrong and was not mended.
+    --repair never changes a piece's bytes: a damaged or missing piece stays reported. Exit status 1 if something is
+    wrong and was not fixed.
     """
-    if everywhere and (repo or directory or sessions):
-        raise click.UsageError("--all is for all archives and sessions")
+    if everywhere and sessions:
+        raise click.UsageError("--all is for all archives and sessions: name none")
     reports = []
     if sessions:
         for each in sessions:
@@ -272,8 +275,8 @@ def verify(
             with _checking(archive, [session_id]) as progress:
                 reports.append(checking.verify_archive(archive, [session_id], repair=repair, progress=progress))
     else:
-        one = () if everywhere else (open_archive(repo, directory, there=True).listed(),)
-        for archive in one or [archive.listed() for _, archive in all_archives()]:
+        for _, each_archive in archives_of(repo, directory, everywhere=everywhere):
+            archive = each_archive.listed()
             with _checking(archive) as progress:
                 reports.append(checking.verify_archive(archive, repair=repair, progress=progress))
     if as_json:
@@ -286,7 +289,7 @@ def verify(
     else:
         for report in reports:
             for problem in report.problems:
-                mark = "mended" if problem.mended else "WRONG"
+                mark = "fixed" if problem.mended else "WRONG"
                 click.echo(f"{mark:6}  {printable(problem.path)}: {printable(problem.text)}")
             wrong = sum(not problem.mended for problem in report.problems)
             state = "sound" if report.ok else plural(wrong, "problem")

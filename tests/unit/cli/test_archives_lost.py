@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.archives import archives
+from mala_context.cli.app import app
 
 SID = "5a2b7c9e-0000-4000-8000-000000000001"
 
@@ -28,7 +28,7 @@ def world(tmp_path, monkeypatch):
         archive.record_outcome(SID, "compacted", trigger="auto", **outcome)
 
     def run(*arguments, status=0):
-        result = CliRunner().invoke(archives, ["lost", SID[:8], "--dir", str(tmp_path / "archives"), *arguments])
+        result = CliRunner().invoke(app, ["archives", "lost", SID[:8], "--dir", str(tmp_path / "archives"), *arguments])
         assert result.exit_code == status, (result.output, result.exception)
         return result.stdout
 
@@ -81,7 +81,7 @@ def test_a_subagents_is_shown_as_its_own(world):
 
 def test_a_session_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
-    assert CliRunner().invoke(archives, ["lost", "absent", "--dir", str(tmp_path)]).exit_code == 3
+    assert CliRunner().invoke(app, ["archives", "lost", "absent", "--dir", str(tmp_path)]).exit_code == 3
 
 
 def test_odd_rows(world):

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from mala_context.cli import parquet
+from mala_context.cli import files
 from mala_context.cli.audit import audit
 from tests.helpers.recordings import dump, plain
 
@@ -45,6 +45,7 @@ def test_no_worst_cases_where_none_are_wanted(path):
 
 
 def test_problems_are_listed_with_file_and_row(tmp_path):
+    plain().write(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_bytes(b"bad\n")
     assert f"{tmp_path / 'b.jsonl'}:1: no whole JSON object" in run(tmp_path)
 
@@ -66,7 +67,7 @@ def test_the_spread_is_drawn_into_a_file(path, tmp_path):
 
 def test_every_truth_is_a_row_of_a_parquet_file(path, tmp_path, monkeypatch):
     written = {}
-    monkeypatch.setattr(parquet, "write", lambda rows, place: written.update({place: rows}))
+    monkeypatch.setattr(files, "write_parquet", lambda rows, place: written.update({place: rows}))
     run(path, "--parquet", tmp_path / "a.parquet")
     (rows,) = written.values()
     truths = {row["truth"]: (row["true_tokens"], row["tokens"]) for row in rows}

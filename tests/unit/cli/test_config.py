@@ -27,7 +27,7 @@ def run(*args, cwd, status=0):
 class TestShow:
     def test_without_a_file_all_is_default(self, tmp_path):
         lines = run("show", cwd=tmp_path).stdout.splitlines()
-        assert lines[0] == "no mala.yaml, all is default:"
+        assert lines[0] == "no mala.yaml; all values are defaults:"
         assert len(lines) == 1 + len(SCHEMA)
         assert "context.warn_at                   default   0.7" in lines
         assert max(map(len, lines)) <= 100
@@ -70,7 +70,7 @@ class TestCheck:
 
     def test_what_is_right(self, tmp_path):
         (tmp_path / "mala.yaml").write_text("context:\n  warn_at: 0.5\n")
-        assert run("check", cwd=tmp_path).stdout == "./mala.yaml: right\n"
+        assert run("check", cwd=tmp_path).stdout == "./mala.yaml: valid\n"
         assert json.loads(run("check", "--json", cwd=tmp_path).stdout) == [
             {"path": "./mala.yaml", "ok": True, "problems": []}
         ]
@@ -82,7 +82,7 @@ class TestCheck:
         (tmp_path / "a.yaml").write_text("context:\n  warn_at: 0.5\n")
         (tmp_path / "b.yaml").write_text(WRONG)
         lines = run("check", "a.yaml", "b.yaml", cwd=tmp_path, status=1).stdout.splitlines()
-        assert lines[:2] == ["a.yaml: right", "3 problems in b.yaml:"]
+        assert lines[:2] == ["a.yaml: valid", "3 problems in b.yaml:"]
 
     def test_what_is_not_there(self, tmp_path):
         done = run("check", "none.yaml", cwd=tmp_path, status=3)

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.archives import archives
+from mala_context.cli.app import app
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def run(tmp_path, monkeypatch):
         archive.archive(str(path), session)
 
     def call(*arguments, status=0):
-        result = CliRunner().invoke(archives, ["search", *arguments, "--dir", str(tmp_path / "archives")])
+        result = CliRunner().invoke(app, ["archives", "search", *arguments, "--dir", str(tmp_path / "archives")])
         assert result.exit_code == status, (result.output, result.exception)
         return result.stdout
 

@@ -67,7 +67,7 @@ def test_for_people(env):
 def test_estimators_belong_to_another_scenario(env):
     done = play(env, "--estimators")
     assert done.returncode == 2
-    assert "--estimators is for the scenario compaction" in done.stderr
+    assert "--estimators works with the scenario compaction" in done.stderr
 
 
 class TestChecks:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from mala_context.cli import progress
 from mala_context.cli import watch as watch_module
 from mala_context.cli.watch import watch
-from mala_context.errors import RecordingNotFoundError, SessionNotFoundError, TranscriptError
+from mala_context.errors import MalaContextError, TranscriptError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW
 from tests.helpers.recordings import SID, plain
 from tests.helpers.watch_sessions import WATCH, Terminal, append, session, session_id, subagent
@@ -84,7 +84,8 @@ def test_nothing_to_show(projects):
     assert once("--json").output == ""
     result = once()
     assert result.stdout == ""
-    assert f"no session was active lately in {projects}" in result.stderr
+    assert f" UTC in {projects}; --since 30d looks further back" in result.stderr
+    assert once("--since", "3650d").stderr.endswith(f" UTC in {projects}\n")
 
 
 def test_sessions_by_id_prefix_and_path(projects):
@@ -98,7 +99,7 @@ def test_sessions_by_id_prefix_and_path(projects):
     assert shown(session_id(0x10)) == [session_id(0x10)]
     assert shown("0000002") == [session_id(0x20)]
     assert shown(paths[session_id(0x11)], "0000002") == [session_id(0x11), session_id(0x20)]
-    with pytest.raises(SessionNotFoundError):
+    with pytest.raises(MalaContextError, match="no session"):
         once("ffff")
     with pytest.raises(TranscriptError, match="missing"):
         once("nowhere.jsonl")
@@ -124,8 +125,11 @@ def test_how_far_back(projects):
 def test_other_projects_directories(projects, tmp_path):
     session(tmp_path / "other", 5)
     assert session_id(5) in once("--json", "--projects", tmp_path / "other").stdout
-    with pytest.raises(RecordingNotFoundError):
+    with pytest.raises(FileNotFoundError):
         once("--projects", tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        once("--projects", tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -417,9 +421,9 @@ def test_a_problem_is_told_once_however_long_one_follows(capsys):
 
 def test_a_session_is_not_found_where_there_is_nothing(projects):
     (projects / "file").write_text("")
-    with pytest.raises(SessionNotFoundError):
+    with pytest.raises(MalaContextError, match="no session"):
         once("abc")
     (projects / "file").unlink()
     projects.rmdir()
-    with pytest.raises(SessionNotFoundError):
+    with pytest.raises(MalaContextError, match="no session"):
         once("abc")

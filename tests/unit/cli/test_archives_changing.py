@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from mala_context.archive.remote.push import PushResult
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.archives.pushing import push
+from mala_context.cli.archives.changing import push
 
 SID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 

@@ -1,0 +1,251 @@
+"""Options and arguments that name what a command reads: directories, times, sizes, recordings, and who reads them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+
+from mala_context.errors import MalaContextError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from mala_context.analysis.replay.engine import Engine
+
+TRANSCRIPT: Final = ".jsonl"
+LOCAL, DASK = "local", "dask"
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+class ThereDirectory(click.Path):
+    """The type of a directory that must be there and readable.
+
+    Converting raises `OSError` with the path where it is not, which ends a command with the status of a missing input.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path as it was given."""
+        path = os.fspath(value)
+        if not os.path.isdir(path):
+            number = errno.ENOTDIR if os.path.lexists(path) else errno.ENOENT
+            raise OSError(number, os.strerror(number), path)
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return super().convert(value, param, ctx)
+
+
+def must_be_there(path: str) -> None:
+    """Raise `FileNotFoundError` where nothing has this name."""
+    if not os.path.lexists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in newer versions of click
+    """The type of a time: a date, a time, or an age such as `7d`; its value is UTC as text, `2026-05-01T12:00:00`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the UTC time; raises `click.BadParameter`."""
+        from datetime import UTC, datetime, timedelta
+
+        text = str(value)
+        try:
+            if text[-1:] in _UNITS and text[:-1].isdigit():
+                moment = datetime.now(UTC) - timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+            else:
+                moment = datetime.fromisoformat(text)
+            return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        except (ValueError, OverflowError):
+            self.fail(f"{text!r} is no time; write 2026-05-01, 2026-05-01T12:00 or 7d", param, ctx)
+
+
+# -- this user's own sessions ------------------------------------------------------------------------------------------
+
+OFFERED: Final = 50
+"""Ids that a shell is offered at most, of the sessions that were written to last."""
+
+
+class Transcript(NamedTuple):
+    """A session's own transcript in the CLI's projects directory."""
+
+    mtime: float
+    """When it was written to last, in seconds since 1970."""
+    session_id: str
+    path: str
+
+
+def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer a shell the ids of this user's sessions, with their project."""
+    from click.shell_completion import CompletionItem
+
+    found = sorted(transcripts(project_folders(None), incomplete), reverse=True)[:OFFERED]
+    return [CompletionItem(each.session_id, help=os.path.basename(os.path.dirname(each.path))) for each in found]
+
+
+def own_options(command: _Command) -> _Command:
+    """Add `--project`, `--session` and `--since` to a command; give their values to `recordings`."""
+    for option in (
+        click.option("--since", type=Moment(), metavar="TIME", help="Only sessions used after: 2026-05-01, 7d, 12h."),
+        click.option(
+            "--session", metavar="ID", shell_complete=complete_session, help="Only this session, by its first letters."
+        ),
+        click.option("--project", type=ThereDirectory(), metavar="DIR", help="Only sessions of this directory."),
+    ):
+        command = option(command)
+    return command
+
+
+def recordings(
+    paths: Sequence[str], *, project: str | None = None, session: str | None = None, since: str | None = None
+) -> Sequence[str]:
+    """Return the paths to read: those that were given; without any, this user's own sessions.
+
+    `project`, `session` and `since` choose among the latter. Raises `click.UsageError` where they stand beside paths,
+    and `MalaContextError` where there are no such sessions.
+    """
+    if paths:
+        if project or session or since:
+            raise click.UsageError("--project, --session and --since choose among your own sessions: name no PATH")
+        return paths
+    folders = project_folders(project)
+    if session is None and since is None:
+        return folders
+    begin = since or ""
+    found = [each for each in transcripts(folders, session or "") if utc_text(each.mtime) >= begin]
+    if session is not None:
+        one = one_session(session, {each.session_id for each in found})
+        found = [each for each in found if each.session_id == one]
+    if not found:
+        after = f" was used after {begin} UTC" if begin else ""
+        raise MalaContextError(f"no session {session or ''}{after} in {', '.join(folders)}".replace("  ", " "))
+    beside = (each.path.removesuffix(TRANSCRIPT) for each in found)  # folders with the subagents' transcripts
+    return [*(each.path for each in found), *filter(os.path.isdir, beside)]
+
+
+def utc_text(seconds: float) -> str:
+    """Return a time in seconds since 1970 as `Moment` has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def project_folders(project: str | None) -> list[str]:
+    """Return the CLI's project folders: all, or that of a directory, or of the nearest one above it that has one.
+
+    Raises `MalaContextError` where there are none.
+    """
+    from mala_context.transcripts.projects import default_projects_dirs, folder_of
+
+    directories = default_projects_dirs()
+    if project is None:
+        found = [each.path for directory in directories for each in entries(directory) if each.is_dir()]
+    else:
+        here = os.path.realpath(project)
+        above = [here]
+        while above[-1] != os.path.dirname(above[-1]):
+            above.append(os.path.dirname(above[-1]))
+        places = (folder_of(directory, each) for each in above for directory in directories)
+        found = [next(filter(os.path.isdir, places), "")]
+    if not any(found):
+        of = "" if project is None else f" of {project}"
+        where = ", ".join(directories) or "any directory, since HOME is not set"
+        raise MalaContextError(f"no sessions{of} in {where}")
+    return found
+
+
+def transcripts(folders: Iterable[str], session: str = "") -> Iterator[Transcript]:
+    """Yield the transcripts in project folders whose session's id begins like that; subagents' are not among them."""
+    for folder in folders:
+        for each in entries(folder):
+            if each.name.startswith(session) and each.name.endswith(TRANSCRIPT) and each.is_file(follow_symlinks=False):
+                yield Transcript(each.stat().st_mtime, each.name.removesuffix(TRANSCRIPT), each.path)
+
+
+def entries(directory: str) -> list[os.DirEntry[str]]:
+    """Return what is in a directory; nothing where it cannot be read."""
+    try:
+        with os.scandir(directory) as found:
+            return sorted(found, key=lambda each: each.name)
+    except OSError:
+        return []
+
+
+def one_session(session: str, ids: Collection[str]) -> str | None:
+    """Return the id that is these letters, or else begins with them; `None` where there is none.
+
+    Raises `click.UsageError` where several ids begin with them.
+    """
+    if session in ids or not session or not ids:
+        return session if session in ids else None
+    if len(ids) > 1:
+        raise click.UsageError(f"{len(ids)} sessions begin with {session}: {', '.join(sorted(ids)[:4])}")
+    return next(iter(ids))
+
+
+def must_hold_rows(paths: Iterable[str]) -> None:
+    """Raise `MalaContextError` where there are files but not one row can be read in them. For a result that is empty.
+
+    Standard input was read already and is not looked at.
+    """
+    from mala_context.analysis.replay.files import STDIN, find
+    from mala_context.analysis.replay.rows import lines
+
+    problems: list[str] = []
+    for recording in find(path for path in paths if path != STDIN):
+        unreadable: list[tuple[int, str | None]] = []
+        for line in lines(recording, lambda row, words: unreadable.append((row, words))):  # noqa: B023 - called here
+            if line.rows:
+                return
+            unreadable.append((line.number, line.problem))
+        problems += [f"{recording.path}:{row}: {words}" for row, words in unreadable[:1]]
+    if problems:
+        raise MalaContextError(f"nothing could be read: {problems[0]}")
+
+
+# -- who reads ---------------------------------------------------------------------------------------------------------
+
+
+def engine_options(command: _Command) -> _Command:
+    """Add `--jobs`, `--engine` and `--scheduler` to a command; give their values to `chosen`."""
+    for option in (
+        click.option(
+            "--scheduler", metavar="URL", help="Use this Dask cluster, e.g. tcp://host:8786; implies --engine dask."
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice((LOCAL, DASK)),
+            help="Read with processes of this machine, or with a Dask cluster.  [default: local]",
+        ),
+        click.option(
+            "--jobs", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per core]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def chosen(engine: str | None, scheduler: str | None, jobs: int | None) -> Iterator[Engine]:
+    """Yield the engine that the options name; a cluster that was started for it ends with the block."""
+    if scheduler is None and engine != DASK:
+        from mala_context.analysis.replay.engine import LocalEngine
+
+        yield LocalEngine(jobs)
+        return
+    if engine == LOCAL:
+        raise click.UsageError("--scheduler names a Dask cluster: leave --engine local out")
+    if scheduler is not None and jobs is not None:
+        raise click.UsageError("--jobs counts processes of this machine: leave it out with --scheduler")
+    from mala_context.analysis.cluster import DaskEngine
+
+    with DaskEngine(scheduler, jobs) as cluster:
+        yield cluster
