@@ -14,6 +14,10 @@ def main() -> None:
             status = fast(sys.argv[2:])
             if status is not None:
                 raise SystemExit(status)
+        if sys.argv[1:2] == ["hook"]:  # Claude Code waits for it before each compaction
+            from mala_context.cli.hook import fast as answer
+
+            answer(sys.argv[2:])
         from mala_context.cli.app import run
 
         run()

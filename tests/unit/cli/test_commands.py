@@ -54,6 +54,8 @@ CASES = {
     ("run",): Case(None, ["hello", "--cwd", "/none"]),
     ("watch",): Case(["--once"], ["--once", "--projects", "/none"], as_json=LINES),
     ("report",): Case(["rec.jsonl", "--json"], ["none.jsonl"]),
+    ("init",): Case(["--yes"], ["--repo", "/none"], as_json=NONE),
+    ("hook",): Case(None, as_json=NONE),
     ("statusline",): Case(None),
     ("replay",): Case(["rec.jsonl"], ["none.jsonl"], as_json="--format=json"),
     ("audit",): Case(["rec.jsonl"], ["none.jsonl"]),

@@ -1,0 +1,135 @@
+"""The plugin's slash commands `/mala-context:status`, `:undo` and `:lost`: text from the standard library alone.
+
+The plugin runs with whatever `python3` is on the `PATH`, where click and rich may be missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mala_context._util.formatting import plural, size_text
+from mala_context._util.printable import printable
+from mala_context.archive.all_archives import known_archives
+from mala_context.archive.layout import check_session_id, stamp_microseconds
+from mala_context.archive.losses import read_loss
+from mala_context.archive.manifest import TOOK_PLACE
+from mala_context.archive.store import TranscriptArchive
+from mala_context.errors import MalaContextError
+from mala_context.transcripts.loss import KINDS, lost_words
+from mala_context.transcripts.projects import find_transcript
+
+
+def answer(arguments: Sequence[str], env: Mapping[str, str]) -> str:
+    """Return the lines of one slash command; `arguments` are its name and the session's id. Raises nothing."""
+    try:
+        name, session_id = arguments
+        lines = list(COMMANDS[name](check_session_id(session_id), env))
+    except (KeyError, ValueError) as error:
+        lines = [f"mala-context: status, undo or lost, and a session id: {error}"]
+    except (MalaContextError, OSError) as error:
+        lines = [f"mala-context: {error}"]
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _archive(session_id: str, env: Mapping[str, str]) -> TranscriptArchive:
+    """Return the archive that holds the session; where none does, that of the working directory."""
+    own = TranscriptArchive(repo_path=env.get("CLAUDE_PROJECT_DIR") or os.getcwd())
+    others = (TranscriptArchive(directory) for _, directory in known_archives(env))
+    return next((each for each in (own, *others) if each.pieces(session_id)), own)
+
+
+def _status(session_id: str, env: Mapping[str, str]) -> Iterator[str]:
+    from mala_context.agent.claude_code.statusline import line, measure
+
+    transcript = find_transcript(session_id, cwd=os.getcwd())
+    gauge = measure({"session_id": session_id, "transcript_path": transcript}, env)
+    compacts = "" if gauge.threshold is None else f"; Claude Code compacts at {gauge.threshold:,} tokens"
+    yield f"Context: {line(gauge, color=False)}{compacts}"
+    archive = _archive(session_id, env)
+    pieces = archive.pieces(session_id)
+    if not pieces:
+        yield "Archive: nothing yet; the next compaction is archived before it begins"
+        return
+    yield f"Compactions: {sum(1 for _ in compactions_of(archive, session_id)):,}"
+    size = size_text(sum(piece.stored for piece in pieces))
+    last = _utc(max(stamp_microseconds(piece.stamp) for piece in pieces))
+    yield f"Archive: {plural(len(pieces), 'piece')}, {size}, the last at {last}, in {archive.location}"
+
+
+def _utc(microseconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _undo(session_id: str, env: Mapping[str, str]) -> Iterator[str]:
+    archive = _archive(session_id, env)
+    if archive.restore(session_id, dry_run=True).compaction is None:
+        yield "This session was not compacted: there is nothing to undo."
+        return
+    result = archive.restore(session_id)
+    if result.compaction is not None:
+        yield f"A new session holds this one as it was before compaction {result.compaction.number}. This one stays."
+    yield f"Open it here with /resume {result.session_id}, or in a shell with"
+    yield result.command
+    for path in result.missing:
+        yield f"missing: {path}"
+
+
+def _lost(session_id: str, env: Mapping[str, str]) -> Iterator[str]:
+    archive = _archive(session_id, env)
+    rows = list(compactions_of(archive, session_id))
+    if not rows:
+        yield "No compaction of this session is archived."
+    for number, row in enumerate(rows, 1):
+        yield from lost_lines(number, measured(archive, session_id, row))
+
+
+COMMANDS: Final[dict[str, Callable[[str, Mapping[str, str]], Iterator[str]]]] = {
+    "status": _status,
+    "undo": _undo,
+    "lost": _lost,
+}
+
+
+# -- what compactions lost, for `archives lost` too --------------------------------------------------------------------
+
+
+def compactions_of(archive: TranscriptArchive, session_id: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the manifest's row of each compaction of a session."""
+    for row in archive.manifest(session_id).of_kind("outcome"):
+        if row.get("outcome") in TOOK_PLACE:
+            yield row
+
+
+def _is_main(row: Mapping[str, Any]) -> bool:
+    return row.get("agent") in {None, "main"}
+
+
+def measured(archive: TranscriptArchive, session_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a compaction as plain values, with what it lost; that is measured now where it was not."""
+    known = row.get("lost")
+    if not isinstance(known, Mapping) and isinstance(row.get("piece"), str) and _is_main(row):
+        summary = row.get("summary")
+        loss = read_loss(archive, session_id, summary if isinstance(summary, str) else None, piece=row["piece"])
+        known = None if loss is None else loss.as_dict()
+    names = ("time", "agent", "trigger", "tokens_before", "tokens_after")
+    return {**{name: row.get(name) for name in names}, "lost": dict(known) if isinstance(known, Mapping) else None}
+
+
+def lost_lines(number: int, found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `measured` found as people read it."""
+    sizes = (found["tokens_before"], found["tokens_after"])
+    shown = " → ".join(f"{size:,}" if isinstance(size, int) else "unknown" for size in sizes)
+    entries = found["lost"]
+    words = "what it lost is not known" if entries is None else lost_words(entries)
+    agent = "" if _is_main(found) else f", subagent {found['agent']}"
+    yield f"{number}. {found['time'] or ''}: {shown} tokens (trigger={found['trigger'] or 'unknown'}{agent}); {words}"
+    for kind, heading in KINDS.items():
+        entry = (entries or {}).get(kind)
+        missing = entry.get("missing") if isinstance(entry, Mapping) else None
+        if isinstance(missing, list) and missing:
+            yield f"   {heading}:"
+            yield from (f"   - {item}" for item in missing)
