@@ -64,7 +64,7 @@ def _threshold(name: str) -> Callable[[Any], Any]:
         name,
         type=click.FloatRange(0, 1, min_open=True),
         metavar="SHARE",
-        help=f"Write {name} into mala.yaml: 0.7 is 70 % of the window.",
+        help=f"Write {name} into mala.yaml, as a share of the window.",
     )
 
 

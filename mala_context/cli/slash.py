@@ -12,13 +12,14 @@ from typing import Any, Final
 from mala_context._util.formatting import plural, size_text
 from mala_context._util.printable import printable
 from mala_context.archive.all_archives import known_archives
-from mala_context.archive.layout import check_session_id, stamp_microseconds
+from mala_context.archive.layout import stamp_microseconds
 from mala_context.archive.losses import read_loss
 from mala_context.archive.manifest import TOOK_PLACE
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import MalaContextError
 from mala_context.transcripts.loss import KINDS, lost_words
 from mala_context.transcripts.projects import find_transcript
+from mala_context.transcripts.session_ids import check_session_id
 
 
 def answer(arguments: Sequence[str], env: Mapping[str, str]) -> str:

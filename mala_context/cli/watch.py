@@ -258,9 +258,7 @@ def _live(watcher: Watcher, interval: float, nothing: str, order: str) -> None:
         suspend()
 
 
-def _draw(
-    watcher: Watcher, live: Live, screen: WatchScreen, nothing: str, pressed: Callable[[], str | None]
-) -> str:
+def _draw(watcher: Watcher, live: Live, screen: WatchScreen, nothing: str, pressed: Callable[[], str | None]) -> str:
     """Draw each change until a key ends that; return the key."""
     from rich.text import Text
 

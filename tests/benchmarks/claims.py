@@ -228,7 +228,7 @@ NOT_MEASURED: tuple[Note, ...] = (
     Note(CLUSTER, r"shares of 8 to 64 MB|shares of 8 MB each", EXAMPLE),
     Note(CLUSTER, r"the same 256 MB take.*?0\.6 s of reading in the workers", "processor time, measured once by hand"),
     Note("docs/reference/cli.md", r"\(5GB, 5GiB\)|yellow from 50 % and red from 80 %", EXAMPLE),
-    Note("docs/reference/cli.md", r"a row of more than 4 MiB|a row has more than 16 MiB", EXAMPLE),
+    Note("docs/reference/cli.md", r"Of a row over 4 MiB|A row over 16 MiB", EXAMPLE),
     Note("docs/how-to/retention-and-secrets.md", r"in a row of more than 16 MiB", EXAMPLE),
     Note("docs/reference/configuration.md", r"a size such as 500MB, 1GB or 2GiB", EXAMPLE),
     Note("docs/reference/replay-json.md", r"\(0\.001 is 0\.1 %\)|more than 3 % smaller", EXAMPLE),

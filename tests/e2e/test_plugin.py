@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import stat
 import subprocess
+import sys
 
 import claude_agent_sdk
 import pytest
@@ -27,7 +28,7 @@ def plugin(tmp_path):
     """The plugin's files alone, so that nothing but the checkout beside the script can be what runs."""
     target = tmp_path / "checkout"
     target.mkdir()
-    for name in (".claude-plugin", "hooks", "mala_context"):
+    for name in (".claude-plugin", "commands", "hooks", "mala_context"):
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     return {"plugins": [{"type": "local", "path": str(target)}]}
 
@@ -176,3 +177,66 @@ def test_the_cli_takes_the_plugin_and_its_mod_for_valid(plugin):
         done = subprocess.run([cli, "plugin", "validate", path], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "register.ts hooks: session.start, session.compact" in done.stdout
+
+
+def test_a_checkout_is_a_marketplace_for_good(mala_home, mala_project, mala_env, mala_api, mala_runs):
+    """Added, installed, used and uninstalled with the CLI's own commands; only the plugin's files are copied."""
+    claude = os.path.join(os.path.dirname(claude_agent_sdk.__file__), "_bundled", "claude")
+    api = mala_api([*SCRIPT, "Status.", "Lost.", "Undo."], compactions=[SUMMARY])
+    env = {"PATH": os.environ["PATH"], "MALA_RUNS_DIR": str(mala_runs), **mala_env(api)}
+
+    def call(*arguments):
+        done = subprocess.run(
+            [claude, *arguments], cwd=mala_project, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    call("plugin", "marketplace", "add", str(ROOT))
+    call("plugin", "install", "mala-context@mala-context")
+    (installed,) = (mala_home / ".claude/plugins/cache/mala-context/mala-context").iterdir()
+    assert {path.name for path in installed.iterdir() if not path.name.startswith(".in")} == {
+        ".claude-plugin",
+        "commands",
+        "hooks",
+        "mala_context",
+    }
+    assert not any(path.is_symlink() for path in installed.rglob("*"))
+
+    session_id = json.loads(call("-p", "one", "--output-format", "json"))["session_id"]
+    for prompt in ("/compact", "go on", "/mala-context:status", "/mala-context:lost", "/mala-context:undo"):
+        call("-p", prompt, "--resume", session_id)
+    archive = TranscriptArchive(repo_path=mala_project)
+    assert triggers(archive, session_id).count("manual") == 1
+    status, lost, undo = (json.dumps(request.body["messages"]) for request in api.main_requests[-3:])
+    assert "Compactions: 1" in status
+    assert "summary names" in lost
+    assert "claude --resume " in undo
+    check_private(mala_runs)
+
+    call("plugin", "uninstall", "mala-context@mala-context")
+    call("plugin", "marketplace", "remove", "mala-context")
+    settings = json.loads((mala_home / ".claude/settings.json").read_text())
+    assert "mala-context" not in json.dumps(settings)
+
+
+async def test_what_init_wrote_works_and_goes_away(mala_api, mala_options, mala_project, mala_home, mala_runs):
+    settings = mala_home / ".claude" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_bytes(b'{"theme":"dark"}')
+    env = {**os.environ, "HOME": str(mala_home), "CLAUDE_CONFIG_DIR": str(settings.parent)}
+    program = os.path.join(os.path.dirname(sys.executable), "mala-context")
+
+    def init(*arguments):
+        subprocess.run([program, "init", "--yes", *arguments], env=env, cwd=mala_project, check=True)
+
+    init()
+    api = mala_api(SCRIPT, compactions=[SUMMARY])
+    session_id = await play(mala_options(api, setting_sources=["user"]), "one", "/compact", "go on")
+    archive = TranscriptArchive(repo_path=mala_project)
+    assert triggers(archive, session_id) == ["manual", "session_end"]
+    assert outcomes(archive, session_id) == [("manual", "compacted", 0)]
+    check_whole(archive, mala_home, session_id)
+    check_private(mala_runs)
+    init("--remove")
+    assert settings.read_bytes() == b'{"theme":"dark"}'
