@@ -294,7 +294,7 @@ class TestCommands:
         ("arguments", "words"),
         [
             (("--engine", "local", "--scheduler", "tcp://h:1"), "leave --engine local out"),
-            (("--scheduler", "tcp://h:1", "--jobs", "2"), "a scheduler has the workers that it has"),
+            (("--scheduler", "tcp://h:1", "--jobs", "2"), "counts processes of this machine"),
             (("--trace", "--engine", "dask"), "leave --engine and --scheduler out"),
             (("--engine", "spark"), "'local', 'dask'"),
         ],
@@ -303,7 +303,7 @@ class TestCommands:
         assert words in run(replay_command, *arguments, status=2)
 
     def test_the_local_engine_is_the_default(self):
-        from mala_context.cli.engines import chosen
+        from mala_context.cli.inputs import chosen
 
         with chosen(None, None, 1) as engine:
             assert isinstance(engine, LocalEngine)

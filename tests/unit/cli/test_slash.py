@@ -51,8 +51,8 @@ def test_status(world):
 
 
 def test_status_names_the_size_at_which_the_cli_compacts(world, monkeypatch):
-    monkeypatch.setattr("mala_context.agent.claude_code.statusline.measuring.threshold_of", lambda *_: 167_000)
-    assert "; Claude Code compacts at 167,000 tokens\n" in answer("status", SID)
+    monkeypatch.setenv("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "150000")
+    assert re.search(r"^Context: .*; Claude Code compacts at 1\d\d,000 tokens$", answer("status", SID), re.MULTILINE)
 
 
 def test_undo_makes_a_session_and_names_it(world):
