@@ -47,5 +47,6 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _make_printable(_logger: Any, _method: str, event: Any) -> Any:
-    event["event"] = printable(event["event"], lines=True)
+    if not event["event"].isprintable():
+        event["event"] = printable(event["event"], lines=True)
     return event

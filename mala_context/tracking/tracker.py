@@ -194,7 +194,7 @@ class ContextTracker:
             estimate = answer.tokens
             if answer.window is not None and source in ("table", "guess"):
                 window, source = answer.window, "guess"
-        reducer = self.reducer
+        reducer, automatic = self.reducer, self.reducer.auto_compact_window
         return ContextSnapshot(
             reducer.session_id,
             agent.agent_id,
@@ -205,7 +205,7 @@ class ContextTracker:
             window,
             source,
             doubtful,
-            auto_compact_threshold(window, reducer.auto_compact_window),
+            None if automatic is None else auto_compact_threshold(window, automatic),
             context.accuracy == "exact",
             context.accuracy,
             context.source,

@@ -76,7 +76,7 @@ class SessionArchiver:
         tell: Callable[[object], object] = lambda _: None,
     ) -> None:
         self.archive = archive
-        self._at_session_end = at_session_end
+        self._at_session_end = self._to_catch_up = at_session_end
         self._work = ArchiveWork(tell)
         self._upkeep = ArchiveMaintenance(archive, tell)
         self._compactions = Compactions(archive, self._work, self._where, tell)
@@ -337,7 +337,8 @@ class SessionArchiver:
             self._tidy()
 
     def _catch_up(self) -> None:
-        if self._at_session_end:
+        if self._to_catch_up:
+            self._to_catch_up = False
             self._upkeep.begin(self._sessions.keys())
 
     def _note(self, session_id: str) -> None:
