@@ -22,17 +22,17 @@ HIGHEST, WINDOW = 220_000, 200_000
 BETWEEN = 34
 """Least distance of two labels."""
 LINES = {
-    "max_cache_read": ("#e69f00", "9 4", "stays up behind the compaction"),
-    "occupancy": ("#0072b2", "", "what the API counted"),
-    "total_tokens": ("#56b4e9", "3 3", "that and the answer"),
+    "max_cache_read": ("#e69f00", "9 4", "stays high after the compaction"),
+    "occupancy": ("#0072b2", "", "counted by the API"),
+    "total_tokens": ("#56b4e9", "3 3", "occupancy and the answer"),
     "characters": ("#777777", "1 3", "no system prompt, no tools"),
     "cumulative": ("#cc79a7", "12 3 2 3", "misses what comes from the cache"),
 }
-"""Formula → colour, dashes, and a word on it."""
+"""Formula → colour, dashes, and a note."""
 
 
 class Sampler(RecordingReader):
-    """Writes down what each formula said after each of the main agent's responses, and where it compacted."""
+    """Records the value of each formula after each of the main agent's responses, and where it compacted."""
 
     said: dict[str, dict[str, int | None]]
     compactions: list[int]
@@ -100,7 +100,7 @@ def picture(said: list[dict[str, int | None]], compactions: list[int]) -> str:
     parts.append(f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">responses of the main agent</text>')
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="sans-serif" font-size="12" role="img">\n<title>What five formulas said of one session, in '
+        'font-family="sans-serif" font-size="12" role="img">\n<title>Five formulas over one session, in '
         f'tokens</title>\n<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n'
     )
     return head + "\n".join(parts) + "\n</svg>\n"

@@ -16,11 +16,11 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from mala_context.analysis.report import Report, report  # noqa: E402  (behind the path above)
-from mala_context.analysis.report.page import page  # noqa: E402  (likewise)
-from mala_context.analysis.report.svg_chart import svg  # noqa: E402  (likewise)
+from mala_context.analysis.report import Report, report  # noqa: E402  (after the path above)
+from mala_context.analysis.report.page import page  # noqa: E402  (the same)
+from mala_context.analysis.report.svg_chart import svg  # noqa: E402  (the same)
 from tests.helpers.recordings import SID, Rows  # noqa: E402  (a module of the tests)
-from tests.helpers.report_sessions import call, stamp  # noqa: E402  (likewise)
+from tests.helpers.report_sessions import call, stamp  # noqa: E402  (the same)
 
 PICTURE = HERE / "report.svg"
 CHROMIUM = pathlib.Path("/usr/bin/chromium")
