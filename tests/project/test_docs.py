@@ -180,6 +180,15 @@ def referenced():
     return found
 
 
+PUBLIC = {"mala_context", "mala_context.testing"}
+"""Modules whose names are public; all others may move."""
+
+
+def test_pages_and_examples_import_from_public_modules_alone():
+    for page in [*PAGES, *sorted((ROOT / "examples").glob("*.py"))]:
+        assert {home for home, _ in IMPORT.findall(page.read_text())} <= PUBLIC, page.name
+
+
 def test_what_pages_and_examples_import_is_in_the_reference():
     there = referenced()
     for page in [*PAGES, *sorted((ROOT / "examples").glob("*.py"))]:
