@@ -178,14 +178,14 @@ class TranscriptError(ArchiveError):
 
 
 class InvalidSessionIdError(ArchiveError, ValueError):
-    """A session id that cannot become part of a file's name.
+    """A session's or a subagent's id that cannot become part of a file's name.
 
     Attributes:
         session_id: the id as it came, which may hold anything.
     """
 
-    def __init__(self, session_id: object, reason: str) -> None:
-        super().__init__(f"session id {session_id!r:.120} cannot name a file: {reason}")
+    def __init__(self, session_id: object, reason: str, whose: str = "session") -> None:
+        super().__init__(f"{whose} id {session_id!r:.120} cannot name a file: {reason}")
         self.session_id = session_id
 
 

@@ -16,6 +16,10 @@ def absolute(directory: str, repo_path: str | os.PathLike[str] | None) -> str:
     if "://" in directory:
         return directory
     expanded = os.path.expanduser(directory)
+    if directory.startswith("~") and not os.path.isabs(expanded):  # a relative HOME would end below the repository
+        from mala_context.errors import ArchiveUnavailableError
+
+        raise ArchiveUnavailableError(f"no home directory for {directory}: set HOME to an absolute path")
     return os.path.abspath(expanded if repo_path is None else os.path.join(os.fspath(repo_path), expanded))
 
 

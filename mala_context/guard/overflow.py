@@ -10,6 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from mala_context.tracking.events import Event, Refusal, TurnEnd
+from mala_context.tracking.readers.parts import number_in
 
 TERMINAL_REASONS: Final = frozenset(
     {
@@ -92,13 +93,8 @@ def _from_text(text: str, session_id: str | None) -> ContextOverflow | None:
         match = pattern.search(head)
         if match:
             named = match.groupdict().get("maximum")
-            numbers = [_number(group) for group in match.groups() if group and group != named]
+            numbers = [number_in(group) for group in match.groups() if group and group != named]
             tokens = numbers[0] if numbers else None
-            maximum = _number(named) if named else numbers[1] if len(numbers) > 1 else None
+            maximum = number_in(named) if named else numbers[1] if len(numbers) > 1 else None
             return ContextOverflow("text", tokens, maximum, session_id)
     return None
-
-
-def _number(text: str) -> int | None:
-    digits = text.replace(",", "").replace("_", "")
-    return int(digits) if digits else None

@@ -23,7 +23,8 @@ applies. Below this depth all containers together keep `_WIDTH` entries."""
 def objects(data: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects on one row, usually one; empty where there is none. Never raises."""
     try:
-        text = data.decode("utf-8", "replace").strip()
+        # A crash of the machine can leave NUL bytes where a row was to stand, and the next row is written after them.
+        text = data.decode("utf-8", "replace").strip(" \t\r\n\0")
     except MemoryError:
         return []
     found: list[dict[str, Any]] = []
@@ -35,7 +36,7 @@ def objects(data: bytes) -> list[dict[str, Any]]:
             break
         if isinstance(value, dict):
             found.append(value)
-        while start < len(text) and text[start].isspace():
+        while start < len(text) and (text[start].isspace() or text[start] == "\0"):
             start += 1
     return found
 

@@ -17,10 +17,10 @@ def check_session_id(session_id: object) -> str:
 
 def check_agent_id(agent_id: object) -> str:
     """Return a subagent's id if it can be part of a file's name; raises `InvalidSessionIdError` otherwise."""
-    return _plain_name(agent_id, AGENT_ID_MAX)
+    return _plain_name(agent_id, AGENT_ID_MAX, "agent")
 
 
-def _plain_name(value: object, most: int) -> str:
+def _plain_name(value: object, most: int, whose: str = "session") -> str:
     if not isinstance(value, str):
         reason = "it is not text"
     elif not value:
@@ -33,7 +33,7 @@ def _plain_name(value: object, most: int) -> str:
         return value
     from mala_context.errors import InvalidSessionIdError
 
-    raise InvalidSessionIdError(value, reason)
+    raise InvalidSessionIdError(value, reason, whose)
 
 
 def is_plain(value: str, most: int) -> bool:

@@ -9,14 +9,16 @@ import sys
 
 import pytest
 import zstandard
+from click.testing import CliRunner
 
 from mala_context.agent.claude_code.statusline import measure
 from mala_context.analysis.audit import collect
 from mala_context.analysis.replay import replay
 from mala_context.analysis.report import Looking, report
 from mala_context.archive.store import TranscriptArchive
+from mala_context.cli.app import app
 from mala_context.config import parse
-from mala_context.errors import ConfigError
+from mala_context.errors import ConfigError, MalaContextError
 
 SID = "6d616c61-0000-4000-8000-00000000000b"
 MEASURED = """
@@ -455,3 +457,14 @@ def test_many_sessions_in_one_folder(tmp_path):
         status, size = place.run(*command)
         assert status == int(command[0] == "doctor" or command[1] == "verify"), command  # pieces without a row
         assert size < least + each * SESSIONS / (1 << 20), command  # MiB, and bytes for each session
+
+
+@pytest.mark.parametrize("command", ["replay", "report", "audit"])
+@pytest.mark.parametrize("name", ["s.jsonl", "s.jsonl.gz"])
+def test_a_fifo_that_a_command_line_names_holds_nothing_up(tmp_path, monkeypatch, command, name):
+    monkeypatch.chdir(tmp_path)
+    for each in ("HOME", "MALA_RUNS_DIR", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.setenv(each, str(tmp_path))
+    os.mkfifo(tmp_path / name)
+    done = CliRunner().invoke(app, [command, name])  # the test's own timeout is what would end it
+    assert done.exception is None or isinstance(done.exception, SystemExit | MalaContextError | OSError)

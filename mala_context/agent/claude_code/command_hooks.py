@@ -211,9 +211,11 @@ class _Configured:
             self.warn_at = config.warn_at
         self.by_reference = self.by_reference or config.compaction == "reference"
         self.budget = config.reference.budget
+        from mala_context.archive.store_factory import absolute
+
         place = kept.directory
         if place is not None:  # an object store has no code here, and what it needs first is local in any case
-            place = None if names_object_store(place) else os.path.join(repo, os.path.expanduser(place))
+            place = None if names_object_store(place) else absolute(place, repo)
         self.arguments = {"directory": place, "mode": kept.mode, "warn_bytes": kept.warn_bytes}
 
     def archive(self) -> TranscriptArchive | None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import errno
 import glob
+import io
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from mala_context._util.safe_open import open_regular
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import manifest_name, parse_piece_name
 from mala_context.archive.records import Piece, StoredFile
@@ -313,7 +315,7 @@ def _zlib_error() -> type[Exception]:
 
 def _plain(path: str) -> Any:
     if not is_address(path):
-        return open(path, "rb", buffering=0)
+        return io.FileIO(open_regular(path), "rb")
     from mala_context.archive.remote.bucket import bucket_at
 
     folder, _, name = path.rpartition("/")
@@ -327,7 +329,10 @@ def _reader(path: str) -> Any:
     if path.endswith(".gz"):
         import gzip
 
-        return gzip.GzipFile(fileobj=_plain(path)) if is_address(path) else gzip.open(path, "rb")
+        if is_address(path):
+            return gzip.GzipFile(fileobj=_plain(path))
+        _plain(path).close()  # refuses a FIFO, which would hold us up
+        return gzip.open(path, "rb")
     file = _plain(path)
     if path.endswith(".zst"):
         from mala_context.archive.codecs import Codec

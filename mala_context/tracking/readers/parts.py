@@ -23,6 +23,7 @@ from mala_context.tracking.usage import MOST, Usage, is_call
 _REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
 _CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000}
+_MOST_DIGITS = 20
 _NOTHING: Mapping[str, Any] = {}
 COUNTS = itemgetter("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 """The counts of a usage in the order of `Usage`; KeyError or TypeError where it has not all of them."""
@@ -76,8 +77,8 @@ def refusal(message: Any, agent: str | None, session_id: str | None) -> Events:
     found = _REFUSED.search(message) if isinstance(message, str) else None
     if found is None:
         return ()
-    tokens, maximum = (int(number.replace(",", "")) for number in found.groups())
-    return (Refusal(agent, session_id, tokens, maximum or None),)
+    tokens, maximum = map(number_in, found.groups())
+    return () if tokens is None else (Refusal(agent, session_id, tokens, maximum or None),)
 
 
 def parse_context_text(message: Any) -> tuple[int, int] | None:
@@ -86,14 +87,23 @@ def parse_context_text(message: Any) -> tuple[int, int] | None:
     if found is None:
         return None
     used, used_unit, window, window_unit = found.groups()
+    tokens, size = number_in(used, used_unit), number_in(window, window_unit)
+    return None if tokens is None or size is None else (tokens, size)
+
+
+def number_in(words: str, unit: str = "") -> int | None:
+    """Return the whole number that digits in a text state: `1,234`, or `62.5` with the unit `k` or `m`.
+
+    `None` where they state none, and from 2^50 on: Python refuses 5,000 digits, and no window has that many tokens.
+    """
+    digits = words.replace(",", "").replace("_", "")
+    if len(digits) > _MOST_DIGITS:
+        return None
     try:
-        return _scaled(used, used_unit), _scaled(window, window_unit)
+        number = (float(digits) if "." in digits else int(digits)) * _SCALE[unit.lower()]
     except ValueError:
         return None
-
-
-def _scaled(number: str, unit: str) -> int:
-    return round(float(number.replace(",", "")) * _SCALE[unit.lower()])
+    return round(number) if number < MOST else None
 
 
 def system(subtype: Any, data: Mapping[str, Any], session_id: str | None) -> Events:

@@ -46,3 +46,11 @@ def test_where_there_is_no_place_that_is_said(repo, tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(ArchiveUnavailableError):
         open_store(None, repo, create=True)
+
+
+def test_a_relative_home_is_no_place(monkeypatch):
+    monkeypatch.setenv("HOME", "rel")
+    with pytest.raises(ArchiveUnavailableError, match="no home directory"):
+        absolute("~/archives", "/repo")
+    monkeypatch.setenv("HOME", "/home/dev")
+    assert absolute("~/archives", "/repo") == "/home/dev/archives"

@@ -53,3 +53,9 @@ def test_a_row_for_which_there_is_no_memory_has_none():
             raise MemoryError
 
     assert objects(Huge(b'{"a":1}')) == []
+
+
+def test_a_row_after_nul_bytes_is_a_row():
+    """A crash of the machine leaves them where a row was to stand."""
+    assert objects(b"\0\0\0" + b'{"a":1}' + b"\0 \0" + b'{"b":2}\0') == [{"a": 1}, {"b": 2}]
+    assert objects(b"\0\0") == []

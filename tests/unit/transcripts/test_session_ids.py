@@ -31,3 +31,10 @@ def test_a_refused_id_is_shown_escaped():
 def test_why_an_id_cannot_name_a_file_is_said(check, value, reason):
     with pytest.raises(InvalidSessionIdError, match=reason):
         check(value)
+
+
+def test_an_error_says_whose_id_it_is():
+    with pytest.raises(InvalidSessionIdError, match=r"^agent id"):
+        check_agent_id("../x")
+    with pytest.raises(InvalidSessionIdError, match=r"^session id"):
+        check_session_id("../x")
