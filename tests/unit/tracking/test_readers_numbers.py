@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.guard.policy.overflow import read_overflow
+from mala_context.guard.overflow import read_overflow
 from mala_context.tracking.events import Refusal
 from mala_context.tracking.readers.parts import number_in, parse_context_text, refusal
 
