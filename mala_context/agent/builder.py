@@ -36,11 +36,13 @@ def instrument(
         config: used in place of `mala.yaml`.
         observers: called with every record of `happenings`, after the log and OpenTelemetry.
 
-    Raises `ConfigError` where `mala.yaml` cannot be used. Existing hooks stay, listed first. Options that came out of
-    here before are freed of the old wiring first.
+    Raises `ConfigError` where `mala.yaml` cannot be used, `TypeError` for options of another type. Existing hooks stay,
+    listed first. Options that came out of here before are freed of the old wiring first.
     """
     sdk = SDK()
     given = sdk.create_options() if options is None else options
+    if not hasattr(given, "cwd"):  # case people-21: it was an AttributeError from inside
+        raise TypeError(f"options is a {type(options).__name__}; instrument takes ClaudeAgentOptions or None")
     repo = _repo(repo_path, given.cwd)
     return wire(given, repo, config, sdk, copy=replace, hub=_hub(observers))
 

@@ -160,7 +160,8 @@ def _show_finding(out: Any, finding: Finding) -> None:
         for line in wrap(part, max(20, out.width - 2), break_long_words=False):
             out.print(Text(f"  {line}"), soft_wrap=True)
     for item in finding.items[:SHOWN]:
-        out.print(Text(f"  - {printable(item)}"), soft_wrap=True)
+        words = printable(item, lines=True).replace("\n", "\n    ")  # a removed field's words have two lines
+        out.print(Text(f"  - {words}"), soft_wrap=True)
     if len(finding.items) > SHOWN:
         out.print(Text(f"  - and {len(finding.items) - SHOWN:,} more; --json lists all"))
     steps = finding.steps()

@@ -35,6 +35,7 @@ from mala_context.cli.archives.common import (
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.inputs import ThereDirectory
 from mala_context.cli.progress import waiting
+from mala_context.errors import MalaContextError
 
 if TYPE_CHECKING:
     from mala_context.archive.remote.push import PushResult
@@ -315,7 +316,7 @@ def import_(
     """Import full copies of transcripts that plain copy hooks made.
 
     PATHS are files, and directories that hold them; by default the archive's own directory. With --remove it is a dry
-    run until you give --yes. Exit status 1 if a copy could not be imported.
+    run until you give --yes. Exit status 1 if a copy could not be imported, 3 if PATHS hold none.
     """
     archive = open_archive(repo, directory, new=True)
     dry = remove and not yes
@@ -325,6 +326,8 @@ def import_(
     places = paths or (archive.location,)
     with waiting("importing") as progress:
         copies = find_copies(places)
+        if paths and not copies:
+            raise MalaContextError(f"no transcript directly in {', '.join(paths)}")
         progress.expect(sum(os.path.getsize(each) for each in copies if os.path.isfile(each)), len(copies))
         results = import_copies(archive, places, remove=remove, dry_run=dry, progress=progress)
     if as_json:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -15,6 +16,7 @@ from mala_context._util.printable import printable
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli import progress
 from mala_context.cli.app import app
+from mala_context.cli.archives.common import complete_archived
 from tests.helpers.small_transcripts import SID, boundary, dump, message, session, summary
 
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -363,6 +365,11 @@ def test_import(world, tmp_path):
     world.run("import", copies, status=1)
 
 
+def test_import_of_a_directory_without_transcripts_is_no_success(world, tmp_path):
+    """The projects directory itself, say: its folders hold the transcripts."""
+    assert "no transcript directly in" in world.run("import", tmp_path / "claude" / "projects", status=3).stderr
+
+
 # which archive, which session
 
 
@@ -573,3 +580,46 @@ def test_no_archives_at_all(world, tmp_path, monkeypatch):
     monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "others"))
     assert world.run("verify", "--all").output == "no archives\n"
     assert world.json("verify", "--all") == []
+
+
+# no argument means mine
+
+
+@pytest.mark.parametrize("command", [["show"], ["cat"], ["lost"], ["restore", "--dry-run"]])
+def test_without_a_session_it_is_the_one_archived_last(world, command):
+    world.write(session(1), OTHER)
+    assert world.run(*command).stdout == world.run(command[0], OTHER, *command[1:]).stdout
+
+
+def test_without_a_session_and_without_any_archived_it_is_said(world, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "name a SESSION" in world.run("show", "--repo", tmp_path / "empty", status=3).stderr
+
+
+def test_outside_of_a_repository_with_an_archive_all_are_taken(world, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert SID in world.run("list").stdout
+    assert "1 session" in world.run("verify").stdout
+    assert SID in world.run("search", "message").stdout
+
+
+def test_ids_are_offered_to_a_shell(world):
+    world.write(session(1), OTHER)
+    offered = [each.value for each in complete_archived(click.Context(app), app.params[0], "")]
+    assert offered == [OTHER, SID]
+    assert [each.value for each in complete_archived(click.Context(app), app.params[0], SID[:3])] == [SID]
+
+
+def test_prune_dry_run(world):
+    world.transcript.unlink()
+    assert "dry run" in world.run("prune", SID, "--dry-run").stdout
+    assert "exclude each other" in world.run("prune", SID, "--dry-run", "--yes", status=2).stderr
+    assert SID in world.run("list").stdout
+
+
+@pytest.mark.parametrize("size", ["infGB", "nanGB", "-1", "1e999", "9" * 400 + "GB", "5XB", ""])
+def test_a_size_that_is_none_is_wrong_usage(world, size):
+    result = world.run("prune", "--bytes", size, status=2)
+    assert result.stderr.startswith("mala-context: ")
+    assert "Traceback" not in result.stderr
