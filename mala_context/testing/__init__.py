@@ -26,12 +26,18 @@ if TYPE_CHECKING:
     )
     from mala_context.testing.requests import Request
     from mala_context.testing.scripts import Scenario, fill_until_compaction
+    from mala_context.testing.survival import CANARIES, Canary, Survival, play_survival, survives
 
 _HOMES = {
     "STORE_CHECKS": "battery",
     "check_store": "battery",
     "Scenario": "scripts",
     "fill_until_compaction": "scripts",
+    "CANARIES": "survival",
+    "Canary": "survival",
+    "Survival": "survival",
+    "play_survival": "survival",
+    "survives": "survival",
     "Failure": "replies",
     "Reply": "replies",
     "Request": "requests",
@@ -49,20 +55,25 @@ _HOMES = {
 }
 
 __all__ = [
+    "CANARIES",
     "STORE_CHECKS",
+    "Canary",
     "Failure",
     "Reply",
     "Request",
     "Scenario",
     "ScriptError",
     "ScriptedMessagesAPI",
+    "Survival",
     "api_error",
     "block",
     "check_store",
     "fill_until_compaction",
     "looped",
+    "play_survival",
     "refuse",
     "summary",
+    "survives",
     "text",
     "thinking",
     "too_long",

@@ -33,6 +33,14 @@ SCENARIOS: Final[dict[str, tuple[str, str]]] = {
         "mala_context.cli.scenarios.lost",
         "a summary leaves things out; they are named and put back",
     ),
+    "reference": (
+        "mala_context.cli.scenarios.reference",
+        "a compaction without a summary: instructions stay, tool calls become pointers",
+    ),
+    "survive": (
+        "mala_context.cli.scenarios.survive",
+        "planted sentences through five compactions, three ways",
+    ),
     "undo": (
         "mala_context.cli.scenarios.undo",
         "a compaction is undone, with the transcript there and with it deleted",

@@ -351,3 +351,13 @@ def test_the_last_line_fits_however_slow_the_machine_is(capsys, seconds, took):
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"All 7 checks passed, in {took} s. What it made is removed; --keep DIR keeps it."
     assert len(last) <= 80
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", ["reference", "survive"])
+def test_compaction_by_reference(env, scenario):
+    done = play(env, "--scenario", scenario, "--turns", "4", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert all(check["ok"] for check in result["checks"])
+    assert result["reference"]["model_requests"] == 0
