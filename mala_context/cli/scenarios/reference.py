@@ -12,9 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.cli.results import why_failed
-from mala_context.cli.scenarios.big_tool import runs_directory
-from mala_context.cli.scenarios.report import Check, Report, Stage, Table, percent_off
+from mala_context.cli.agent_runner import why_failed
+from mala_context.cli.scenarios.report import Check, Report, Stage, Table, environment, percent_off
 from mala_context.testing.survival import CANARIES, SCRIPTED_SUMMARY, said_in
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ async def _run(stage: Stage, name: str) -> _Run:
     config = ContextConfig(compaction="cli" if name == "cli" else "reference")
     run = _Run()
     given = scenario.api(compactions=lambda _request: summary(SCRIPTED_SUMMARY), strict=False)
-    with given as api, runs_directory(stage):
+    with given as api, environment("MALA_RUNS_DIR", stage.place("runs")):
         options = api.options(cwd=project, home=stage.place(f"home-{name}"))
         runtime = instrument(options, config=config)
         runtime.processor.event_observers.append(run.seen)

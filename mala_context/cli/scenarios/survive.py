@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mala_context.cli.scenarios.big_tool import runs_directory
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
 from mala_context.testing.survival import CANARIES, SCRIPTED_SUMMARY, Survival, play_survival
 
 ROUNDS: Final = 5
@@ -28,7 +27,7 @@ async def play(stage: Stage) -> Report:
     found: dict[str, Survival] = {}
     for number, (name, config) in enumerate(WAYS.items()):
         where = {"cwd": stage.place(f"project-{number}"), "home": stage.place(f"home-{number}")}
-        with runs_directory(stage):
+        with environment("MALA_RUNS_DIR", stage.place("runs")):
             found[name] = await play_survival(rounds=ROUNDS, config=config, options=where)
         stage.on_turn(number + 1)
     rows: list[list[Any]] = [
