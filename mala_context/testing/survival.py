@@ -60,6 +60,7 @@ class Survival(NamedTuple):
     """What became of each canary."""
 
     canaries: tuple[Canary, ...]
+    """What was planted."""
     rounds: tuple[Mapping[str, Fate], ...]
     """After each compaction, by the canary's text."""
     model_requests: int
