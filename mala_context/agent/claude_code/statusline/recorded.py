@@ -23,6 +23,7 @@ _MOST_TURNS = 16 << 20
 """Bytes of a transcript's end in which the last turns are looked for."""
 _RESPONSE, _COMPACTION = b'"assistant"', b"ompact"
 _LONGEST_MARK = 64
+_MANY_PARTS = 8
 CACHE_SECONDS = 300.0
 """How long the API keeps a prompt's cache after its last use, where it was not written to be kept for an hour."""
 _MOST_HEAD = 8 << 20
@@ -31,7 +32,7 @@ _MOST_HEAD = 8 << 20
 def _lines_from_end(path: str, *marks: bytes, most: int = _MOST_TAIL) -> Iterator[bytes]:
     """Yield a file's lines from the last to the first, of `most` bytes at most; a cut first line is left out.
 
-    A line of more than one block is left out too if it has none of the marks. It is not even joined: the last rows of a
+    A line of more than one block is left out too if none of the marks is found in it. It is not even joined: the last rows of a
     session may be images of 32 MB each (case people-20).
     """
     descriptor = open_regular(path)
@@ -61,7 +62,12 @@ def _lines_from_end(path: str, *marks: bytes, most: int = _MOST_TAIL) -> Iterato
 
 
 def _holds(parts: list[bytes], marks: tuple[bytes, ...]) -> bool:
-    """Tell whether a row has one of the marks; its parts are given from the last to the first."""
+    """Tell whether a row has one of the marks; its parts are given from the last to the first.
+
+    Of a row of many parts only both ends are searched: there stand the keys that tell its kind, whatever it holds.
+    """
+    if len(parts) > _MANY_PARTS:
+        parts = [parts[0], b"".join(reversed(parts[-2:]))]
     borders = (before[-_LONGEST_MARK:] + after[:_LONGEST_MARK] for after, before in pairwise(parts))
     return any(mark in part for part in (*parts, *borders) for mark in marks)
 
