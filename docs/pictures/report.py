@@ -16,7 +16,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from mala_context.analysis.report import Report, report  # noqa: E402  (after the path above)
+from mala_context.analysis.report import ContextReport, build_report  # noqa: E402  (after the path above)
 from mala_context.analysis.report.page import page  # noqa: E402  (the same)
 from mala_context.analysis.report.svg_chart import svg  # noqa: E402  (the same)
 from tests.helpers.recordings import SID, Rows  # noqa: E402  (a module of the tests)
@@ -63,10 +63,10 @@ def write(folder: pathlib.Path) -> str:
     return str(path_)
 
 
-def made() -> Report:
+def made() -> ContextReport:
     """Return the report of that session, as if it lay in a folder `sessions`."""
     with tempfile.TemporaryDirectory() as folder:
-        found = report([write(pathlib.Path(folder))])
+        found = build_report([write(pathlib.Path(folder))])
     for session in found.sessions:
         session.path = f"sessions/{SID}.jsonl"
     return found

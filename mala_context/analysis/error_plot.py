@@ -1,7 +1,4 @@
-"""The spread of errors as a picture: for each truth, how large a share of it each number misses by how much.
-
-The picture is SVG, written here; a PNG is made of it by `cairosvg` (extra `plot`).
-"""
+"""The spread of errors as an SVG picture: for each truth, how large a share of it each number misses by how much."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Final
 
 from mala_context.analysis.error_stats import errors
 from mala_context.analysis.ground_truth import NAMES, TRUTHS, Findings
-from mala_context.errors import MalaContextError
+from mala_context.analysis.svg import line, png, tag, words
 
 _WIDTH: Final = 760
 _PANEL: Final = 220
@@ -23,12 +20,15 @@ _STEPS: Final = 200
 
 
 def svg(findings: Findings) -> str:
-    """Return the picture: one panel for each truth that there is."""
+    """Return the picture: one panel for each truth that was found."""
     truths = [truth for truth in TRUTHS if any(each.truth == truth for each in findings.observations)]
     height = _PANEL * max(1, len(truths))
-    panels = [_panel(findings, truth, place * _PANEL) for place, truth in enumerate(truths)]
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" font-family="sans-serif">'
-    return "\n".join([head, f'<rect width="{_WIDTH}" height="{height}" fill="white"/>', *panels, "</svg>\n"])
+    panels = "\n".join(_panel(findings, truth, place * _PANEL) for place, truth in enumerate(truths))
+    paper = tag("rect", width=_WIDTH, height=height, fill="white")
+    xmlns = "http://www.w3.org/2000/svg"
+    return (
+        tag("svg", f"\n{paper}\n{panels}\n", xmlns=xmlns, width=_WIDTH, height=height, font_family="sans-serif") + "\n"
+    )
 
 
 def draw(findings: Findings, path: str) -> None:
@@ -37,35 +37,25 @@ def draw(findings: Findings, path: str) -> None:
     Raises `OSError` where it cannot be written, `MalaContextError` where a PNG needs a package that is not there.
     """
     picture = svg(findings)
-    if not path.lower().endswith(".png"):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(picture)
-        return
-    try:
-        from cairosvg import svg2png  # type: ignore[import-not-found,import-untyped,unused-ignore]  # an extra
-    except ImportError:
-        raise MalaContextError("a PNG needs a package: pip install 'mala-context[plot]', or name an .svg") from None
-    svg2png(bytestring=picture.encode(), write_to=path)
+    data = png(picture) if path.lower().endswith(".png") else picture.encode()
+    with open(path, "wb") as file:
+        file.write(data)
 
 
 def _panel(findings: Findings, truth: str, top: int) -> str:
     observations = [each for each in findings.observations if each.truth == truth]
-    parts = [f'<text x="{_LEFT}" y="{top + 20}" font-size="14">{truth} (n = {len(observations):,})</text>']
+    parts = [words(_LEFT, top + 20, f"{truth} (n = {len(observations):,})", 14, "black")]
     bottom = top + _PANEL - _BOTTOM
     for decade in range(_DECADES[0], _DECADES[1] + 1):
         x = _x(10.0**decade)
-        parts.append(f'<line x1="{x:.1f}" y1="{top + _TOP}" x2="{x:.1f}" y2="{bottom}" stroke="#ddd"/>')
-        label = f"{10.0 ** (decade + 2):g} %"
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" font-size="10" text-anchor="middle">{label}</text>')
+        parts.append(line(x, top + _TOP, x, bottom, "#ddd"))
+        parts.append(words(x, bottom + 16, f"{10.0 ** (decade + 2):g} %", 10, "black", text_anchor="middle"))
     for place, name in enumerate(NAMES):
         sizes = sorted(map(abs, errors(observations, name)))
-        if not sizes:
-            continue
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _curve(sizes, top + _TOP, bottom))
-        colour = _COLOURS[place]
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        y = top + _TOP + 14 * (place + 1)
-        parts.append(f'<text x="{_WIDTH - _RIGHT + 12}" y="{y}" font-size="12" fill="{colour}">{name}</text>')
+        if sizes:
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _curve(sizes, top + _TOP, bottom))
+            parts.append(tag("polyline", points=points, fill="none", stroke=_COLOURS[place], stroke_width=1.5))
+            parts.append(words(_WIDTH - _RIGHT + 12, top + _TOP + 14 * (place + 1), name, 12, _COLOURS[place]))
     return "\n".join(parts)
 
 

@@ -18,7 +18,7 @@ from mala_context.errors import InvalidSessionIdError, MalaContextError, Session
 from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
-    from mala_context.analysis.report import Report
+    from mala_context.analysis.report import ContextReport
 
 DEFAULT: Final = "report.html"
 STDOUT: Final = "-"
@@ -30,6 +30,7 @@ _KINDS: Final = (".html", ".htm", ".svg", ".png")
 @click.option(
     "-o", "--output", metavar="FILE", help=f"A .html, .svg or .png; - for the page on stdout.  [default: {DEFAULT}]"
 )
+@click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the data of the page as JSON instead.")
 @click.option(
     "--newest", type=click.IntRange(1), default=50, show_default=True, help="Number of sessions to show at most."
@@ -62,6 +63,7 @@ _KINDS: Final = (".html", ".htm", ".svg", ".png")
 def report(
     paths: tuple[str, ...],
     output: str | None,
+    opens: bool,
     as_json: bool,
     newest: int,
     warn_at: float | None,
@@ -82,25 +84,36 @@ def report(
     are drawn. Of more than --newest sessions the newest are shown, in a picture the newest 6. An existing FILE is
     replaced in one step.
     """
-    from mala_context.analysis.report import Looking
-    from mala_context.analysis.report import report as read
+    from mala_context.analysis.report import ReportOptions, build_report
 
     target = DEFAULT if output is None else output
     kind = _kind(target, as_json=as_json, named=output is not None)
+    if opens and (kind == "json" or target == STDOUT):
+        raise click.UsageError("--open needs a file: leave out --json, and name no - with --output")
     _check_place(target, kind)
     if auto_compact_window is None:
         auto_compact_window = auto_compact_window_of(os.environ)
-    looking = Looking(window, auto_compact_window, _warn_at(warn_at), big)
+    options = ReportOptions(window, auto_compact_window, _warn_at(warn_at), big)
     given = recordings(paths, project=project, session=session, since=since)
     recorded, archived = _inputs(given, repo, directory)
     with waiting("reading") as progress:
-        found = read(recorded, looking, archived=archived, newest=newest, jobs=jobs, progress=progress)
+        found = build_report(recorded, options, archived=archived, newest=newest, jobs=jobs, progress=progress)
     if not found.sessions:
         must_hold_rows(recorded)
         raise MalaContextError(f"no session with a response in {', '.join(given)}")
     for note in found.notes:
         click.echo(f"mala-context: {printable(note)}", err=True)
     _WRITERS[kind](found, target)
+    if opens:
+        _open(target)
+
+
+def _open(path: str) -> None:
+    import pathlib
+    import webbrowser
+
+    if not webbrowser.open(pathlib.Path(os.path.realpath(path)).as_uri()):
+        raise MalaContextError("no browser could be started; open the file yourself")
 
 
 def _kind(target: str, *, as_json: bool, named: bool) -> str:
@@ -164,24 +177,25 @@ def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tu
     return recorded, archived
 
 
-def _page(found: Report, target: str) -> None:
+def _page(found: ContextReport, target: str) -> None:
     from mala_context.analysis.report.page import page
 
     _write(target, (part.encode("utf-8", "backslashreplace") for part in page(found)))
 
 
-def _picture(found: Report, target: str) -> None:
-    from mala_context.analysis.report.svg_chart import MOST_PANELS, png, svg
+def _picture(found: ContextReport, target: str) -> None:
+    from mala_context.analysis.report.svg_chart import MOST_PANELS, svg
+    from mala_context.analysis.svg import png
 
     if len(found.sessions) > MOST_PANELS:
         more = f"the newest {MOST_PANELS} of {len(found.sessions)} sessions are drawn; a .html shows all"
         click.echo(f"mala-context: {more}", err=True)
     is_png = target.lower().endswith(".png")
-    data = png(found.sessions) if is_png else svg(found.sessions).encode("utf-8", "backslashreplace")
+    data = png(svg(found.sessions), scale=2) if is_png else svg(found.sessions).encode("utf-8", "backslashreplace")
     _write(target, [data])
 
 
-def _data(found: Report, target: str) -> None:
+def _data(found: ContextReport, target: str) -> None:
     import json
 
     del target
@@ -189,7 +203,7 @@ def _data(found: Report, target: str) -> None:
     sys.stdout.write("\n")
 
 
-_WRITERS: Final[dict[str, Callable[[Report, str], None]]] = {
+_WRITERS: Final[dict[str, Callable[[ContextReport, str], None]]] = {
     ".html": _page,
     ".htm": _page,
     ".svg": _picture,

@@ -15,7 +15,7 @@ from mala_context._util.printable import printable
 from mala_context.cli.watch_table import Look, age, bar, cut, one_line, project
 
 if TYPE_CHECKING:
-    from mala_context.analysis.report import CompactionEntry
+    from mala_context.analysis.report import CompactionEntry, NamedTokens
     from mala_context.analysis.watch import WatchRow
 
 MOST_BYTES: Final = 64 << 20
@@ -73,11 +73,11 @@ def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:
         yield f"Prompt    {one_line(row.first_prompt)}"
 
 
-def _contents(row: WatchRow, contents: Sequence[tuple[str, int]], look: Look) -> Iterator[Text]:
+def _contents(row: WatchRow, contents: Sequence[NamedTokens], look: Look) -> Iterator[Text]:
     """Yield what the context holds; its parts are estimates, the rest is what no row shows."""
     yield Text("What fills the context, about:", style="bold")
-    shown = list(contents[:_CONTENTS])
-    more = sum(tokens for _, tokens in contents[_CONTENTS:])
+    shown = [(each.name, each.tokens) for each in contents[:_CONTENTS]]
+    more = sum(each.tokens for each in contents[_CONTENTS:])
     if more:
         shown.append((f"{len(contents) - _CONTENTS} more", more))
     total = row.tokens or sum(tokens for _, tokens in shown)

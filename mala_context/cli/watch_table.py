@@ -244,7 +244,9 @@ def _left(line: AgentLine, look: Look) -> str:
 
 
 def _compactions(line: AgentLine, look: Look) -> str:
-    return (look.marks.at_least if line.row.compactions_at_least else "") + str(line.row.compactions)
+    row = line.row
+    micro = f"+{row.microcompactions}" if row.microcompactions else ""
+    return f"{look.marks.at_least if row.compactions_at_least else ''}{row.compactions}{micro}"
 
 
 def _archived(line: AgentLine, look: Look) -> str:
@@ -323,6 +325,8 @@ def meanings(body: Sequence[AgentLine], look: Look) -> list[str]:
         parts.append(f"{marks.at_least} still counting")
     if any(row.window_source == "guess" for row in rows):
         parts.append("? a guess")
+    if any(row.microcompactions for row in rows):
+        parts.append("+n microcompactions")
     return parts
 
 

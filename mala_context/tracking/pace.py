@@ -12,11 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
 TURNS = 8
 """Turns over which the pace is taken."""
 
@@ -71,14 +66,3 @@ class Pace:
         if tokens is None or pace is None or pace <= 0:
             return None
         return max(0, int(tokens / pace))
-
-
-def begins_turn(row: Mapping[str, Any]) -> bool:
-    """Tell whether a `user` row of a transcript begins a turn: no tool's result, no note of the CLI's own."""
-    origin = row.get("origin")
-    if row.get("isMeta") is True or (isinstance(origin, dict) and origin.get("kind") == "task-notification"):
-        return False
-    message = row.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    blocks = content if isinstance(content, list) else ()
-    return not any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in blocks)

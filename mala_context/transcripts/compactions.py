@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BOUNDARY = "compact_boundary"
+MICRO_BOUNDARY = "microcompact_boundary"
 MARKS = (BOUNDARY.encode(), b'"isCompactSummary"')
 """Bytes of which at least one stands in each row of a compaction: look for them before a row is decoded."""
 
@@ -35,3 +36,8 @@ def is_main_boundary(row: Mapping[str, Any]) -> bool:
 def is_summary(row: Mapping[str, Any]) -> bool:
     """Return whether a decoded row holds a compaction's summary, of whichever agent."""
     return row.get("isCompactSummary") is True
+
+
+def is_microcompaction(row: Mapping[str, Any]) -> bool:
+    """Return whether a decoded row says that the CLI cleared old tool results of the main agent by itself."""
+    return row.get("type") == "system" and row.get("subtype") == MICRO_BOUNDARY and not row.get("isSidechain")

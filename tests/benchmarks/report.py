@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from claims import Figure
 
-from mala_context.analysis.report import report
+from mala_context.analysis.report import build_report
 from mala_context.analysis.report.page import page
 from mala_context.analysis.report.svg_chart import svg
 from tests.helpers.recordings import SID
@@ -34,7 +34,7 @@ def one(responses: int) -> tuple[float, float, int, int, int]:
         path = long_session(Path(folder) / f"{SID}.jsonl", responses)
         size = os.path.getsize(path)
         begun = time.perf_counter()
-        found = report([path])
+        found = build_report([path])
         read = time.perf_counter()
         text = "".join(page(found)).encode("utf-8", "backslashreplace")
         written = time.perf_counter()
@@ -54,7 +54,7 @@ def folder_of(megabytes: int) -> None:
         subprocess.run([sys.executable, str(script), folder, str(megabytes)], check=True, stdout=subprocess.DEVNULL)
         for jobs in (1, None):
             begun = time.perf_counter()
-            found = report([folder], newest=10_000, jobs=jobs)
+            found = build_report([folder], newest=10_000, jobs=jobs)
             took = time.perf_counter() - begun
             rate = megabytes / took
             print(

@@ -33,7 +33,7 @@ import corpus
 import tracker as tracking
 from claims import Figure
 
-from mala_context.analysis.report import report
+from mala_context.analysis.report import build_report
 from mala_context.analysis.report.page import page
 from mala_context.archive.store import TranscriptArchive
 from mala_context.tracking.tracker import ContextTracker
@@ -118,7 +118,7 @@ def of_report(sizes: list[float], rounds: int, folder: str) -> Iterator[Cost]:
     """One session read, and its page made."""
     for size in sizes:
         path = long_session(Path(folder) / f"{size:g}" / f"{SID}.jsonl", int(size))
-        yield Cost(size, [used(lambda path=path: "".join(page(report([path])))) for _ in range(rounds)])
+        yield Cost(size, [used(lambda path=path: "".join(page(build_report([path])))) for _ in range(rounds)])
 
 
 def of_watch(sizes: list[float], rounds: int, folder: str) -> Iterator[Cost]:

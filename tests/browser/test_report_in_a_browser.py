@@ -5,10 +5,11 @@ import json
 import struct
 import sys
 import zlib
+from dataclasses import replace
 
 import pytest
 
-from mala_context.analysis.report import report
+from mala_context.analysis.report import build_report
 from mala_context.analysis.report.page import page
 from tests.helpers.recordings import SID
 from tests.helpers.report_sessions import hostile_session, long_session
@@ -25,19 +26,19 @@ def write(folder, found):
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    return write(folder, report([long_session(folder / f"{SID}.jsonl", 400)]))
+    return write(folder, build_report([long_session(folder / f"{SID}.jsonl", 400)]))
 
 
 @pytest.fixture(scope="session")
 def large(tmp_path_factory):
     folder = tmp_path_factory.mktemp("large")
-    return write(folder, report([long_session(folder / f"{SID}.jsonl", 5_000)]))
+    return write(folder, build_report([long_session(folder / f"{SID}.jsonl", 5_000)]))
 
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    return write(folder, report([hostile_session(folder / f"{SID}.jsonl")]))
+    return write(folder, build_report([hostile_session(folder / f"{SID}.jsonl")]))
 
 
 def requests(browser):
@@ -280,3 +281,51 @@ def measure_frames(browser, steps=80):
         x = box["x"] + 80 + (box["width"] - 160) * step / steps
         browser.mouse("mouseMoved", x, box["y"] + box["height"] / 3)
     return sorted(browser.js("return frames_.slice(1)"))
+
+
+@pytest.fixture(scope="session")
+def crowd(tmp_path_factory):
+    """A page of more sessions than stand in it as they are; the index has more rows than it shows at first."""
+    folder = tmp_path_factory.mktemp("crowd")
+    found = build_report([long_session(folder / f"{SID}.jsonl", 60)])
+    (one,) = found.sessions
+    found.sessions = [
+        replace(one, session_id=f"{number:08x}{SID[8:]}", project=f"project-{number % 3}", peak_tokens=number)
+        for number in range(450)
+    ]
+    return write(folder, found)
+
+
+def test_an_index_of_many_sessions_is_sorted_searched_and_opened(browser, crowd):
+    browser.open(crowd, ready=False)
+    rows = "return [...document.querySelectorAll('#index tbody tr')].map((row) => row.textContent)"
+    browser.wait("return !document.getElementById('search').closest('p').hidden")
+    assert len(browser.js(rows)) == 200
+    browser.js("document.getElementById('more').click()")
+    assert len(browser.js(rows)) == 400
+    head = "[...document.querySelectorAll('#index th')].find((head) => head.textContent === 'Peak')"
+    for least in ("449", "0"):
+        browser.js(f"{head}.querySelector('button').click()")
+        assert browser.js("return document.querySelector('#index tbody tr').cells[6].textContent") == least
+    assert browser.js(f"return {head}.getAttribute('aria-sort')") == "ascending"
+    browser.js(
+        "const search = document.getElementById('search'); search.value = 'PROJECT-1 000000';"
+        "search.dispatchEvent(new Event('input'))"
+    )
+    assert browser.js("return document.getElementById('found').textContent") == "85 of 450"
+    browser.js("document.querySelector('#index tbody a').click()")
+    browser.wait("return !!document.querySelector('#opened .live .main-svg')")
+    assert browser.js("return document.getElementById('index').hidden")
+    assert browser.js("return document.querySelectorAll('section').length") == 1
+    browser.js("document.querySelector('#opened a').click()")
+    browser.wait("return !document.getElementById('index').hidden && !document.querySelector('section')")
+    assert [address for address in requests(browser) if not address.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_responses_are_whole_numbers_and_labels_stand_clear_of_the_line(browser, tmp_path):
+    path = write(tmp_path, build_report([long_session(tmp_path / f"{SID}.jsonl", 4)]))
+    browser.open(path)
+    ticks = browser.js("return [...document.querySelectorAll('.live .xtick text')].map((text) => text.textContent)")
+    assert ticks
+    assert all(tick.replace(",", "").isdigit() for tick in ticks)
+    assert len(set(ticks)) == len(ticks)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mala_context.agent.claude_code.statusline import measure
 from mala_context.analysis.audit import collect
 from mala_context.analysis.replay import replay
-from mala_context.analysis.report import Looking, report
+from mala_context.analysis.report import ReportOptions, build_report
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.app import app
 from mala_context.config import parse
@@ -106,7 +106,7 @@ def test_nesting(depth, shape, tmp_path):
     assert found.main.responses in {2, 3}  # the row that is too deep is one that cannot be read
     assert found.main.tokens == 9_003
     collect([str(path)])
-    assert report([str(path)], Looking(None, None, 0.7, 5_000), jobs=1).sessions
+    assert build_report([str(path)], ReportOptions(None, None, 0.7, 5_000), jobs=1).sessions
     assert measure({"transcript_path": str(path)}, {}).tokens is not None
 
 

@@ -1,12 +1,20 @@
 """Recorded sessions as one file to look at: a page, a picture, or the data behind them.
 
-`report` reads; `page` makes the page (extra `report`), `picture` the SVG. Nothing in either comes from elsewhere.
+`build_report` reads; `page` makes the page (extra `report`), `svg_chart` the SVG. Neither loads anything else.
 """
 
 from __future__ import annotations
 
-from mala_context.analysis.report.gather import observe_transcript, report
-from mala_context.analysis.report.model import CompactionEntry, Report, SessionReport
-from mala_context.analysis.report.observe import Looking
+from mala_context.analysis.report.gather import build_report, observe_transcript
+from mala_context.analysis.report.model import CompactionEntry, ContextReport, NamedTokens, SessionReport
+from mala_context.analysis.report.observe import ReportOptions
 
-__all__ = ["CompactionEntry", "Looking", "Report", "SessionReport", "observe_transcript", "report"]
+__all__ = [
+    "CompactionEntry",
+    "ContextReport",
+    "NamedTokens",
+    "ReportOptions",
+    "SessionReport",
+    "build_report",
+    "observe_transcript",
+]

@@ -124,7 +124,7 @@ class Ledger:
         files = _made((("file", path, key, each) for (path, key), each in self._files.items()), ratios)
         total = sum(each.tokens for each in all_of) or 1
         for each in (*all_of, *files):
-            each.share = each.tokens / total
+            each.share = round(each.tokens / total, 4)
         return all_of, files
 
 

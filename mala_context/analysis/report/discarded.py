@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from mala_context.analysis.report.contributors import Contribution
-from mala_context.analysis.report.model import Discarded
+from mala_context.analysis.report.model import Discarded, NamedTokens
 from mala_context.tracking.projection import Ratios
 from mala_context.tracking.text_counts import all_text, field, kind_of
 from mala_context.transcripts.compactions import BOUNDARY, is_summary
@@ -56,12 +56,12 @@ class SinceCompaction:
         sums[0] += added.text
         sums[1] += added.fixed
 
-    def contents(self, ratios: Ratios) -> list[tuple[str, int]]:
-        """Return what came into the context with its tokens, about; the largest first."""
+    def contents(self, ratios: Ratios) -> list[NamedTokens]:
+        """Return what came into the context, the largest first."""
         tokens = dict[str, int]()
         for (name, key), (text, fixed) in self._sums.items():
             tokens[name] = tokens.get(name, 0) + round(text * ratios.get(key) + fixed)
-        return sorted(tokens.items(), key=lambda each: (-each[1], each[0]))
+        return [NamedTokens(*each) for each in sorted(tokens.items(), key=lambda each: (-each[1], each[0]))]
 
     def compacted(self, ratios: Ratios, preserved: Collection[str] = ()) -> Discarded:
         """Begin again at a compaction and return what it replaced; the summary may follow."""

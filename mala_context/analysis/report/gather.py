@@ -18,9 +18,15 @@ from mala_context.analysis.replay.engine import Progress, read_all
 from mala_context.analysis.replay.files import STDIN, Recording, find
 from mala_context.analysis.replay.record import SessionRecord, Stretch
 from mala_context.analysis.replay.sessions import join
-from mala_context.analysis.report.downsample import MOST_POINTS, thinned
-from mala_context.analysis.report.model import CompactionEntry, Points, Report, SessionReport, Subagent
-from mala_context.analysis.report.observe import Looking, Observer, Part
+from mala_context.analysis.report.model import (
+    MOST_POINTS,
+    CompactionEntry,
+    ContextReport,
+    Points,
+    SessionReport,
+    Subagent,
+)
+from mala_context.analysis.report.observe import ReportOptions, ReportReader, SessionPart
 from mala_context.archive.layout import parse_piece_name
 from mala_context.archive.losses import read_loss
 from mala_context.archive.manifest import TOOK_PLACE
@@ -31,47 +37,47 @@ from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, auto_compact
 NEWEST: Final = 50
 """Sessions of one report, where nothing else is said."""
 MOST_SUBAGENTS: Final = 40
-"""Subagents of one session that have a line; those with the largest contexts."""
+"""Subagents of one session that have a line: those with the largest contexts."""
 
-Found = tuple[Stretch, Part]
+SessionView = tuple[Stretch, SessionPart]
 
 
-def report(
+def build_report(
     paths: Iterable[str],
-    looking: Looking | None = None,
+    options: ReportOptions | None = None,
     *,
     archived: Iterable[tuple[str, str]] = (),
     newest: int = NEWEST,
     jobs: int | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> ContextReport:
     """Return what is to be shown of the sessions behind the paths (see `replay.files.find`), the newest first.
 
     `archived` names more sessions, each by its archive's directory and its id. Raises `RecordingNotFoundError` for a
     path that is not there; what cannot be read inside of a recording is in its session's `problems`.
     """
-    looking = Looking() if looking is None else looking
+    options = ReportOptions() if options is None else options
     families = _families([*find(paths, progress), *_archived(archived)])
     chosen = families[:newest]
     recordings = [recording for family in chosen for recording in family]
-    found: list[Found] = read_all(recordings, partial(_observe, looking), jobs=jobs, progress=progress)
-    sessions = _sessions(found, looking, _archives(recordings))
+    found: list[SessionView] = read_all(recordings, partial(_observe, options), jobs=jobs, progress=progress)
+    sessions = _sessions(found, options, _archives(recordings))
     sessions.sort(key=lambda each: each.started_at or "", reverse=True)
     notes = []
     if len(families) > newest:
         notes.append(f"the newest {newest:,} of {len(families):,} sessions; --newest {len(families)} shows all")
     if len(sessions) > newest:
         notes.append(f"{len(sessions) - newest:,} more sessions in the same files are left out")
-    return Report(sessions[:newest], notes)
+    return ContextReport(sessions[:newest], notes)
 
 
-def _observe(looking: Looking, recording: Recording) -> list[Found]:
-    return Observer(recording, looking).observe()
+def _observe(options: ReportOptions, recording: Recording) -> list[SessionView]:
+    return ReportReader(recording, options).observe()
 
 
-def observe_transcript(path: str, looking: Looking | None = None) -> Part | None:
+def observe_transcript(path: str, options: ReportOptions | None = None) -> SessionPart | None:
     """Return what a transcript shows of its last session; `None` where it has none. Never raises for what is in it."""
-    found = Observer(Recording(path, (path,), os.path.getsize(path)), looking or Looking()).observe()
+    found = ReportReader(Recording(path, (path,), os.path.getsize(path)), options or ReportOptions()).observe()
     return found[-1][1] if found else None
 
 
@@ -126,33 +132,33 @@ def _family(recording: Recording) -> str:
 
 
 def _sessions(
-    found: Sequence[Found], looking: Looking, archives: Mapping[str, TranscriptArchive]
+    found: Sequence[SessionView], options: ReportOptions, archives: Mapping[str, TranscriptArchive]
 ) -> list[SessionReport]:
     records = join(stretch for stretch, _ in found)
-    groups: dict[str | None, list[Found]] = {}
+    groups: dict[str | None, list[SessionView]] = {}
     for stretch, part in found:
         groups.setdefault(stretch.session_id or f"\0{stretch.path}", []).append((stretch, part))
     reports = []
     for record in records:
         group = groups[record.session_id or f"\0{record.path}"]
         if record.main.responses or record.subagents or record.compactions or any(len(p.points) for _, p in group):
-            reports.append(_session(record, group, looking, archives.get(record.session_id or "")))
+            reports.append(_session(record, group, options, archives.get(record.session_id or "")))
     return reports
 
 
 def _session(
-    record: SessionRecord, group: Sequence[Found], looking: Looking, archive: TranscriptArchive | None
+    record: SessionRecord, group: Sequence[SessionView], options: ReportOptions, archive: TranscriptArchive | None
 ) -> SessionReport:
     part = next((part for stretch, part in group if stretch.path == record.path and len(part.points)), None)
     part = part or max((part for _, part in group), key=lambda each: len(each.points))
     main = record.main
-    window = looking.window or main.window or 0
-    threshold = auto_compact_threshold(window, looking.auto_compact_window)
+    window = options.window or main.window or 0
+    threshold = auto_compact_threshold(window, options.auto_compact_window)
     notes = []
     acts = threshold is not None
     if threshold is None and window > AUTO_COMPACT_BUFFER:
         threshold = window - AUTO_COMPACT_BUFFER
-    if main.window_source == "guess" and looking.window is None:
+    if main.window_source == "guess" and options.window is None:
         notes.append("The window is a guess: nothing here says what it was. --window sets it.")
     if part.big_omitted:
         notes.append(f"{part.big_omitted:,} more big tool results are not marked.")
@@ -166,30 +172,33 @@ def _session(
     return SessionReport(
         record.session_id,
         record.path,
+        os.path.basename((part.cwd or "").rstrip("/")) or None,
+        part.first_prompt,
         main.model,
         window,
-        "config" if looking.window else main.window_source or "guess",
-        main.window_doubtful and not looking.window,
+        "config" if options.window else main.window_source or "guess",
+        main.window_doubtful and not options.window,
         threshold,
         acts,
-        looking.warn_at,
+        options.warn_at,
         record.started_at,
         record.ended_at,
         main.responses,
         main.tokens,
         main.peak_tokens,
-        thinned(part.points),
+        part.points.downsampled(),
         part.compactions,
         part.marks,
         subagents,
         part.contributors,
         part.files,
         record.problems,
+        part.contents,
         notes,
     )
 
 
-def _subagents(record: SessionRecord, group: Sequence[Found], main: Points) -> tuple[list[Subagent], int]:
+def _subagents(record: SessionRecord, group: Sequence[SessionView], main: Points) -> tuple[list[Subagent], int]:
     """Return the subagents, each with its longest line, and how many have none."""
     lines: dict[str, Points] = {}
     for _, part in group:
@@ -201,7 +210,7 @@ def _subagents(record: SessionRecord, group: Sequence[Found], main: Points) -> t
         points = lines.get(agent.agent_id or "", Points())
         _place(points, main)
         found.append(
-            Subagent(agent.agent_id or "?", agent.responses, agent.peak_tokens, agent.compactions, thinned(points))
+            Subagent(agent.agent_id or "?", agent.responses, agent.peak_tokens, agent.compactions, points.downsampled())
         )
     by_size = sorted(found, key=lambda each: -(each.peak_tokens or 0))
     for agent_ in by_size[MOST_SUBAGENTS:]:
@@ -241,7 +250,7 @@ def _archives(recordings: Iterable[Recording]) -> dict[str, TranscriptArchive]:
     return found
 
 
-def _outcomes(part: Part, archive: TranscriptArchive, session_id: str) -> None:
+def _outcomes(part: SessionPart, archive: TranscriptArchive, session_id: str) -> None:
     """Add what the manifest knows of the compactions."""
     rows = archive.manifest(session_id).of_kind("outcome")
     rows = [row for row in rows if row.get("outcome") in TOOK_PLACE and _is_main(row)]

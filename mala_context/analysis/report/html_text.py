@@ -7,7 +7,6 @@ is escaped where it is put into markup.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from typing import Final
 
 from mala_context._util import formatting
@@ -15,7 +14,6 @@ from mala_context._util.printable import printable
 
 UNKNOWN: Final = "\N{EN DASH}"
 """What stands for a number that is not known."""
-_STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
 def plain(value: object, most: int = 0) -> str:
@@ -52,27 +50,3 @@ def short(tokens: float) -> str:
 def moment(time: str | None) -> str:
     """`2026-05-01 10:02:11` (UTC); a dash where it is not known."""
     return UNKNOWN if not time else plain(time[:19].replace("T", " "))
-
-
-def ticks(top: float, most: int = 6) -> list[float]:
-    """Return round numbers from 0 up to `top`, at most about `most` of them."""
-    if top <= 0:
-        return [0.0]
-    rough = top / most
-    scale = 1.0
-    while scale * 10 <= rough:
-        scale *= 10
-    while scale > rough:
-        scale /= 10
-    step = next(each * scale for each in _STEPS if each * scale >= rough)
-    return [step * number for number in range(int(top / step) + 1)]
-
-
-def apart(places: Sequence[float], gap: float) -> list[bool]:
-    """Tell of each place, in order, whether it is at least `gap` behind the last one that was."""
-    last, found = float("-inf"), []
-    for place in places:
-        found.append(place - last >= gap)
-        if found[-1]:
-            last = place
-    return found

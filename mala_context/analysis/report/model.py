@@ -1,19 +1,40 @@
-"""What a report tells, as plain records: of one line in the picture, of one session, of all of them.
+"""What a report shows, as plain records: of one line in the picture, of one session, of all sessions.
 
-Their `as_dict` is the JSON of `report --json`, and the same JSON stands in the page behind its pictures. Text is as
-the recording has it: whoever shows it escapes it. Sizes are in tokens.
+Their `as_dict` is the JSON of `report --json`, and the same JSON stands in the page for its charts. Text is as the
+recording has it: escape it before it is shown. Sizes are in tokens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from mala_context.analysis.replay.record import Problem
 
+MOST_POINTS: Final = 20_000
+"""Points of one line in a page."""
+
+
+class JsonRecord:
+    """A dataclass that can be written as JSON: each field, then each property of `_ALSO`, under its name."""
+
+    __slots__ = ()
+    _ALSO: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record for JSON; the keys are stable."""
+        names = (*(each.name for each in fields(self) if not each.name.startswith("_")), *self._ALSO)  # type: ignore[arg-type]  # subclasses are dataclasses
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list) and value and hasattr(value[0], "as_dict"):
+        return [each.as_dict() for each in value]
+    return value.as_dict() if hasattr(value, "as_dict") else value
+
 
 @dataclass(slots=True)
-class Points:
+class Points(JsonRecord):
     """The sizes of one agent's requests, one entry a point; `None` in `tokens` breaks the line."""
 
     x: list[float] = field(default_factory=list)
@@ -38,22 +59,33 @@ class Points:
     def __len__(self) -> int:
         return len(self.x)
 
-    def chosen(self, places: list[int]) -> Points:
-        """Return the points at these places."""
-        columns = (self.x, self.time, self.tokens, self.exact, self.row)
-        return Points(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]
+    def downsampled(self, most: int = MOST_POINTS) -> Points:
+        """Return the points, or at most about `most` of them, for the same picture.
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the columns for JSON."""
-        return {"x": self.x, "time": self.time, "tokens": self.tokens, "exact": self.exact, "row": self.row}
+        Of each part of the line its first, lowest, highest and last point stay, and all gaps and estimates (which are
+        around compactions).
+        """
+        count = len(self)
+        if count <= most:
+            return self
+        step = max(1, -(-4 * count // most))
+        kept = {place for place in range(count) if not self.exact[place]}
+        for start in range(0, count, step):
+            known = [place for place in range(start, min(count, start + step)) if self.tokens[place] is not None]
+            if known:
+                sizes = {place: self.tokens[place] or 0 for place in known}
+                kept |= {known[0], known[-1], min(known, key=sizes.__getitem__), max(known, key=sizes.__getitem__)}
+        places = sorted(kept)
+        columns = (self.x, self.time, self.tokens, self.exact, self.row)
+        return Points(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]  # of five types
 
 
 @dataclass(slots=True)
-class Mark:
+class Mark(JsonRecord):
     """Something that happened at one place of the main agent's line."""
 
     kind: str
-    """`warning`, `restart`, `clear`, `refusal` or `big_result`."""
+    """`warning`, `restart`, `clear`, `refusal`, `microcompaction` or `big_result`."""
     x: float
     """As in `Points`."""
     time: str | None
@@ -67,30 +99,29 @@ class Mark:
     size: int | None = None
     """Of a big result: about how much it added."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the mark for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
+
+@dataclass(slots=True)
+class NamedTokens(JsonRecord):
+    """Something in a context, with its tokens, about."""
+
+    name: str
+    tokens: int
 
 
 @dataclass(slots=True)
-class Discarded:
-    """What the context held that a compaction replaced, as far as it came since the one before."""
+class Discarded(JsonRecord):
+    """What a compaction replaced, as far as it came into the context since the compaction before."""
 
     responses: int = 0
     prompts: int = 0
     results: int = 0
     """Results of tools."""
-    largest: list[tuple[str, int]] = field(default_factory=list)
-    """The weightiest contributors with their tokens, about."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts for JSON."""
-        largest = [{"name": name, "tokens": tokens} for name, tokens in self.largest]
-        return {"responses": self.responses, "prompts": self.prompts, "results": self.results, "largest": largest}
+    largest: list[NamedTokens] = field(default_factory=list)
+    """The largest contributors."""
 
 
 @dataclass(slots=True)
-class CompactionEntry:
+class CompactionEntry(JsonRecord):
     """One compaction of the main agent."""
 
     x: float | None
@@ -104,7 +135,7 @@ class CompactionEntry:
     before: int | None
     """About what the next request would have held."""
     after: int | None
-    """About what the first request behind it held; an estimate where no response followed."""
+    """About what the first request after it held; an estimate where no response followed."""
     after_exact: bool = False
     """Whether `after` was counted by the API."""
     cli_before: int | None = None
@@ -121,14 +152,9 @@ class CompactionEntry:
             return None
         return sum(len(entry.get("missing") or ()) for entry in self.lost.values() if isinstance(entry, dict))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the compaction for JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "discarded": self.discarded.as_dict()}
-
 
 @dataclass(slots=True)
-class Contributor:
+class Contributor(JsonRecord):
     """One kind of thing that came into the main agent's context."""
 
     name: str
@@ -144,13 +170,9 @@ class Contributor:
     share: float = 0.0
     """Of everything that came into the context."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the contributor for JSON."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "share": round(self.share, 4)}
-
 
 @dataclass(slots=True)
-class Subagent:
+class Subagent(JsonRecord):
     """One subagent: its own line."""
 
     agent_id: str
@@ -159,17 +181,19 @@ class Subagent:
     compactions: int
     points: Points
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the subagent for JSON."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "points": self.points.as_dict()}
-
 
 @dataclass(slots=True)
-class SessionReport:
+class SessionReport(JsonRecord):
     """One session."""
+
+    _ALSO = ("peak_ratio",)
 
     session_id: str | None
     path: str
+    project: str | None
+    """Name of the directory that the session works in."""
+    first_prompt: str | None
+    """The beginning of its first prompt."""
     model: str | None
     window: int
     window_source: str
@@ -193,13 +217,15 @@ class SessionReport:
     contributors: list[Contributor]
     files: list[Contributor]
     problems: list[Problem]
+    contents: list[NamedTokens] = field(default_factory=list)
+    """What came into the context since the last compaction, the largest first."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the report should know: what was left out, and what is a guess."""
 
     @property
     def peak_ratio(self) -> float | None:
         """The largest request as a share of the window."""
-        return None if self.peak_tokens is None or self.window <= 0 else self.peak_tokens / self.window
+        return None if self.peak_tokens is None or self.window <= 0 else round(self.peak_tokens / self.window, 6)
 
     @property
     def unsure(self) -> str:
@@ -216,42 +242,12 @@ class SessionReport:
         """Return how many marks are of these kinds."""
         return sum(mark.kind in kinds for mark in self.marks)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the session for JSON; the keys are stable."""
-        plain = (
-            *(
-                "session_id",
-                "path",
-                "model",
-                "window",
-                "window_source",
-                "window_doubtful",
-                "threshold",
-                "threshold_acts",
-                "warn_at",
-            ),
-            *("started_at", "ended_at", "responses", "tokens", "peak_tokens"),
-        )
-        lists = ("compactions", "marks", "subagents", "contributors", "files", "problems")
-        ratio = self.peak_ratio
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "peak_ratio": None if ratio is None else round(ratio, 6),
-            "points": self.points.as_dict(),
-            **{name: [each.as_dict() for each in getattr(self, name)] for name in lists},
-            "notes": self.notes,
-        }
-
 
 @dataclass(slots=True)
-class Report:
+class ContextReport(JsonRecord):
     """All sessions that were asked for."""
 
     sessions: list[SessionReport]
     """The newest first."""
     notes: list[str] = field(default_factory=list)
     """What was left out."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report for JSON; the keys are stable."""
-        return {"sessions": [each.as_dict() for each in self.sessions], "notes": self.notes}

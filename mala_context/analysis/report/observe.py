@@ -1,8 +1,8 @@
-"""One recording, looked at for a report: the line of each agent, and what happened along it.
+"""One recording, read for a report: the line of each agent, and what happened along it.
 
-It is a `Follower`, so the sizes are the tracker's, as they were live. A point is made of each response with a size; a
-compaction makes two more, half a step on: about what the next request would have held, and about what is left. Beside
-each `Stretch` of the replay stands one `Part`.
+It is a `RecordingReader`, so the sizes are the tracker's, as they were live. Each response with a size is a point; a
+compaction makes two more, half a step further: about what the next request would have held, and about what is left.
+Each `Stretch` of the replay has one `SessionPart`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
 from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES, Contribution, Ledger, tokens_of
 from mala_context.analysis.report.discarded import SinceCompaction
-from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
+from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, NamedTokens, Points
 from mala_context.guard.thresholds import OneShotThreshold
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
+from mala_context.transcripts.compactions import is_microcompaction
+from mala_context.transcripts.prompts import prompt_text
 
 WARN_AT: Final = 0.70
 """Share of the window, where nothing else is said."""
@@ -33,7 +35,7 @@ _CONTINUES: Final = "Continue from checkpoint:"
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class ReportOptions:
     """What a report is told to look for."""
 
     window: int | None = None
@@ -47,7 +49,7 @@ class Looking:
 
 
 @dataclass(slots=True)
-class Part:
+class SessionPart:
     """What one recording shows of one session."""
 
     points: Points = field(default_factory=Points)
@@ -57,8 +59,10 @@ class Part:
     """Lines of the subagents with rows in this recording; `x` counts the main agent's responses."""
     contributors: list[Contributor] = field(default_factory=list)
     files: list[Contributor] = field(default_factory=list)
-    contents: list[tuple[str, int]] = field(default_factory=list)
-    """What came into the context since the last compaction, with its tokens, about; the largest first."""
+    contents: list[NamedTokens] = field(default_factory=list)
+    """What came into the context since the last compaction, the largest first."""
+    cwd: str | None = None
+    first_prompt: str | None = None
     big_omitted: int = 0
     """Big results that are not among the marks."""
 
@@ -67,7 +71,7 @@ class _Session:
     """What is known of the session that is being read."""
 
     def __init__(self, warn_at: float | None) -> None:
-        self.part = Part()
+        self.part = SessionPart()
         self.ledger = Ledger()
         self.since = SinceCompaction()
         self.warning = OneShotThreshold(warn_at, _MARGIN)
@@ -79,25 +83,25 @@ class _Session:
         self.others: dict[str, object] = {}
 
 
-class Observer(RecordingReader):
+class ReportReader(RecordingReader):
     """Follows a recording and notes what a report shows."""
 
-    def __init__(self, recording: Recording, looking: Looking) -> None:
+    def __init__(self, recording: Recording, options: ReportOptions) -> None:
         super().__init__(recording)
-        self.looking = looking
-        self.parts: list[Part] = []
+        self.options = options
+        self.parts: list[SessionPart] = []
         self._time: str | None = None
         self._copy = False
-        self._now = _Session(looking.warn_at)
+        self._now = _Session(options.warn_at)
         self._fresh_tracker()
 
     def _fresh_tracker(self) -> None:
-        self.tracker.auto_compact_window = self.looking.auto_compact_window
+        self.tracker.auto_compact_window = self.options.auto_compact_window
         self._known = self.tracker
         self._ratios = self.tracker.main.ratios
         self._resets = 0
 
-    def observe(self) -> list[tuple[Stretch, Part]]:
+    def observe(self) -> list[tuple[Stretch, SessionPart]]:
         """Read the whole recording; never raises. Return each stretch with what it shows."""
         stretches = self.run()
         self._close_sessions(len(stretches))
@@ -113,6 +117,19 @@ class Observer(RecordingReader):
                 self._time = moment
                 break
         super().line(line)
+        for row in line.rows:
+            self._about(row)
+
+    def _about(self, row: Mapping[str, Any]) -> None:
+        """Take what no event tells: where the session works, its first prompt, the CLI's microcompactions."""
+        part, cwd = self._now.part, row.get("cwd")
+        if isinstance(cwd, str) and cwd and not row.get("isSidechain"):
+            part.cwd = cwd
+        if part.first_prompt is None and not row.get("isSidechain"):
+            part.first_prompt = prompt_text(row)
+        if is_microcompaction(row):
+            tokens = part.points.tokens[-1] if len(part.points) else None
+            self._mark("microcompaction", self._x(), tokens, "the CLI cleared old tool results; this is no compaction")
 
     def line_done(self, line: Line) -> None:
         """Hold the rows for the next compaction."""
@@ -186,7 +203,7 @@ class Observer(RecordingReader):
             self._mark("warning", self._now.part.points.x[-1], tokens, words)
 
     def _window(self, state: AgentState) -> int:
-        return self.looking.window or self.tracker.window_of(state.model).tokens
+        return self.options.window or self.tracker.window_of(state.model).tokens
 
     def _subagent(self, state: AgentState, tokens: int) -> None:
         key = state.agent_id or state.tool_use_id or "?"
@@ -204,13 +221,13 @@ class Observer(RecordingReader):
             return
         now, main = self._now, self.tracker.main
         if not now.begun and isinstance(event.content, str) and event.content.startswith(_CONTINUES):
-            self._mark("restart", 1.0, None, "goes on from the checkpoint of a session that was full")
+            self._mark("restart", 1.0, None, "continues from the checkpoint of a session that was full")
         for added in now.ledger.take(event, main.model):
             now.since.add(added)
             size = tokens_of(added, main.ratios)
             if not now.begun and added.kind != "tool":
                 now.appended += size
-            if added.kind == "tool" and size >= self.looking.big_result:
+            if added.kind == "tool" and size >= self.options.big_result:
                 now.big.append((added, self._x(), self._time, self.number))
 
     def _compacted(self, event: Compaction | Summary, state: AgentState | None) -> None:
@@ -254,7 +271,7 @@ class Observer(RecordingReader):
         tokens = points.tokens[-1] if len(points) else None
         if tokens is not None:
             x = self._x() + 0.5
-            self._mark("clear", x, tokens, "the conversation was thrown away (/clear)")
+            self._mark("clear", x, tokens, "the conversation was cleared (/clear)")
             points.add(x, self._time, None, self.number, exact=False)
         self._answered()
         now.since.thrown_away()
@@ -281,7 +298,7 @@ class Observer(RecordingReader):
     def _close_sessions(self, count: int) -> None:
         while len(self.parts) < count:
             self._close_part()
-            self._now = _Session(self.looking.warn_at)
+            self._now = _Session(self.options.warn_at)
 
     def _close_part(self) -> None:
         part = self._now.part
@@ -296,7 +313,7 @@ class Observer(RecordingReader):
         """Mark the largest results, at the height that the context had when they came."""
         part = self._now.part
         sized = [(tokens_of(added, self._ratios), added, x, time, row) for added, x, time, row in self._now.big]
-        sized = sorted((each for each in sized if each[0] >= self.looking.big_result), key=lambda each: -each[0])
+        sized = sorted((each for each in sized if each[0] >= self.options.big_result), key=lambda each: -each[0])
         part.big_omitted = max(0, len(sized) - MOST_BIG)
         heights = dict(zip(part.points.x, part.points.tokens, strict=True))
         for size, added, x, time, row in sized[:MOST_BIG]:
@@ -304,10 +321,10 @@ class Observer(RecordingReader):
             part.marks.append(Mark("big_result", x, time, row, heights.get(x), words, size))
 
 
-_TAKERS: Final[Mapping[type, Callable[[Observer, Any, AgentState | None], None]]] = {
-    Response: Observer._sized,
-    Appended: Observer._appended,
-    Compaction: Observer._compacted,
-    Summary: Observer._compacted,
-    Refusal: Observer._refused,
+_TAKERS: Final[Mapping[type, Callable[[ReportReader, Any, AgentState | None], None]]] = {
+    Response: ReportReader._sized,
+    Appended: ReportReader._appended,
+    Compaction: ReportReader._compacted,
+    Summary: ReportReader._compacted,
+    Refusal: ReportReader._refused,
 }

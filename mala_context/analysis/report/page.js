@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const charts = new Map();
   const WORDS = data.words;
-  const SYMBOLS = {compaction: "triangle-down", warning: "triangle-up", restart: "diamond", clear: "square",
+  const SYMBOLS = {compaction: "triangle-down", microcompaction: "line-ew-open", warning: "triangle-up", restart: "diamond", clear: "square",
     refusal: "x", big_result: "circle"};
   const number = (value) => value === null || value === undefined ? "unknown" : value.toLocaleString("en-US");
   // Text that the chart library takes for markup.
@@ -62,8 +62,8 @@
     more.addEventListener("click", next);
     next();
   };
-  document.querySelectorAll("details.points").forEach((details) => {
-    const session = data.sessions[Number(details.dataset.session)];
+  const setTables = (root, sessionAt) => root.querySelectorAll("details.points").forEach((details) => {
+    const session = sessionAt(Number(details.dataset.session));
     details.addEventListener("toggle", () => { if (details.open) fill(details, session); }, {once: true});
   });
 
@@ -121,8 +121,10 @@
       for (const [role, tokens, words] of s.limits) {
         shapes.push({type: "line", xref: "paper", x0: 0, x1: 1, y0: tokens, y1: tokens, layer: "below",
           line: {color: colour(role), width: 1.3, dash: {window: "solid", threshold: "dash", warning: "dot"}[role]}});
-        annotations.push({xref: "paper", x: 0, y: tokens, text: words, showarrow: false, xanchor: "left",
-          yanchor: "bottom", font: {size: 11, color: colour(role)}, bgcolor: colour("paper") + "cc", borderpad: 0});
+        // At the right end: the line begins at the left, low, and a label there would cover it.
+        annotations.push({xref: "paper", x: 1, y: tokens, text: words, showarrow: false, xanchor: "right",
+          yanchor: role === "warning" ? "top" : "bottom", font: {size: 11, color: colour(role)},
+          bgcolor: colour("paper") + "b3", borderpad: 0});
       }
       for (const c of s.compactions) if (c.x !== null && (!this.byTime || c.time)) shapes.push({type: "line",
         yref: "paper", y0: 0, y1: 1, x0: this.at(c.x, c.time), x1: this.at(c.x, c.time),
@@ -135,10 +137,16 @@
         legend: {orientation: "h", y: -0.18, x: 0, itemclick: "toggle"},
         xaxis: {title: {text: this.byTime ? "time (UTC)" : "response of the main agent", font: {color: soft}},
           gridcolor: grid, linecolor: grid, zeroline: false, type: this.byTime ? "date" : "linear",
-          tickfont: {color: soft}, tickformat: this.byTime ? undefined : ",.2~f", nticks: narrow ? 5 : 10,
+          tickfont: {color: soft}, tickformat: this.byTime ? undefined : ",d", nticks: narrow ? 5 : 10,
+          minallowed: this.byTime ? undefined : 0, ...(this.byTime ? {} : this.whole()),
           automargin: true},
         yaxis: {title: {text: narrow ? "" : "tokens", font: {color: soft}}, gridcolor: grid, zeroline: false,
           range: [0, s.top], tickformat: "~s", tickfont: {color: soft}, rangemode: "tozero"}};
+    }
+    whole() {
+      // Responses are counted: with few of them the axis would have fractions otherwise.
+      const last = Math.max(0, ...this.session.points.x);
+      return last <= 10 ? {tick0: 0, dtick: 1} : {};
     }
     draw() {
       if (!window.Plotly || !this.wanted) return;
@@ -189,28 +197,95 @@
       event.preventDefault();
     }
   }
-  const unpack = async () => {
-    const bytes = Uint8Array.from(atob(byId("library").textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = async (id) => {
+    const bytes = Uint8Array.from(atob(byId(id).textContent), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  };
+  const unpack = async () => {
     const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
+    script.textContent = await unpacked("library");
     document.head.append(script);
   };
-  document.querySelectorAll("figure.chart").forEach((figure) => {
-    charts.set(figure, new Chart(figure, data.sessions[Number(figure.dataset.session)]));
-  });
+  const seen = new IntersectionObserver((entries) => entries.forEach((entry) => {
+    if (!entry.isIntersecting) return;
+    const chart = charts.get(entry.target);
+    if (chart) { chart.wanted = true; chart.draw(); }
+    seen.unobserve(entry.target);
+  }), {rootMargin: "300px"});
+  const setUp = (part, sessionAt) => {
+    setTables(part, sessionAt);
+    part.querySelectorAll("figure.chart").forEach((figure) => {
+      charts.set(figure, new Chart(figure, sessionAt(Number(figure.dataset.session))));
+      if (root.dataset.ready) seen.observe(figure);
+    });
+  };
+  setUp(document, (place) => data.sessions[place]);
   showTheme();
   const start = () => {
-    const seen = new IntersectionObserver((entries) => entries.forEach((entry) => {
-      if (!entry.isIntersecting) return;
-      const chart = charts.get(entry.target);
-      chart.wanted = true;
-      seen.unobserve(entry.target);
-      chart.draw();
-    }), {rootMargin: "300px"});
     charts.forEach((_, figure) => seen.observe(figure));
     root.dataset.ready = "true";
   };
+
+  // -- the index: sorting and searching --------------------------------------------------------------------------
+  const index = byId("index");
+  if (index) {
+    const SHOWN = 200;
+    const body = index.querySelector("tbody"), rest = byId("rest"), more = byId("more"), search = byId("search");
+    const rows = [...body.rows, ...(rest ? rest.content.querySelectorAll("tr") : [])];
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    let order = rows, shown = SHOWN;
+    const show = () => {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const found = order.filter((row) => words.every((word) => texts.get(row).includes(word)));
+      body.replaceChildren(...found.slice(0, shown));
+      byId("found").textContent = words.length ? `${number(found.length)} of ${number(rows.length)}` : "";
+      more.hidden = found.length <= shown;
+      more.textContent = `Show ${number(Math.min(SHOWN, found.length - shown))} more of ${number(found.length - shown)}`;
+    };
+    const value = (row, place, isNumber) => {
+      const text = row.cells[place].textContent;
+      if (!isNumber) return text.toLowerCase();
+      const found = parseFloat(text.replace(/[,%]/g, ""));
+      return Number.isNaN(found) ? -1 : found;
+    };
+    index.querySelectorAll("thead th").forEach((head, place) => {
+      const button = document.createElement("button");
+      button.type = "button"; button.className = "sort"; button.textContent = head.textContent;
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const isNumber = head.classList.contains("n"), before = head.getAttribute("aria-sort");
+        const sign = before ? (before === "ascending" ? -1 : 1) : (isNumber ? -1 : 1);
+        index.querySelectorAll("th[aria-sort]").forEach((each) => each.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+        const keyed = rows.map((row, at) => [value(row, place, isNumber), at, row]);
+        keyed.sort((a, b) => sign * (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0) || a[1] - b[1]);
+        order = keyed.map((each) => each[2]); shown = SHOWN;
+        show();
+      });
+    });
+    search.closest("p").hidden = false;
+    search.addEventListener("input", () => { shown = SHOWN; show(); });
+    more.addEventListener("click", () => { shown += SHOWN; show(); });
+    show();
+  }
+
+  // -- sessions that are unpacked when they are opened -------------------------------------------------------------
+  const opened = byId("opened");
+  const openSession = async () => {
+    if (!opened) return;
+    const place = location.hash.slice(2), isOne = location.hash[1] === "s" && byId("p" + place) !== null;
+    charts.clear();
+    opened.replaceChildren();
+    index.hidden = isOne;
+    if (!isOne) return;
+    const found = JSON.parse(await unpacked("p" + place));
+    opened.innerHTML = '<p><a href="#index">All sessions</a></p>' + found.html;
+    setUp(opened, () => found.session);
+    scrollTo(0, 0);
+  };
+  addEventListener("hashchange", openSession);
+  openSession();
   // The pictures that are there already stay where the library cannot be unpacked.
   if (window.DecompressionStream) requestAnimationFrame(() => setTimeout(() => unpack().then(start), 0));
 })();

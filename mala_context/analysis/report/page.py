@@ -1,33 +1,46 @@
-"""The page: one HTML file that needs nothing else, asks nobody, and can be kept, mailed and printed.
+"""The page: one HTML file that needs no other file and no network, and can be kept, mailed and printed.
 
 Its Content-Security-Policy lets no request out and lets two scripts run, named by their hashes: its own and the chart
 library's. So text from a recording could not run even if it were not escaped, and it is escaped everywhere. Before the
 library is unpacked, and on paper, each chart is an SVG; a chart is drawn when its section is about to be seen.
+
+The chart library is plotly.js, as the Python package `plotly` ships it. Its charts are SVG with text in them (legible
+when printed, and to a screen reader), the package needs little else, and a company and a large community maintain it.
+Packed it makes a page of about 1.9 MB; bokeh's script is a quarter of that, but draws on a canvas and brings numpy and
+Pillow.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 from mala_context._util.formatting import plural
-from mala_context.analysis.report import plotly_assets, sections
+from mala_context.analysis.report import sections
 from mala_context.analysis.report.html_text import markup, plain
-from mala_context.analysis.report.model import Report
+from mala_context.analysis.report.model import ContextReport, SessionReport
 from mala_context.analysis.report.svg_chart import NAMES, limits, title, top_of
+from mala_context.errors import MalaContextError
+
+MOST_OPEN: Final = 60
+"""Sessions of one page that stand in it as they are. Of more, each is packed, and unpacked when a reader opens it, so
+that a page of 2,000 sessions opens at once."""
 
 
-def page(report: Report) -> Iterator[str]:
+def page(report: ContextReport) -> Iterator[str]:
     """Yield the page's text, a part at a time.
 
     Raises `MalaContextError`, before the first part, where the chart library (extra `report`) is not installed.
     """
-    charts, own, style = plotly_assets.source(), _file("page.js"), _file("page.css")
+    charts, own, style = library_source(), _file("page.js"), _file("page.css")
     rules = (
         "default-src 'none'",
-        f"script-src '{plotly_assets.fingerprint(own)}' '{plotly_assets.fingerprint(charts)}'",
+        f"script-src '{fingerprint(own)}' '{fingerprint(charts)}'",
         "style-src 'unsafe-inline'",
         "img-src data: blob:",
         "base-uri 'none'",
@@ -50,31 +63,42 @@ def page(report: Report) -> Iterator[str]:
         yield "<p>There is no session in what was given.</p>"
     if len(report.sessions) > 1:
         yield sections.index(report)
+    is_packed = len(report.sessions) > MOST_OPEN
     for place, session in enumerate(report.sessions):
-        yield sections.section(session, place)
+        yield _packed_section(session, place) if is_packed else sections.section(session, place)
+    if is_packed:
+        yield '<div id="opened"></div><noscript><p class="note">Single sessions need JavaScript here.</p></noscript>'
     yield (
         "</main>\n<footer>Tokens of requests are what the API counted. What is “about” is told from characters, and "
         "from what this session showed of them. Made by mala-context.</footer>\n"
     )
     yield '<script type="application/json" id="data">'
-    yield _json(report)
+    yield _json([] if is_packed else report.sessions)
     yield '</script>\n<script type="text/plain" id="library">'
-    yield plotly_assets.packed(charts)
+    yield packed(charts)
     yield f"</script>\n<script>{own}</script>\n</body></html>\n"
 
 
-def _json(report: Report) -> str:
+def _packed_section(session: SessionReport, place: int) -> str:
+    """Return a session's section and data compressed, for the page's script to unpack when it is opened."""
+    text = json.dumps({"html": sections.section(session, place), "session": _charted(session)}, separators=(",", ":"))
+    return f'<script type="text/plain" id="p{place}">{packed(text, level=6)}</script>\n'
+
+
+def _json(shown: Iterable[SessionReport]) -> str:
     """Return the data behind the charts, in ASCII, and with nothing in it that ends a script."""
-    shown = []
-    for session in report.sessions:
-        found = session.as_dict()
-        found["limits"] = limits(session)
-        found["top"] = round(top_of(session)[0])
-        shown.append({name: found[name] for name in _CHARTED})
-    text = json.dumps(_harmless({"words": NAMES, "sessions": shown}), separators=(",", ":"))
+    found = {"words": NAMES, "sessions": [_charted(each) for each in shown]}
+    text = json.dumps(_harmless(found), separators=(",", ":"))
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
+
+
+def _charted(session: SessionReport) -> dict[str, Any]:
+    """Return what the chart of a session shows, with harmless texts."""
+    found = session.as_dict() | {"limits": limits(session), "top": round(top_of(session)[0])}
+    shown: dict[str, Any] = _harmless({name: found[name] for name in _CHARTED})
+    return shown
 
 
 _CHARTED = ("window", "top", "limits", "points", "compactions", "marks", "subagents")
@@ -93,3 +117,28 @@ def _harmless(value: Any) -> Any:
 
 def _file(name: str) -> str:
     return files("mala_context.analysis.report").joinpath(name).read_text(encoding="utf-8")
+
+
+# -- the chart library ----------------------------------------------------------------------------------------------
+
+
+def library_source() -> str:
+    """Return the library's script. Raises `MalaContextError` where the extra `report` is not installed."""
+    try:
+        from importlib.resources import files
+
+        script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
+    except (ImportError, OSError):
+        words = "a page needs the package plotly: pip install 'mala-context[report]', or name an .svg"
+        raise MalaContextError(words) from None
+    return script
+
+
+def packed(text: str, level: int = 9) -> str:
+    """Return a text compressed and in ASCII; the same text always gives the same result."""
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), level, mtime=0)).decode("ascii")
+
+
+def fingerprint(script: str) -> str:
+    """Return what a Content-Security-Policy calls a script by, so that this one may run and no other."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")

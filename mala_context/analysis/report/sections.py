@@ -1,4 +1,4 @@
-"""The parts of a page that are there without its script: facts, tables, what compactions lost. All text is escaped."""
+"""The parts of a page that need no script: facts, tables, what compactions lost. All text is escaped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from mala_context._util.formatting import plural, window_words
 from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, percent
-from mala_context.analysis.report.model import CompactionEntry, Contributor, Report, SessionReport
+from mala_context.analysis.report.model import CompactionEntry, ContextReport, Contributor, SessionReport
 from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
 from mala_context.transcripts.loss import KINDS, lost_words
 
@@ -15,11 +15,14 @@ MOST_ROWS: Final = 25
 """Rows of the tables of contributors, files and subagents."""
 MOST_LOST: Final = 40
 """Things of one kind that are listed of one compaction."""
+MOST_INDEXED: Final = 200
+"""Sessions of the index that are in its table at first; the page's script has the others, for a table of 2,000 rows
+takes seconds to lay out."""
 _VARIABLES: Final = {
     role: f"var(--{role})"
     for role in (
         *("paper", "ink", "soft", "grid", "main", "fill", "agent", "window", "threshold"),
-        *("warning", "compaction", "restart", "clear", "refusal", "big_result"),
+        *("warning", "compaction", "microcompaction", "restart", "clear", "refusal", "big_result"),
     )
 }
 _CONTROLS: Final = (
@@ -37,28 +40,40 @@ def name_of(session: SessionReport) -> str:
     return session.session_id or session.path
 
 
-def index(report: Report) -> str:
-    """Return the table of all sessions."""
+def index(report: ContextReport) -> str:
+    """Return the table of all sessions; the page's script lets a reader sort and search it."""
     heads = (
-        *("Session", "Model", "Started (UTC)", "*Responses", "*Peak", "*Of window", "*Compactions", "*Restarts"),
-        *("*Warnings", "*Not in summaries"),
+        *("Session", "Project", "First prompt", "Model", "Started (UTC)", "*Responses", "*Peak", "*Of window"),
+        *("*Compactions", "*Micro", "*Refused", "*Restarts", "*Warnings", "*Not in summaries"),
     )
-    rows = (
+    rows = [
         (
             f'<a href="#s{place}"><code>{markup(name_of(each)[:8] if each.session_id else name_of(each))}</code></a>',
-            markup(each.model or UNKNOWN),
-            moment(each.started_at)[:16],
+            markup(each.project or UNKNOWN, 60),
+            markup(" ".join((each.first_prompt or UNKNOWN).split()), 90),
+            markup((each.model or UNKNOWN).removeprefix("claude-"), 60),
+            f'<span class="when">{moment(each.started_at)[:16]}</span>',
             count(each.responses),
             count(each.peak_tokens),
             percent(each.peak_ratio) + each.unsure,
             count(len(each.compactions)),
+            count(each.count("microcompaction")),
+            count(each.count("refusal")),
             count(each.count("restart", "clear")),
             count(each.count("warning")),
             count(each.missing),
         )
         for place, each in enumerate(report.sessions)
+    ]
+    search = (
+        '<p class="search" hidden><label>Search <input type="search" id="search" autocomplete="off" '
+        'placeholder="project, prompt, model, id"></label> <span id="found" aria-live="polite"></span></p>'
     )
-    return f"<h2>Sessions</h2>{table('All sessions of this report, the newest first', heads, rows)}"
+    sessions = table("All sessions of this report, the newest first", heads, rows[:MOST_INDEXED])
+    rest = _body(heads, rows[MOST_INDEXED:])
+    more = f'<template id="rest"><table><tbody>{rest}</tbody></table></template>' if rest else ""
+    button = '<p><button type="button" id="more" hidden></button></p>'
+    return f'<div id="index"><h2>Sessions</h2>{search}{sessions}{more}{button}</div>'
 
 
 def section(session: SessionReport, place: int) -> str:
@@ -67,6 +82,7 @@ def section(session: SessionReport, place: int) -> str:
         f'<section class="session" id="s{place}" aria-labelledby="h{place}">',
         f'<h2 id="h{place}">{markup(title(session))}</h2>',
         f'<p class="soft path">{markup(session.path)}</p>',
+        f'<p class="prompt">{markup(session.first_prompt)}</p>' if session.first_prompt else "",
         _facts(session),
         *(f'<p class="note">{markup(note)}</p>' for note in session.notes),
         _figure(session, place),
@@ -83,20 +99,24 @@ def section(session: SessionReport, place: int) -> str:
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], bar: int | None = None) -> str:
-    """Return a table; a `*` before a head says that its column holds numbers, `bar` which one is no text."""
+    """Return a table; a `*` before a head marks a column of numbers, `bar` is the place of the column without text."""
     numbers = [head.startswith("*") for head in heads]
     cells = [f'<th scope="col"{" class=n" if n else ""}>{head.lstrip("*")}</th>' for head, n in zip(heads, numbers)]  # noqa: B905  (of one length)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
+        f"<thead><tr>{''.join(cells)}</tr></thead><tbody>{_body(heads, rows, bar)}</tbody></table></div>"
+    )
+
+
+def _body(heads: Sequence[str], rows: Iterable[Sequence[str]], bar: int | None = None) -> str:
     body = []
     for row in rows:
         made = []
-        for place, (cell, n) in enumerate(zip(row, numbers, strict=True)):
-            kind = ' class="bar" aria-hidden="true"' if place == bar else " class=n" if n else ""
+        for place, (cell, head) in enumerate(zip(row, heads, strict=True)):
+            kind = ' class="bar" aria-hidden="true"' if place == bar else " class=n" if head.startswith("*") else ""
             made.append(f"<td{kind}>{cell}</td>" if place else f'<th scope="row"{kind}>{cell}</th>')
         body.append(f"<tr>{''.join(made)}</tr>")
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
-        f"<thead><tr>{''.join(cells)}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-    )
+    return "".join(body)
 
 
 def _facts(session: SessionReport) -> str:
@@ -109,6 +129,8 @@ def _facts(session: SessionReport) -> str:
         ("At the end", count(session.tokens)),
         ("Responses", count(session.responses)),
         ("Compactions", count(len(session.compactions))),
+        ("Microcompactions", count(session.count("microcompaction"))),
+        ("Refused requests", count(session.count("refusal"))),
         ("Not in summaries", "not known" if session.missing is None else count(session.missing)),
         ("Subagents", count(len(session.subagents))),
         ("Began (UTC)", moment(session.started_at)),
@@ -156,7 +178,8 @@ def _points(session: SessionReport, place: int) -> str:
 def _compactions(entries: Sequence[CompactionEntry]) -> str:
     if not entries:
         return "<h3>Compactions</h3><p>None.</p>"
-    return "<h3>Compactions</h3>" + "".join(_card(number, entry) for number, entry in enumerate(entries, 1))
+    cards = "".join(_card(number, entry) for number, entry in enumerate(entries, 1))
+    return f'<h3>Compactions</h3><div class="cards">{cards}</div>'
 
 
 def _card(number: int, entry: CompactionEntry) -> str:
@@ -165,7 +188,7 @@ def _card(number: int, entry: CompactionEntry) -> str:
     before = "unknown" if entry.before is None else f"about {count(entry.before)}"
     cli = "" if entry.cli_before is None else f" The CLI's own figure before it: {count(entry.cli_before)}."
     gone = entry.discarded
-    held = ", ".join(f"{markup(name, 120)} about {count(tokens)}" for name, tokens in gone.largest)
+    held = ", ".join(f"{markup(each.name, 120)} about {count(each.tokens)}" for each in gone.largest)
     counts = ", ".join(
         plural(size, what)
         for size, what in ((gone.responses, "response"), (gone.prompts, "prompt"), (gone.results, "tool result"))

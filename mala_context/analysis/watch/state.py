@@ -10,17 +10,15 @@ the estimate after a compaction, and counts are of what was read: `partial` says
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary, TotalTokens
-from mala_context.tracking.pace import Pace, begins_turn
+from mala_context.tracking.pace import Pace
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.text_counts import field
 from mala_context.tracking.tracker import ContextTracker
-
-MOST_PROMPT: Final = 200
-"""Characters of a first prompt that are kept."""
+from mala_context.transcripts.compactions import is_microcompaction
+from mala_context.transcripts.prompts import begins_turn, prompt_text
 
 
 class TranscriptState:
@@ -43,6 +41,8 @@ class TranscriptState:
         self.branch: str | None = None
         self.first_prompt: str | None = None
         """The beginning of the first prompt that a user wrote."""
+        self.microcompactions = 0
+        """Times that the CLI cleared old tool results by itself, in what was read; no compactions."""
         self.last: str | None = None
         """Time of the newest row, as it stands there (ISO 8601)."""
         self.last_automatic: int | None = None
@@ -99,14 +99,15 @@ class TranscriptState:
             self.last = moment
         if self.session_id is None and isinstance(session_id, str):
             self.session_id = session_id
+        if self.first_prompt is None:
+            self.first_prompt = prompt_text(row)
+        self.microcompactions += is_microcompaction(row)
 
     def _event(self, event: Event, row: Mapping[str, Any]) -> None:
         if self._given_id is not None and not isinstance(event, TotalTokens):
             event = event._replace(session_id=self._given_id)
         if isinstance(event, Appended) and event.kind == "user" and self._is_own(event) and begins_turn(row):
             self.pace.prompt()
-            if self.first_prompt is None:
-                self.first_prompt = prompt_text(event.content)
         state = self.tracker.advance(event)
         if state is None or not self._is_own(event):
             return
@@ -119,16 +120,6 @@ class TranscriptState:
 
     def _is_own(self, event: Event) -> bool:
         return (getattr(event, "agent", None) is None) == (self.agent_id is None)
-
-
-def prompt_text(content: object) -> str | None:
-    """Return the beginning of what a user wrote; `None` for a command's own text (`<command-name>`) and for no text."""
-    blocks = [content] if isinstance(content, str) else content if isinstance(content, list | tuple) else ()
-    for block in blocks:
-        text = block if isinstance(block, str) else field(block, "text")
-        if isinstance(text, str) and text.strip() and not text.lstrip().startswith("<"):
-            return text.strip()[:MOST_PROMPT]
-    return None
 
 
 def tells_size(rows: Iterable[Mapping[str, Any]], *, subagent: bool) -> bool:

@@ -79,6 +79,8 @@ class WatchRow:
     """Its subagents, the newest first."""
     first_prompt: str | None = None
     """The beginning of the session's first prompt. For a screen only: it is in no JSON and in no log."""
+    microcompactions: int = 0
+    """Times that the CLI cleared old tool results by itself; they are no compactions."""
 
     @property
     def limit(self) -> int:
@@ -168,6 +170,7 @@ def _row(state: TranscriptState, snapshot: ContextSnapshot, path: str, last: flo
         archived=None,
         last=last,
         first_prompt=state.first_prompt,
+        microcompactions=state.microcompactions,
     )
 
 

@@ -17,7 +17,7 @@ from mala_context.tracking.events import (
     WindowReport,
 )
 from mala_context.tracking.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
-from mala_context.tracking.readers.stream_json import error_text, read_stream_json
+from mala_context.tracking.readers.stream_json import read_stream_json, refusal_text
 from mala_context.transcripts.compactions import BOUNDARY, is_summary
 
 
@@ -59,7 +59,7 @@ def _assistant(row: Mapping[str, Any]) -> Events:
     agent, session_id = _agent(row), text(get("sessionId"))
     if message.get("model") == "<synthetic>" or get("isApiErrorMessage") is True:
         found = refusal(get("errorDetails"), agent, session_id)
-        return found or error_text(message.get("content"), agent, session_id) or _link(row)
+        return found or refusal_text(message.get("content"), agent, session_id) or _link(row)
     return (
         Response(
             agent,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mala_context.tracking.events import Appended, Events, Reset, Response
+from mala_context.tracking.events import Appended, Events, Refusal, Reset, Response
 from mala_context.tracking.readers.parts import known, mapping, refusal, system, text, turn_end
 from mala_context.tracking.readers.sdk import STREAM_EVENTS
+
+_TOO_LONG = "prompt is too long"
 
 
 def read_stream_json(line: Any) -> Events:
@@ -49,6 +51,17 @@ def error_text(content: Any, agent: str | None, session_id: str | None) -> Event
         found = refusal(mapping(block).get("text"), agent, session_id)
         if found:
             return found
+    return ()
+
+
+def refusal_text(content: Any, agent: str | None, session_id: str | None) -> Events:
+    """Find a refusal in the text of a transcript's error row, whether it says the size or not (case people-23)."""
+    found = error_text(content, agent, session_id)
+    if found:
+        return found
+    for block in content if isinstance(content, list) else ():
+        if (text(mapping(block).get("text")) or "").lower().startswith(_TOO_LONG):
+            return (Refusal(agent, session_id, None, None),)
     return ()
 
 

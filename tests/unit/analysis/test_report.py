@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.analysis.report import Looking, downsample, gather, report, sections, svg_chart
-from mala_context.analysis.report.downsample import thinned
+from mala_context.analysis.replay import replay
+from mala_context.analysis.report import ReportOptions, build_report, gather, observe_transcript, sections, svg_chart
 from mala_context.analysis.report.gather import MOST_SUBAGENTS
-from mala_context.analysis.report.model import Points, Report
+from mala_context.analysis.report.model import ContextReport, Points
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import RecordingNotFoundError
 from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
@@ -26,7 +26,7 @@ def tool(rows, identity, tokens, name, given, result):
 
 
 def one(path, **looking):
-    (session,) = report([str(path)], Looking(**looking)).sessions
+    (session,) = build_report([str(path)], ReportOptions(**looking)).sessions
     return session
 
 
@@ -63,7 +63,7 @@ def test_a_compaction_says_what_it_replaced_and_what_its_summary_leaves_out(sess
     (entry,) = session.compactions
     assert (entry.after, entry.after_exact, entry.trigger, entry.cli_before) == (21_000, True, "auto", 45_600)
     assert (entry.discarded.responses, entry.discarded.prompts, entry.discarded.results) == (4, 1, 3)
-    assert entry.discarded.largest[0][0] == "Read"
+    assert entry.discarded.largest[0].name == "Read"
     assert entry.lost["read"] == {"total": 2, "named": 1, "missing": ["/p/small.py"]}
     assert entry.lost["instruction"]["missing"] == ["Keep vendor.lock as it is."]
     assert session.missing == 2
@@ -154,11 +154,11 @@ def test_the_newest_sessions_are_read_and_the_rest_is_named(tmp_path):
     for number, name in enumerate((SID, OTHER)):
         path = plain(name).write(tmp_path / f"{name}.jsonl")
         os.utime(path, (number, number))
-    found = report([str(tmp_path)], newest=1)
+    found = build_report([str(tmp_path)], newest=1)
     assert [each.session_id for each in found.sessions] == [OTHER]
     assert found.notes == ["the newest 1 of 2 sessions; --newest 2 shows all"]
-    assert report([str(tmp_path)]).notes == []
-    assert len(report([str(tmp_path)], jobs=1).sessions) == 2
+    assert build_report([str(tmp_path)]).notes == []
+    assert len(build_report([str(tmp_path)], jobs=1).sessions) == 2
 
 
 def test_an_archive_tells_of_its_last_compaction_too(tmp_path):
@@ -170,17 +170,17 @@ def test_an_archive_tells_of_its_last_compaction_too(tmp_path):
     archive = TranscriptArchive(tmp_path / "archives")
     archive.archive(path, SID, trigger="auto", agent="main")
     archive.record_outcome(SID, "compacted", trigger="auto", tokens_before=21_500, tokens_after=9_000, summary="a.py")
-    (found,) = report([], archived=[(archive.location, SID)]).sessions
+    (found,) = build_report([], archived=[(archive.location, SID)]).sessions
     (entry,) = found.compactions
     assert (entry.before, entry.after, entry.row, entry.trigger) == (21_500, 9_000, None, "auto")
     assert entry.lost["instruction"]["missing"] == ["Never touch vendor.lock."]
     assert found.points.tokens[-1] == 9_000
-    assert [each.session_id for each in report([archive.location]).sessions] == [SID]
+    assert [each.session_id for each in build_report([archive.location]).sessions] == [SID]
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(RecordingNotFoundError):
-        report([str(tmp_path / "none.jsonl")])
+        build_report([str(tmp_path / "none.jsonl")])
 
 
 def test_the_data_is_json_with_the_same_keys_for_every_session(session):
@@ -195,7 +195,7 @@ def test_thinned_lines_keep_their_ends_gaps_peaks_and_order(sizes, most):
     points = Points()
     for number, size in enumerate(sizes):
         points.add(float(number), None, size, number, exact=size is not None)
-    kept = thinned(points, most)
+    kept = points.downsampled(most)
     known = [size for size in sizes if size is not None]
     assert kept.x == sorted(kept.x)
     assert sum(size is not None for size in kept.tokens) <= max(len(sizes) if len(sizes) <= most else 0, most + 8)
@@ -213,7 +213,7 @@ def test_a_compaction_that_only_the_archive_knows_and_that_it_does_not_describe(
     archive.archive(path, SID, trigger="auto", agent="main")
     archive.record_outcome(SID, "compacted", trigger="auto", lost={"files": {"missing": ["/p/a.py"]}})
     archive.record_outcome(SID, "compacted", trigger="auto", piece="gone", summary="x")
-    found = report([], archived=[(archive.location, SID)]).sessions[0].compactions
+    found = build_report([], archived=[(archive.location, SID)]).sessions[0].compactions
     assert [each.lost for each in found] == [{"files": {"missing": ["/p/a.py"]}}, None]
     assert [(each.before, each.after) for each in found] == [(None, None), (None, None)]
 
@@ -301,15 +301,15 @@ def test_one_file_may_hold_more_sessions_than_are_asked_for(tmp_path):
     first, second = plain(SID), plain(OTHER)
     path = tmp_path / "both.jsonl"
     path.write_bytes(dump([*first.rows, *second.rows]))
-    found = report([str(path)], newest=1)
+    found = build_report([str(path)], newest=1)
     assert len(found.sessions) == 1
     assert found.notes == ["1 more sessions in the same files are left out"]
-    assert {each.session_id for each in report([str(path)]).sessions} == {SID, OTHER}
+    assert {each.session_id for each in build_report([str(path)]).sessions} == {SID, OTHER}
 
 
 def test_a_session_may_come_through_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(dump(plain().rows))))
-    (found,) = report(["-"]).sessions
+    (found,) = build_report(["-"]).sessions
     assert (found.session_id, found.responses) == (SID, 3)
 
 
@@ -350,7 +350,7 @@ def test_an_archive_whose_piece_is_gone_tells_what_it_still_can(tmp_path, outcom
     archive.record_outcome(SID, "compacted", trigger="auto", tokens_before=21_500, summary="x", **known)
     if outcome == "summary":
         archive.record_outcome(SID, "failed", trigger="auto")
-    (entry,) = report([], archived=[(archive.location, SID)]).sessions[0].compactions
+    (entry,) = build_report([], archived=[(archive.location, SID)]).sessions[0].compactions
     assert entry.before == 21_500
     assert (entry.lost is None) is (outcome == "piece")
 
@@ -376,14 +376,13 @@ def test_an_archive_tells_what_a_compaction_of_the_transcript_lost(tmp_path):
     archive.archive(path, SID, trigger="session_end", agent="main")
     lost = {"read": {"total": 2, "named": 1, "missing": ["/p/a.py"]}}
     archive.record_outcome(SID, "compacted", trigger="auto", tokens_before=1, tokens_after=1, lost=lost)
-    (entry,) = report([], archived=[(archive.location, SID)]).sessions[0].compactions
+    (entry,) = build_report([], archived=[(archive.location, SID)]).sessions[0].compactions
     assert (entry.lost, entry.cli_before, entry.after) == (lost, 21_290, 20_900)
 
 
 def test_of_very_many_points_it_is_said_how_many_are_drawn(tmp_path, monkeypatch):
-    for module in (gather, downsample):
-        monkeypatch.setattr(module, "MOST_POINTS", 20)
-    monkeypatch.setattr(downsample.thinned, "__defaults__", (20,))
+    monkeypatch.setattr(gather, "MOST_POINTS", 20)
+    monkeypatch.setattr(Points.downsampled, "__defaults__", (20,))
     rows = Rows()
     rows.prompt()
     for number in range(60):
@@ -403,5 +402,43 @@ def test_shares_of_a_guessed_window_are_marked(tmp_path, model, unsure):
     assert found.unsure == unsure
     assert one(rows.write(tmp_path / "a.jsonl"), window=200_000).unsure == ""
     assert f"50.0% of 200k{unsure})" in svg_chart.title(found)
-    assert f"50.0%{unsure}" in sections.index(Report([found]))
+    assert f"50.0%{unsure}" in sections.index(ContextReport([found]))
     assert found.as_dict()["window_doubtful"] is False
+
+
+def test_a_microcompaction_is_marked_and_is_no_compaction(tmp_path):
+    """Case people-22: the size falls from 135,883 to 77,063, and the CLI says why."""
+    rows = Rows()
+    rows.prompt("Fix the cart", cwd="/home/dev/web-shop")
+    rows.response("a", 135_883)
+    rows.row("system", subtype="microcompact_boundary", microcompactMetadata={"preTokens": 99})
+    rows.response("b", 77_063)
+    found = one(rows.write(tmp_path / "a.jsonl"))
+    assert (found.compactions, found.count("microcompaction")) == ([], 1)
+    (mark,) = [mark for mark in found.marks if mark.kind == "microcompaction"]
+    assert (mark.tokens, mark.x) == (135_883, 1.0)
+    assert (found.project, found.first_prompt) == ("web-shop", "Fix the cart")
+
+
+@pytest.mark.parametrize("details", ["prompt is too long: 203,114 tokens > 200,000 maximum", "what is this", None])
+def test_a_refusal_counts_whether_it_says_the_size_or_not(tmp_path, details):
+    """Case people-23."""
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 180_000)
+    message = {"model": "<synthetic>", "role": "assistant", "content": [{"type": "text", "text": "Prompt is too long"}]}
+    rows.row("assistant", message=message, isApiErrorMessage=True, **({"errorDetails": details} if details else {}))
+    path = rows.write(tmp_path / "a.jsonl")
+    assert one(path).count("refusal") == 1
+    (session,) = replay([str(path)])
+    assert session.overflows == 1
+
+
+def test_what_the_context_holds_now(tmp_path):
+    path = tmp_path / "a.jsonl"
+    plain().write(path)
+    contents = observe_transcript(str(path)).contents
+    assert contents == one(path).contents
+    assert [each.tokens for each in contents] == sorted((each.tokens for each in contents), reverse=True)
+    path.write_text("")
+    assert observe_transcript(str(path)).contents == []

@@ -1,5 +1,7 @@
 """The page without a browser: one file, nothing from elsewhere, hostile text harmless."""
 
+import base64
+import gzip
 import html.parser
 import json
 import re
@@ -7,13 +9,14 @@ import sys
 
 import pytest
 
-from mala_context.analysis.report import plotly_assets, report
-from mala_context.analysis.report.html_text import markup, ticks
+from mala_context.analysis.report import build_report
+from mala_context.analysis.report.html_text import markup
 from mala_context.analysis.report.html_text import plain as harmless
-from mala_context.analysis.report.model import Report
-from mala_context.analysis.report.page import page
+from mala_context.analysis.report.model import ContextReport
+from mala_context.analysis.report.page import fingerprint, library_source, page
 from mala_context.analysis.report.sections import MOST_ROWS
 from mala_context.analysis.report.svg_chart import LIGHT, MOST_PANELS, svg
+from mala_context.analysis.svg import ticks
 from mala_context.errors import MalaContextError
 from tests.helpers.recordings import OTHER, SID, Rows, plain
 from tests.helpers.report_sessions import HOSTILE, hostile_session, long_session
@@ -37,7 +40,7 @@ class Parser(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     path = hostile_session(tmp_path_factory.mktemp("hostile") / f"{SID}.jsonl")
-    return report([path])
+    return build_report([path])
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ def test_nothing_comes_from_elsewhere_and_the_policy_forbids_it(made):
     assert "unsafe-eval" not in policy
     script_rule = policy.split("script-src ")[1].split(";")[0]
     own = made.rsplit("<script>", 1)[1].split("</script>")[0]
-    assert script_rule == f"'{plotly_assets.fingerprint(own)}' '{plotly_assets.fingerprint(plotly_assets.source())}'"
+    assert script_rule == f"'{fingerprint(own)}' '{fingerprint(library_source())}'"
     assert not [attrs for tag, attrs in tags if "src" in attrs]
     links = [attrs["href"] for _, attrs in tags if "href" in attrs]
     assert all(link.startswith(("#", "data:")) for link in links)
@@ -98,7 +101,7 @@ def test_every_chart_has_words_tables_and_a_picture_without_the_script(made):
 def test_a_folder_has_an_index_and_the_notes(tmp_path):
     for name in (SID, OTHER):
         plain(name).write(tmp_path / f"{name}.jsonl")
-    found = report([str(tmp_path)])
+    found = build_report([str(tmp_path)])
     found.notes.append("the newest <2>")
     text = "".join(page(found))
     links = [attrs["href"] for tag, attrs in Parser(text).tags if tag == "a"]
@@ -108,7 +111,7 @@ def test_a_folder_has_an_index_and_the_notes(tmp_path):
 
 
 def test_an_empty_report_is_a_page():
-    assert "There is no session" in "".join(page(Report([])))
+    assert "There is no session" in "".join(page(ContextReport([])))
 
 
 def test_without_the_library_the_error_says_what_to_install(hostile, monkeypatch):
@@ -118,7 +121,7 @@ def test_without_the_library_the_error_says_what_to_install(hostile, monkeypatch
 
 
 def test_a_long_session_stays_a_small_picture(tmp_path):
-    found = report([long_session(tmp_path / f"{SID}.jsonl", 3_000)])
+    found = build_report([long_session(tmp_path / f"{SID}.jsonl", 3_000)])
     (session,) = found.sessions
     assert len(session.points) == 3_000 + 2 * len(session.compactions)
     assert len(session.compactions) > 5
@@ -174,7 +177,7 @@ def torn(tmp_path, lines):
         rows.rows += [b'{"<script>": ' + b"[" * (number % 2), {"type": "mode", "sessionId": SID}]
     rows.boundary(21_000, 900)
     rows.response("b", 15_000)
-    return report([rows.write(tmp_path / f"{SID}.jsonl")])
+    return build_report([rows.write(tmp_path / f"{SID}.jsonl")])
 
 
 @pytest.mark.parametrize(("lines", "listed", "rest"), [(0, 0, 0), (3, 3, 0), (MOST_ROWS + 5, MOST_ROWS, 5)])
@@ -193,10 +196,43 @@ def test_of_a_session_without_compactions_it_says_that_there_was_none(tmp_path):
     rows = Rows()
     rows.prompt()
     rows.response("a", 20_000)
-    assert "<h3>Compactions</h3><p>None.</p>" in "".join(page(report([rows.write(tmp_path / f"{SID}.jsonl")])))
+    assert "<h3>Compactions</h3><p>None.</p>" in "".join(page(build_report([rows.write(tmp_path / f"{SID}.jsonl")])))
 
 
 def test_the_whole_report_is_json(hostile):
     found = json.loads(json.dumps(hostile.as_dict()))
     assert [each["session_id"] for each in found["sessions"]] == [each.session_id for each in hostile.sessions]
     assert found["notes"] == hostile.notes
+
+
+def test_of_many_sessions_each_is_packed_and_the_index_is_there_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("mala_context.analysis.report.page.MOST_OPEN", 2)
+    for number in range(3):
+        rows = Rows(f"{number:08x}{SID[8:]}")
+        rows.prompt(f"{HOSTILE} number {number}", cwd=f"/home/dev/project-{number}")
+        rows.response("a", 20_000 + number)
+        rows.write(tmp_path / f"{rows.session_id}.jsonl")
+    text = "".join(page(build_report([str(tmp_path)])))
+    assert "<section" not in text
+    assert all(f"project-{number}" in text for number in range(3))
+    assert HOSTILE not in text
+    packed_text = re.search(r'id="p1">([^<]+)<', text)[1]
+    found = json.loads(gzip.decompress(base64.b64decode(packed_text)))
+    assert 'id="s1"' in found["html"]
+    assert "<script" not in found["html"]
+    assert found["session"]["points"]["tokens"] == [20_001]
+    assert json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["sessions"] == []
+
+
+def test_the_index_says_which_session_is_which(tmp_path):
+    rows = plain()
+    rows.rows[0] |= {"cwd": "/home/dev/web-shop"}
+    rows.write(tmp_path / "a.jsonl")
+    other = Rows(OTHER)
+    other.prompt("Fix the <b>rounding</b>", cwd="/home/dev/api")
+    other.response("x", 9_000)
+    other.write(tmp_path / "b.jsonl")
+    text = "".join(page(build_report([str(tmp_path)])))
+    table_ = text[text.index('id="index"') : text.index("<section")]
+    assert "<td>web-shop</td>" in table_
+    assert "<td>api</td><td>Fix the &lt;b&gt;rounding&lt;/b&gt;</td>" in table_

@@ -7,8 +7,9 @@ import types
 
 import pytest
 
-from mala_context.analysis.report import Looking, report
-from mala_context.analysis.report.svg_chart import png, svg
+from mala_context.analysis.report import ReportOptions, build_report
+from mala_context.analysis.report.svg_chart import svg
+from mala_context.analysis.svg import png
 from mala_context.errors import MalaContextError
 from tests.helpers.recordings import plain
 
@@ -28,20 +29,20 @@ def test_light_and_dark_pages_are_pictures_of_one_size():
 
 @pytest.fixture
 def sessions(tmp_path):
-    return report([plain().write(tmp_path / "a.jsonl")], Looking()).sessions
+    return build_report([plain().write(tmp_path / "a.jsonl")], ReportOptions()).sessions
 
 
 def test_a_png_is_the_picture_twice_as_fine(sessions, monkeypatch):
     module = types.ModuleType("cairosvg")
     module.svg2png = lambda bytestring, scale: f"{scale} {len(bytestring)}".encode()
     monkeypatch.setitem(sys.modules, "cairosvg", module)
-    assert png(sessions) == f"2 {len(svg(sessions).encode())}".encode()
+    assert png(svg(sessions), scale=2) == f"2 {len(svg(sessions).encode())}".encode()
 
 
 def test_without_its_package_it_is_said_what_to_install(sessions, monkeypatch):
     monkeypatch.setitem(sys.modules, "cairosvg", None)
     with pytest.raises(MalaContextError, match=r"mala-context\[plot\]"):
-        png(sessions)
+        png(svg(sessions), scale=2)
 
 
 def test_without_the_library_of_the_system_it_is_said_what_to_install(sessions, monkeypatch, tmp_path):
@@ -49,10 +50,10 @@ def test_without_the_library_of_the_system_it_is_said_what_to_install(sessions, 
     monkeypatch.delitem(sys.modules, "cairosvg", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(MalaContextError, match="apt install libcairo2"):
-        png(sessions)
+        png(svg(sessions), scale=2)
 
 
 def test_a_window_that_is_far_above_is_told_and_not_drawn(tmp_path):
     path = plain().write(tmp_path / "a.jsonl")
-    assert "the window, 5,000,000, is far above" in svg(report([path], Looking(window=5_000_000)).sessions)
-    assert "is far above" not in svg(report([path], Looking(window=25_000)).sessions)
+    assert "the window, 5,000,000, is far above" in svg(build_report([path], ReportOptions(window=5_000_000)).sessions)
+    assert "is far above" not in svg(build_report([path], ReportOptions(window=25_000)).sessions)

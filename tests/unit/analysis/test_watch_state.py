@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mala_context.analysis.watch.state import MOST_PROMPT, TranscriptState, tells_size
+from mala_context.analysis.watch.state import TranscriptState, tells_size
 from mala_context.analysis.watch.view import row_of
+from mala_context.transcripts.prompts import MOST_CHARACTERS
 from tests.helpers.recordings import OTHER, SID, Rows, generated, plain
 
 
@@ -161,7 +162,7 @@ def test_which_rows_tell_a_size():
     [
         (["<command-name>/clear</command-name>", "  Fix the cart\n"], "Fix the cart"),
         ([[{"type": "image"}, {"type": "text", "text": "What is this?"}], "later"], "What is this?"),
-        (["x" * 500], "x" * MOST_PROMPT),
+        (["x" * 500], "x" * MOST_CHARACTERS),
         ([[{"type": "tool_result", "tool_use_id": "t", "content": "no prompt"}], "  "], None),
         ([5, None, {"text": 3}, [3]], None),
     ],
@@ -175,3 +176,17 @@ def test_the_first_prompt_is_what_a_user_wrote_first(contents, found):
     assert state.first_prompt == found
     assert row_of(state, "/p", 0.0).first_prompt == found
     assert "first_prompt" not in row_of(state, "/p", 0.0).as_dict()
+
+
+def test_a_microcompaction_is_counted_apart():
+    """Case people-22."""
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 135_883)
+    rows.row("system", subtype="microcompact_boundary")
+    rows.row("system", subtype="microcompact_boundary", isSidechain=True)
+    rows.response("b", 77_063)
+    state = TranscriptState()
+    state.take(rows.rows)
+    row = row_of(state, "/p", 0.0)
+    assert (row.compactions, row.microcompactions, row.tokens) == (0, 1, 77_063)

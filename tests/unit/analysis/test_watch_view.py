@@ -28,7 +28,8 @@ def state(rows=None, **options):
 
 
 KEYS = """session_id agent_id path cwd branch model tokens accuracy window window_source ratio change pace turns_left
-    compactions compactions_at_least last auto_compact_threshold auto_compact_source last_archive subagents"""
+    compactions compactions_at_least last microcompactions auto_compact_threshold
+    auto_compact_source last_archive subagents"""
 
 
 def made(name, agent=None, last=1_000.0, cwd="/home/dev/project"):

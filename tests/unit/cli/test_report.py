@@ -142,3 +142,14 @@ def test_a_png_is_made_by_cairo(place):
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(data[16:20]) == 1920
     assert int.from_bytes(data[20:24]) == 800
+
+
+def test_the_page_is_opened_where_that_is_asked_for(place, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    run("in", "--open")
+    assert opened == [(place / "report.html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert "no browser could be started" in run("in", "--open", status=3)
+    for wrong in (["--json"], ["-o", "-"]):
+        assert "--open needs a file" in run("in", "--open", *wrong, status=2).output

@@ -32,8 +32,8 @@ _MOST_HEAD = 8 << 20
 def _lines_from_end(path: str, *marks: bytes, most: int = _MOST_TAIL) -> Iterator[bytes]:
     """Yield a file's lines from the last to the first, of `most` bytes at most; a cut first line is left out.
 
-    A line of more than one block is left out too if none of the marks is found in it. It is not even joined: the last rows of a
-    session may be images of 32 MB each (case people-20).
+    A line of more than one block is left out too if none of the marks is found in it. It is not even joined: the last
+    rows of a session may be images of 32 MB each (case people-20).
     """
     descriptor = open_regular(path)
     try:
@@ -161,7 +161,8 @@ def pace_and_cache(path: str) -> tuple[Pace, float | None]:
 
     The last turns are read from the transcript's end, back to a compaction at most, and are then taken in order.
     """
-    from mala_context.tracking.pace import TURNS, Pace, begins_turn
+    from mala_context.tracking.pace import TURNS, Pace
+    from mala_context.transcripts.prompts import begins_turn
 
     found: list[int | None] = []
     lapses: float | None = None
