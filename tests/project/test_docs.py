@@ -77,6 +77,15 @@ class TestLogLines:
         levels = {at for at, texts in CALLS if any(longest in text for text in texts)}
         assert not levels or level in levels
 
+    @pytest.mark.parametrize("texts", [texts for _, texts in CALLS])
+    def test_each_line_of_the_code_is_on_the_page(self, texts):
+        """By its longest words, or by two parts of them, since one may be a value of the other."""
+        longest = max((text.strip(" ():,.;'") for text in texts), key=len, default="")
+        words = re.sub("[{}`]", "", longest)
+        page = re.sub("[{}`]", "", LOG_PAGE)
+        cuts = [0, *(match.start() for match in re.finditer(" ", words))]
+        assert any(words[:cut].strip() in page and words[cut:].strip() in page for cut in cuts), longest
+
     def test_the_key_values_are_those_of_the_code(self):
         (named,) = re.findall(r"Lines marked with \* carry (.*?)\n\(which", LOG_PAGE, re.DOTALL)
         assert re.findall(r"`([a-z]+)`", named) == list(log_values(ContextTracker().snapshot()))
