@@ -18,14 +18,14 @@ HEAD = """\
 | exit status | means |
 | -- | -- |
 | 0 | fine |
-| 1 | a check failed: something is wrong with what was looked at |
-| 2 | wrong usage: the command line itself |
+| 1 | a check failed: the checked files or machine have a fault |
+| 2 | wrong usage: an error in the command line itself |
 | 3 | an input was not found, cannot be read or cannot be used |
-| 130 | ended by Ctrl-C; what was to be written is there whole or not at all |
+| 130 | ended by Ctrl-C; an output file is complete or unchanged |
 
-Data goes to standard output, everything else to standard error. `--json` (`--format json` for `replay`) prints JSON
-and nothing beside it. Work that takes over two seconds shows how far it is, on a terminal only; `NO_COLOR` takes the
-colours away. Text from transcripts reaches a terminal with its control characters spelt out.
+Data goes to standard output, and all other text to standard error. `--json` (`--format json` for `replay`) prints JSON
+and nothing else. Work that takes over two seconds shows its progress, on a terminal only. `NO_COLOR` removes the
+colours. Control characters in text from transcripts are spelt out on a terminal.
 
 Completion for bash, zsh and fish: `eval "$(mala-context completion bash)"`, see
 [completion](#mala-context-completion).
