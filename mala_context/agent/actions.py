@@ -134,6 +134,10 @@ class Actions:
         if self._compacted_from is not None:
             self._check_compaction(snapshot)
         self._ask(snapshot, new_prompt=tracker.responses_in_turn == 1)
+        baseline = tracker.main.baseline
+        if snapshot.responses == 1 and baseline is not None:
+            self._carry_out(self.policy.born(baseline, snapshot.window))
+            self._quiet = self.policy.quiet(snapshot)
 
     def _wants(self, tokens: int) -> bool:
         """Tell whether the policy has to be asked about a response to a request of this size."""

@@ -79,7 +79,7 @@ class Policy:
         self._session: str | None = None
         self._useless: deque[float] = deque(maxlen=BREAKER_COUNT)
         self._restarted: deque[float] = deque(maxlen=BREAKER_COUNT)
-        self._restarts_said = False
+        self._restarts_said = self._born_full_said = False
         self.reset()
 
     def reset(self) -> None:
@@ -91,7 +91,7 @@ class Policy:
         self._restart = Cooldown(rules.restart_at, rules.margin)
         self._prompts_above = 0
         self._overdue_said = self._overflow_said = self._overflow_restart = False
-        self._of_no_use = False
+        self._of_no_use = self._born_full = False
         self._asked_since: float | None = None
         self._last: float | None = None
 
@@ -112,13 +112,14 @@ class Policy:
 
     def raises_pressure(self, ratio: float) -> bool:
         """Tell whether the caller has to hear of a ratio: `restart_at` is reached, and no session restarts."""
-        return self._restart.due(ratio) and not (self._attended and self.can_restart)
+        return self._restart.due(ratio) and not self._born_full and not (self._attended and self.can_restart)
 
     @property
     def restart_due(self) -> bool:
         """Whether `decide` would restart at a safe point, by the ratio that it saw last: worth ending a turn for."""
         return (
             not self.breaker_open
+            and not self._born_full
             and self._asked_since is None
             and self.restarts < self.thresholds.max_restarts
             and self._restart.due(self._last)
@@ -178,6 +179,28 @@ class Policy:
         if snapshot.auto_compact_threshold is not None:
             most = min(most, snapshot.auto_compact_threshold)
         return range(least, round(most) - 1)
+
+    def born(self, tokens: int, window: int) -> Decisions:
+        """Take note of what a fresh session holds before its first prompt, in tokens; said once where that is too much.
+
+        A fresh session cannot be emptier than fresh (cortextos#937: three useless restarts, then an error). Where one
+        that a restart made reaches `restart_at` by itself, it is not restarted for that again; where it reaches
+        `compact_at`, a compaction is asked for once the context has grown by the margin. Before the first restart
+        nobody knows whether one would help.
+        """
+        if not self.restarts:
+            return ()
+        ratio, rules = tokens / window if window > 0 else 0.0, self.thresholds
+        reached = [name for name in ("compact_at", "restart_at") if (at := getattr(rules, name)) and ratio >= at]
+        self._born_full = "restart_at" in reached
+        if "compact_at" in reached:
+            self._compact.asked(ratio)
+        if not reached or self._born_full_said:
+            return ()
+        self._born_full_said = True
+        held = f"a fresh session holds {tokens:,} of {window:,} tokens before the first prompt"
+        limits = " and ".join(f"{name} {getattr(rules, name):.1%}" for name in reached)
+        return (Caution("born_full", f"Context: {held}, which reaches {limits}: nothing is done about that"),)
 
     def compacted(self, before: int | None, after: int | None, now: float) -> Decisions:
         """Take note of a compaction, asked for or not: tokens before and after it, `None` where unknown."""
@@ -243,7 +266,7 @@ class Policy:
         if self.breaker_open or self._asked_since is not None:
             return
         rules, overflow = self.thresholds, self._overflow_restart
-        if overflow or (self._restart.due(ahead) and self._restart.allowed(ahead)):
+        if overflow or (not self._born_full and self._restart.due(ahead) and self._restart.allowed(ahead)):
             if self.restarts < rules.max_restarts:
                 self._asked_since = now
                 self._restart.asked(ahead)

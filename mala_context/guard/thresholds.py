@@ -111,7 +111,7 @@ class Finish(NamedTuple):
 class Caution(NamedTuple):
     """Log one WARNING; each kind comes once until its cause is gone."""
 
-    kind: Literal["breaker", "overdue", "restarts", "overflow"]
+    kind: Literal["breaker", "born_full", "overdue", "restarts", "overflow"]
     """What it is about."""
     message: str
     """The whole line."""

@@ -458,6 +458,13 @@ class AgentState:
         for estimator in self.estimators.values():
             estimator.compacted(post_tokens)
 
+    @property
+    def baseline(self) -> int | None:
+        """What a fresh session holds before its first prompt, in tokens: the first request less its prompts."""
+        if self.first_input is None:
+            return None
+        return max(0, self.first_input - round(self.opening.prompt_chars / self.ratios.chars_per_token(self.model)))
+
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.
 

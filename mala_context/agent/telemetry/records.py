@@ -43,13 +43,14 @@ GuardAction = Literal[
     "compact_asked",
     "compact_failed",
     "breaker",
+    "born_full",
     "overdue",
     "restarts",
     "capped",
 ]
 """What the guard can do: the agent was told, a tool was denied, the session was stopped after too many denials, a turn
-was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, the CLI is overdue
-with its own compaction, no restart is left, a tool's result was capped."""
+was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, a fresh session
+reaches a threshold by itself, the CLI is overdue with its own compaction, no restart is left, a result was capped."""
 
 
 class ContextUpdated(NamedTuple):

@@ -558,3 +558,31 @@ async def test_the_transcript_is_remembered():
     await bench.prompt(transcript_path="/t/s1.jsonl")
     await bench.prompt(transcript_path="")
     assert bench.actions.transcript == "/t/s1.jsonl"
+
+
+async def test_a_session_that_is_born_full_is_one_warning_and_goes_on(caplog):
+    bench = Bench(window=100_000, warn_at=None, restart_at=0.7)
+    bench.actions.restart_with(lambda: True)
+    bench.responds(770)
+    assert isinstance(bench.actions.next_step(), Restart)
+    bench.processor.tracker.reset()
+    bench.actions.restarted()
+    bench.told.clear()
+    for size in (770, 780, 790):
+        bench.responds(size)
+        await bench.tools()
+        bench.ends()
+        assert bench.actions.next_step() is None
+    assert [line.partition(" tokens")[0] for line in warnings(caplog)] == [
+        "Context: a fresh session holds 77,000 of 100,000"
+    ]
+    assert bench.steps == ["born_full"]
+    assert bench.processor.take_pressure() is None
+
+
+async def test_a_session_that_is_full_by_its_prompt_is_not_born_full():
+    bench = Bench(window=100_000, warn_at=None, restart_at=0.7)
+    bench.actions.restarted()
+    bench.processor.take(Appended(None, "s1", "user", "word " * 40_000))
+    bench.responds(770)
+    assert isinstance(bench.actions.next_step(), Restart)

@@ -292,7 +292,7 @@ def test_a_turn_cut_for_a_restart_that_nobody_wants_any_more_goes_on_as_it_is():
 
 
 def test_when_no_restart_is_left_the_pressure_is_the_callers():
-    agent = Agent(850, 850, 850, restart_at=0.8, max_restarts=1)
+    agent = Agent(850, 100, 850, restart_at=0.8, max_restarts=1)
     with pytest.raises(ContextPressureError) as caught:
         agent.run(lambda session: everything(session, "one", "two", "three"))
     assert caught.value.session_id == agent.handler.options.session_id

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from mala_context.agent.telemetry import labels, names, records
+from mala_context.agent.telemetry import names, otel, records
 from mala_context.guard.overflow import ContextOverflow
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "reference" / "telemetry.md").read_text()
@@ -32,9 +32,9 @@ def test_the_page_lists_each_metric_as_it_is():
     [
         (names.THRESHOLD, get_args(records.Threshold)),
         (names.ACTION, get_args(records.GuardAction)),
-        (names.TRIGGER, labels.COMPACTION_TRIGGERS | labels.ARCHIVE_TRIGGERS | {labels.OTHER, labels.UNKNOWN}),
+        (names.TRIGGER, otel.COMPACTION_TRIGGERS | otel.ARCHIVE_TRIGGERS | {otel.OTHER, otel.UNKNOWN}),
         (names.OUTCOME, get_args(records.UploadOutcome)),
-        (names.AGENT, (labels.MAIN, labels.SUBAGENT)),
+        (names.AGENT, (otel.MAIN, otel.SUBAGENT)),
     ],
 )
 def test_the_page_lists_each_value_of_a_label(label, values):

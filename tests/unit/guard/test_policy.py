@@ -468,3 +468,62 @@ class TestAnyRun:
                 else:
                     policy.compacted(1000, 990, index)
         assert asked <= (len(ratios) + 1 if fails else 3)
+
+
+class TestBornFull:
+    """A fresh session that reaches a threshold by itself (case guard-13)."""
+
+    def test_the_first_restart_is_tried(self):
+        policy = policy_of(restart_at=0.7)
+        policy.decide(at(0.7674), 0.0)
+        assert policy.born(19_185, 25_000) == ()
+        assert kinds(policy.decide(at(0.7674), 1.0, safe=True)) == ["Restart"]
+
+    def test_the_fresh_session_is_not_restarted_for_that_and_it_is_said_once(self):
+        policy = policy_of(restart_at=0.7)
+        policy.restarted(0.0)
+        policy.decide(at(0.7674), 0.0)
+        (caution,) = policy.born(19_185, 25_000)
+        assert caution == Caution(
+            "born_full",
+            "Context: a fresh session holds 19,185 of 25,000 tokens before the first prompt, which reaches "
+            "restart_at 70.0%: nothing is done about that",
+        )
+        assert policy.born(19_185, 25_000) == ()
+        for ratio in (0.77, 0.85, 0.99):
+            assert policy.decide(at(ratio), 1.0, safe=True) == ()
+            assert not policy.restart_due
+            assert not policy.raises_pressure(ratio)
+
+    def test_an_overflow_restarts_it_all_the_same(self):
+        policy = policy_of(restart_at=0.7)
+        policy.restarted(0.0)
+        policy.decide(at(0.7674), 0.0)
+        policy.born(19_185, 25_000)
+        policy.overflowed(ContextOverflow("refusal"))
+        assert kinds(policy.decide(at(0.9), 1.0, safe=True)) == ["Restart"]
+
+    def test_one_that_has_grown_restarts_as_ever(self):
+        policy = policy_of(restart_at=0.7)
+        policy.restarted(0.0)
+        policy.decide(at(0.3), 0.0)
+        assert policy.born(60_000, 200_000) == ()
+        assert policy.raises_pressure(0.75)
+        assert kinds(policy.decide(at(0.75), 1.0, safe=True)) == ["Restart"]
+
+    def test_a_compaction_is_asked_for_once_it_has_grown(self):
+        policy = policy_of(compact_at=0.7, restart_at=0.99)
+        policy.restarted(0.0)
+        policy.decide(at(0.76), 0.0)
+        (caution,) = policy.born(152_000, 200_000)
+        assert "compact_at 70.0%" in caution.message
+        assert policy.decide(at(0.78), 1.0, safe=True) == ()
+        assert kinds(policy.decide(at(0.82), 2.0, safe=True)) == ["Compact"]
+
+    def test_the_next_session_is_looked_at_again(self):
+        policy = policy_of(restart_at=0.7)
+        policy.restarted(0.0)
+        policy.decide(at(0.7674), 0.0)
+        policy.born(19_185, 25_000)
+        policy.decide(at(0.2, session_id="other"), 1.0)
+        assert kinds(policy.decide(at(0.8, session_id="other"), 2.0, safe=True)) == ["Restart"]
