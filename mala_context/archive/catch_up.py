@@ -68,7 +68,7 @@ def is_current(path: str, pieces: Sequence[Piece], subagent: str | None) -> bool
     return newest.end == status.st_size and status.st_mtime_ns <= newest.mtime_ns
 
 
-def is_looked_after(manifest: Manifest) -> bool:
+def has_live_owner(manifest: Manifest) -> bool:
     """Say whether the process that archives this session itself is still there: its compactions are its to tell of."""
     owner = next((row for row in reversed(manifest.of_kind("session")) if isinstance(row.get("pid"), int)), None)
     if owner is None or owner.get("host") != os.uname().nodename or owner["pid"] <= 0:
@@ -132,7 +132,7 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
         with archive.store(create=False).view(session_id) as files:
             manifest = manifests.parse(files.manifest())
             pieces = manifests.pieces_of(files.list(), manifest)
-        if is_looked_after(manifest):
+        if has_live_owner(manifest):
             return
         path = transcript_of(archive, session_id, manifest)
         status = None if path is None else _status(path)
@@ -237,3 +237,48 @@ def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
     except OSError:
         pass
     return None
+
+
+def note(
+    archive: ArchiveReader, session_id: str, outcome: str, piece: str | None, fields: Mapping[str, Any], now: int
+) -> None:
+    """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
+
+    Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.
+    """
+    if outcome not in manifests.OUTCOMES:
+        raise ValueError(f"outcome is {outcome!r}; it must be one of {', '.join(sorted(manifests.OUTCOMES))}")
+    with archive.store(create=True).lock(session_id, archive.timeout) as files:
+        if piece is None:
+            row = manifests.parse(files.manifest()).open_piece(fields.get("agent"))
+            piece = None if row is None else row.get("name")
+        files.append(manifests.dump([manifests.new_row("outcome", now, outcome=outcome, piece=piece, **fields)]))
+
+
+def seen(
+    archive: Archiver,
+    transcript_path: object,
+    session_id: str,
+    outcome: Mapping[str, Any],
+    measure: Callable[[], Mapping[str, Any] | None] | None,
+    *,
+    hook_ran: bool,
+) -> ArchiveResult | None:
+    """Do what `TranscriptArchive.compaction_seen` says, knowing whether the hook ran."""
+    if hook_ran:
+        lost = {} if measure is None else {"lost": measure()}
+        how = "by_reference" if outcome.get("kept") else "compacted"
+        archive.record_outcome(session_id, how, **{**outcome, **lost})
+        return None
+    from mala_context.errors import TranscriptError
+
+    log.warning("Compaction without PreCompact in session %s: archiving what is there now", session_id)
+    try:
+        result = archive.archive(transcript_path, session_id, trigger="boundary", agent=outcome.get("agent"))
+    except TranscriptError as error:
+        archive.record_outcome(session_id, "hook_skipped", **{"error": str(error), **outcome})
+        raise
+    piece = None if result.path is None else os.path.basename(result.path)
+    lost = {} if measure is None else {"lost": measure()}
+    archive.record_outcome(session_id, "hook_skipped", piece=piece, **{**outcome, **lost})
+    return result

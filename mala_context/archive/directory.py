@@ -19,7 +19,7 @@ import time
 
 from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout
-from mala_context.archive.naming import publish, sync_directory
+from mala_context.archive.atomic_write import publish, sync_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ class Spills:
 
 def publish(directory: int, name: str, data: bytes) -> None:
     """Write a private file under its name in one step, unless it is there and whole."""
-    from mala_context.archive.naming import publish
+    from mala_context.archive.atomic_write import publish
 
     try:
         there = os.stat(name, dir_fd=directory, follow_symlinks=False).st_size

@@ -19,7 +19,7 @@ from mala_context.transcripts.session_ids import AGENT_ID_MAX, SESSION_ID_MAX, i
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 REPO_KEY_MAX = 200
@@ -208,3 +208,20 @@ def get_repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] 
     from pathlib import Path
 
     return Path(repo_runs_dir(repo_path, env))
+
+
+def known_archives(env: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield, for each archive, the path of its repository (its key where that is unknown) and its directory.
+
+    In the order of their keys; links are passed over. Raises `ArchiveUnavailableError` where there is no place for a
+    runs directory, and `OSError` where it cannot be read; one that is not there has no archives.
+    """
+    runs = runs_dir(env)
+    try:
+        keys = sorted(os.listdir(runs))
+    except FileNotFoundError:
+        return
+    for key in keys:
+        directory = os.path.join(runs, key, ARCHIVES)
+        if os.path.isdir(directory) and not os.path.islink(directory):
+            yield read_marker(os.path.join(runs, key)) or key, directory

@@ -110,7 +110,7 @@ def _put_back(history: History, kept: str, directory: str, name: str, *, dry_run
 
     In a dry run it is only read: what cannot be read would not be written.
     """
-    from mala_context.archive.naming import place
+    from mala_context.archive.atomic_write import place
 
     def fill(write: Write) -> None:
         for data in history.side_file(kept):

@@ -333,8 +333,8 @@ def _forked_rows(path: str) -> int:
 def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:
     from uuid import uuid4
 
+    from mala_context.archive.atomic_write import place
     from mala_context.archive.directory import make_directories
-    from mala_context.archive.naming import place
 
     new_id = str(uuid4())
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())

@@ -300,7 +300,7 @@ class TranscriptArchive(ArchiveReader):
 
         return push(self, session_ids, pack=self.compress == "zstd", **how)
 
-    def note_session(
+    def register_session(
         self, session_id: object, transcript_path: str, *, cwd: str | None = None, pid: int | None = None
     ) -> None:
         """Write down that a session runs here, so that `catch_up` archives it even if nothing else is ever called.
@@ -343,7 +343,7 @@ class TranscriptArchive(ArchiveReader):
         The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
         `agent` is given). Raises like `archive`, and `ValueError` for another outcome.
         """
-        from mala_context.archive.outcomes import note
+        from mala_context.archive.catch_up import note
 
         sid = check_session_id(session_id)
         self._attempts.discard(sid)
@@ -401,7 +401,7 @@ class TranscriptArchive(ArchiveReader):
         `outcome` are the keywords of `record_outcome`, and `measure`, asked once all is archived, gives `lost`. Raises
         like `archive`.
         """
-        from mala_context.archive.outcomes import seen
+        from mala_context.archive.catch_up import seen
 
         sid = check_session_id(session_id)
         ran = hook_ran

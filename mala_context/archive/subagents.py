@@ -18,9 +18,9 @@ import os
 
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
+from mala_context.archive.atomic_write import place
 from mala_context.archive.history import continues
 from mala_context.archive.named_files import MOST, side_directory_of, subagents_named
-from mala_context.archive.naming import place
 from mala_context.archive.reading import choose_chain, chunks
 from mala_context.archive.records import record
 from mala_context.archive.side_files import subagent_of, walk

@@ -23,11 +23,11 @@ import weakref
 
 from mala_context._util.safe_open import READ
 from mala_context.archive import layout
+from mala_context.archive.atomic_write import create, discard, publish, rename_to, sync, sync_directory, write_all
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import SessionFiles
 from mala_context.archive.local_view import LocalView, each_name
 from mala_context.archive.locks import close_locked, thread_locks, try_flock
-from mala_context.archive.naming import create, discard, publish, rename_to, sync, sync_directory, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from mala_context._util.formatting import plural, size_text
 from mala_context._util.printable import printable
-from mala_context.archive.all_archives import known_archives
-from mala_context.archive.layout import stamp_microseconds
+from mala_context.archive.layout import known_archives, stamp_microseconds
 from mala_context.archive.losses import read_loss
 from mala_context.archive.manifest import TOOK_PLACE
 from mala_context.archive.store import TranscriptArchive

@@ -42,7 +42,7 @@ def times(rounds: int = ROUNDS) -> Iterator[tuple[str, list[float], list[float]]
         transcript.write_text('{"type":"user"}\n' * 20_000)
         env = {"MALA_RUNS_DIR": str(place / "runs"), "HOME": directory, "CLAUDE_PROJECT_DIR": directory}
         with mock.patch.dict(os.environ, env):  # an outcome is this process's to tell, else there would be one to write
-            TranscriptArchive(repo_path=directory).note_session("owned", str(transcript), pid=os.getpid())
+            TranscriptArchive(repo_path=directory).register_session("owned", str(transcript), pid=os.getpid())
         for event in ("PreCompact", "PostCompact", "SessionStart", "SessionEnd", "UserPromptSubmit"):
             session = "owned" if event == "PostCompact" else "s"
             given = {

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from mala_context.agent.search_tool import HistorySearch
-from mala_context.archive.naming import place
+from mala_context.archive.atomic_write import place
 from mala_context.archive.restore import restore
 from mala_context.archive.search import search
 from mala_context.archive.store import TranscriptArchive

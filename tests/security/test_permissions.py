@@ -45,7 +45,7 @@ class Place:
 
     def archive(self):
         archive = TranscriptArchive(repo_path=self.repo)
-        archive.note_session(SID, str(self.transcript), cwd=str(self.repo))
+        archive.register_session(SID, str(self.transcript), cwd=str(self.repo))
         archive.archive_session(self.transcript, SID, trigger="session_end", agent="main")
         archive.record_outcome(SID, "compacted", tokens_before=2, tokens_after=1, agent="main")
         return archive

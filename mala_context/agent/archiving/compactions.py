@@ -148,14 +148,16 @@ class Compactions:
         self.open: dict[tuple[str, str | None], _Open] = {}
         """Compactions that began, by session and agent."""
 
-    def begins(self, session_id: str, agent: str | None, trigger: str | None, kept: Replacement | None = None) -> None:
+    def on_started(
+        self, session_id: str, agent: str | None, trigger: str | None, kept: Replacement | None = None
+    ) -> None:
         """Take note that a compaction is about to begin; `agent` is `None` for the main one.
 
         `kept` is what takes the conversation's place where no summary does.
         """
         self.open[session_id, agent] = _Open(trigger, kept=kept)
 
-    def summarised(self, session_id: str, agent: str | None, trigger: str | None, summary: str | None) -> None:
+    def on_summary(self, session_id: str, agent: str | None, trigger: str | None, summary: str | None) -> None:
         """Keep the summary for the outcome; a subagent's outcome is written now, since no boundary follows."""
         known = self.open.setdefault((session_id, agent), _Open(trigger, hook_ran=False))
         known.summary = summary
@@ -164,7 +166,7 @@ class Compactions:
             self._tell(CompactionSeen(session_id, agent, known.trigger))
             self._subagent_compacted(session_id, agent, known)
 
-    def took_place(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
+    def on_completed(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         """Write the outcome of a compaction of the main agent, and log the line about it once its loss is known."""
         known = self.open.pop((session_id, None), None) or _Open(None, hook_ran=False)
         where, stays = self._where(session_id), known.stays
@@ -199,14 +201,14 @@ class Compactions:
 
         self._work.submit(note)
 
-    def failed(self, session_id: str, event: CompactionStatus) -> None:
+    def on_failed(self, session_id: str, event: CompactionStatus) -> None:
         """Write that a compaction failed, or that a hook blocked it, where one had begun."""
         known = self.open.pop((session_id, None), None)
         if known is not None:
             outcome = "blocked" if "blocked" in (event.error or "") else "failed"
             self._record(session_id, outcome, known.trigger, error=event.error)
 
-    def over(self, session_id: str, error: str | None) -> None:
+    def on_abandoned(self, session_id: str, error: str | None) -> None:
         """Write the outcome of a compaction of which nothing was heard again; `error` says what came instead."""
         known = self.open.pop((session_id, None), None)
         if known is None:

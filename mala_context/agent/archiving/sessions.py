@@ -111,7 +111,7 @@ class SessionArchiver:
         self._remember(hook_input, note=False)  # the piece itself says where its transcript is
         key = _key(hook_input)
         if key is not None:
-            self._compactions.begins(*key, hook_input.get("trigger"))
+            self._compactions.on_started(*key, hook_input.get("trigger"))
         called = time.time_ns() // 1000
         job = self._work.submit(lambda: self._keep(hook_input, called))
         if self._overdue is not None and not self._overdue.done() and self._process == os.getpid():
@@ -151,7 +151,7 @@ class SessionArchiver:
         if not made:
             raise doubts[0] if doubts else Doubt("the archive could not be written")
         session_id, agent = texts_in(request, "session", "agent")
-        self._compactions.begins(str(session_id), agent, text_in(request, "trigger"), made[0].kept)
+        self._compactions.on_started(str(session_id), agent, text_in(request, "trigger"), made[0].kept)
         return made[0].kept
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
@@ -160,7 +160,7 @@ class SessionArchiver:
         key, summary = _key(hook_input), hook_input.get("compact_summary")
         if key is not None:
             words = summary if isinstance(summary, str) else None
-            self._compactions.summarised(*key, hook_input.get("trigger"), words)
+            self._compactions.on_summary(*key, hook_input.get("trigger"), words)
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> None:
         """Learn where a session's transcript is; what a `/clear` left behind is archived now.
@@ -223,17 +223,17 @@ class SessionArchiver:
 
     def _compacted(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if event.agent is None:
-            self._compactions.took_place(session_id, event, snapshot)
+            self._compactions.on_completed(session_id, event, snapshot)
 
     def _compacting(self, session_id: str, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
         del snapshot
         if event.result == "failed":
-            self._compactions.failed(session_id, event)
+            self._compactions.on_failed(session_id, event)
 
     def _turn_ended(self, session_id: str, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
         del snapshot
         if self._compactions.open:
-            self._compactions.over(session_id, event.terminal_reason)
+            self._compactions.on_abandoned(session_id, event.terminal_reason)
         if session_id in self._sessions:
             self._note(session_id)  # one whose hooks do not run has its transcript by now
 
@@ -280,7 +280,7 @@ class SessionArchiver:
         self._ended.append(session_id)
 
     def _archive_rest(self, session_id: str) -> None:
-        self._compactions.over(session_id, "session ended")
+        self._compactions.on_abandoned(session_id, "session ended")
         where, cwd = self._where(session_id), self._sessions[session_id].cwd
         archive, why = self.archive.archive_session, "session_end"
 
@@ -311,7 +311,7 @@ class SessionArchiver:
         self._kept_at = time.time_ns() // 1000
         if self._listening and result is not None and result.transcript is not None:
             with suppress(ArchiveError, OSError):  # then the hooks of other processes tell of this compaction too
-                self.archive.note_session(result.session_id, result.transcript, pid=os.getpid())
+                self.archive.register_session(result.session_id, result.transcript, pid=os.getpid())
 
     def _where(self, session_id: str) -> Callable[[], str | None]:
         """Return what tells a transcript's path: as a hook told it by now, else by its name, for the archive's thread.
@@ -354,7 +354,7 @@ class SessionArchiver:
             if path is None:
                 session.noted = False  # not there yet: the next turn's end looks again
             else:
-                self.archive.note_session(session_id, path, cwd=cwd, pid=os.getpid())
+                self.archive.register_session(session_id, path, cwd=cwd, pid=os.getpid())
 
         self._work.submit(note)
 

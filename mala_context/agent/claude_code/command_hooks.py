@@ -211,7 +211,7 @@ class _Configured:
             self.warn_at = config.warn_at
         self.by_reference = self.by_reference or config.compaction == "reference"
         self.budget = config.reference.budget
-        from mala_context.archive.store_factory import absolute
+        from mala_context.archive.reader import absolute
 
         place = kept.directory
         if place is not None:  # an object store has no code here, and what it needs first is local in any case
@@ -293,12 +293,12 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
     compaction. Where nobody looks after the session, or whoever does is dead or hung, the answer is no.
     """
-    from mala_context.archive.catch_up import is_looked_after
+    from mala_context.archive.catch_up import has_live_owner
 
     path = text_in(found, "transcript_path")
     try:
         sid = check_session_id(found.get("session_id"))
-        if path is None or not is_looked_after(archive.manifest(sid)):
+        if path is None or not has_live_owner(archive.manifest(sid)):
             return False
         size = os.stat(path).st_size
     except (OSError, ValueError):
@@ -322,10 +322,10 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     archive = _Configured(_repository(found, env), env).archive()
     if archive is None:
         return
-    from mala_context.archive.catch_up import is_looked_after
+    from mala_context.archive.catch_up import has_live_owner
 
     session_id, summary = found.get("session_id"), found.get("compact_summary")
-    if is_looked_after(archive.manifest(str(session_id))):
+    if has_live_owner(archive.manifest(str(session_id))):
         return
     agent = text_in(found, "agent_id") or "main"
     kept = None if summary else archive.manifest(str(session_id)).open_kept(agent)
@@ -378,10 +378,10 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
 
     end = time.monotonic() + CATCH_UP_SECONDS
     if path is not None:
-        from mala_context.archive.catch_up import is_looked_after
+        from mala_context.archive.catch_up import has_live_owner
 
-        if not is_looked_after(archive.manifest(str(session_id))):
-            archive.note_session(session_id, path, cwd=text_in(found, "cwd"))
+        if not has_live_owner(archive.manifest(str(session_id))):
+            archive.register_session(session_id, path, cwd=text_in(found, "cwd"))
     known = archive.listed()
     for each in known.store(create=False).recent(end - CATCH_UP_SECONDS / 2):
         if each != session_id:

@@ -222,8 +222,8 @@ def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
 
     The library's own files are as wide as the umask lets them be, until the last byte is written.
     """
+    from mala_context.archive.atomic_write import publish
     from mala_context.archive.directory import open_archives
-    from mala_context.archive.naming import publish
     from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
 
     def fill(write: Write) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from mala_context.archive import layout
-from mala_context.archive.all_archives import known_archives
 from mala_context.archive.directory import is_for_archives
+from mala_context.archive.layout import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.inputs import OFFERED, ThereDirectory, one_session

@@ -14,7 +14,7 @@ from mala_context import MessageStreamProcessor, TranscriptArchive
 from mala_context._util.background import wait_for
 from mala_context.agent.archiving import SessionArchiver, compactions, sessions
 from mala_context.agent.archiving.compactions import ArchiveWork
-from mala_context.archive.catch_up import is_looked_after
+from mala_context.archive.catch_up import has_live_owner
 from mala_context.archive.records import ArchiveResult
 from mala_context.config import ArchiveConfig
 from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd
@@ -408,7 +408,7 @@ async def test_a_piece_never_waits_for_catching_up(bench, monkeypatch):
         gate.wait(30)
 
     bench.write()
-    bench.archive.note_session("s0", str(bench.transcript))
+    bench.archive.register_session("s0", str(bench.transcript))
     monkeypatch.setattr(bench.archive, "catch_up", catch_up)
     await bench.archivist.saw_session(bench.hook())
     assert begun.wait(30)
@@ -445,7 +445,7 @@ async def test_what_a_restart_names_stays_as_it_is_named_until_the_close(bench):
 
 async def test_where_a_sessions_end_is_not_archived_nothing_is_caught_up(bench, tmp_path):
     bench.write()
-    bench.archive.note_session("s1", str(bench.transcript))
+    bench.archive.register_session("s1", str(bench.transcript))
     archivist = SessionArchiver.for_repo(
         tmp_path, ArchiveConfig(directory=str(tmp_path / "archives"), at_session_end=False)
     )
@@ -544,13 +544,13 @@ async def test_whoever_tells_of_outcomes_says_so_before_the_compaction(lost, ben
         await bench.settle()
         os.unlink(os.path.join(bench.archive.location, "s1.manifest.jsonl"))
     await bench.archivist.before_compaction(bench.hook())
-    assert is_looked_after(bench.archive.manifest("s1"))
+    assert has_live_owner(bench.archive.manifest("s1"))
 
 
 async def test_a_hook_alone_does_not_say_that_it_looks_after_the_session(bench):
     bench.write(3)
     await bench.archivist.before_compaction(bench.hook())
-    assert not is_looked_after(bench.archive.manifest("s1"))
+    assert not has_live_owner(bench.archive.manifest("s1"))
 
 
 async def test_that_it_cannot_be_said_is_no_reason_to_fail(bench, monkeypatch):
@@ -558,7 +558,7 @@ async def test_that_it_cannot_be_said_is_no_reason_to_fail(bench, monkeypatch):
         raise OSError("no room")
 
     bench.archivist.listen(MessageStreamProcessor())
-    monkeypatch.setattr(bench.archive, "note_session", refuse)
+    monkeypatch.setattr(bench.archive, "register_session", refuse)
     bench.write(3)
     await bench.archivist.before_compaction(bench.hook())
     assert len(bench.pieces()) == 1

@@ -27,7 +27,7 @@ def left(tmp_path, projects):
     for name in ("s1", "s2"):
         transcript = projects / f"{name}.jsonl"
         transcript.write_text(ROW)
-        archive.note_session(name, str(transcript))
+        archive.register_session(name, str(transcript))
     return archive
 
 

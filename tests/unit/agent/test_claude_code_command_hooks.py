@@ -111,7 +111,7 @@ class TestCompactions:
 class TestBesideAnOwner:
     @pytest.fixture
     def archive(self, place):
-        place.archive.note_session("s", str(place.transcript), pid=os.getpid())
+        place.archive.register_session("s", str(place.transcript), pid=os.getpid())
         return place.archive
 
     def test_what_it_archived_for_this_compaction_is_not_archived_again(self, place, archive):
@@ -155,7 +155,7 @@ class TestSessions:
         for name in ("o1", "o2", "o3"):
             other = place.path / f"{name}.jsonl"
             other.write_bytes(place.transcript.read_bytes())
-            place.archive.note_session(name, str(other))
+            place.archive.register_session(name, str(other))
         times = iter(range(0, 10_000, 10))
         monkeypatch.setattr("time.monotonic", lambda: next(times))
         place.ask("SessionStart", source="startup")
@@ -180,7 +180,7 @@ class TestSessions:
     def test_a_start_does_not_look_for_what_was_left_longer_than_it_may(self, place, monkeypatch):
         other = place.path / "o.jsonl"
         other.write_bytes(place.transcript.read_bytes())
-        place.archive.note_session("o", str(other))
+        place.archive.register_session("o", str(other))
         monkeypatch.setattr(local_store, "_BETWEEN_LOOKS", 1)
         times = iter(range(0, 10_000, 10))
         monkeypatch.setattr("time.monotonic", lambda: next(times))

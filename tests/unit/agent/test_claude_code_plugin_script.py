@@ -141,7 +141,7 @@ def owned(place, monkeypatch):
     archive = TranscriptArchive(repo_path=place.repo)
 
     def by(pid):
-        archive.note_session("s", str(place.transcript), pid=pid)
+        archive.register_session("s", str(place.transcript), pid=pid)
         return archive
 
     return by

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mala_context.archive.catch_up import boundary, close_compactions, is_looked_after, process_start
+from mala_context.archive.catch_up import boundary, close_compactions, has_live_owner, process_start
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.archive_tools import cat, names, rows
 
@@ -67,7 +67,7 @@ def test_a_session_without_news_is_not_read_and_not_made_young(archive, transcri
 
 
 def test_a_session_that_was_only_noted_is_archived(archive, transcript):
-    archive.note_session("s1", str(transcript))
+    archive.register_session("s1", str(transcript))
     grow(transcript, b"")
     assert [result.reason for result in archive.catch_up()] == ["archived"]
     assert cat(archive) == rows(0, 9)
@@ -104,7 +104,7 @@ def test_the_outcome_of_a_command_hooks_compaction_is_read_from_the_transcript(a
 
 
 def test_a_compaction_whose_hook_was_skipped_is_said(archive, transcript, caplog):
-    archive.note_session("s1", str(transcript))
+    archive.register_session("s1", str(transcript))
     grow(transcript, boundary_row() + rows(9, 10) + boundary_row(isSidechain=True))
     (result,) = archive.catch_up()
     (outcome,) = archive.manifest("s1").of_kind("outcome")
@@ -223,22 +223,22 @@ def dead_pid():
 
 
 def test_a_session_that_a_living_process_looks_after_is_left_to_it(archive, transcript):
-    archive.note_session("s1", str(transcript), pid=os.getpid())
+    archive.register_session("s1", str(transcript), pid=os.getpid())
     assert archive.catch_up() == []
-    archive.note_session("s1", str(transcript), pid=dead_pid())
+    archive.register_session("s1", str(transcript), pid=dead_pid())
     assert [result.archived for result in archive.catch_up()] == [True]
     assert cat(archive) == transcript.read_bytes()
 
 
 def test_a_process_of_another_host_says_nothing_here(archive, transcript, monkeypatch):
-    archive.note_session("s1", str(transcript), pid=os.getpid())
+    archive.register_session("s1", str(transcript), pid=os.getpid())
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
     assert [result.archived for result in archive.catch_up()] == [True]
 
 
 def test_noting_a_session_again_writes_no_second_row(archive, transcript):
     for _ in range(3):
-        archive.note_session("s1", str(transcript), cwd="/w", pid=os.getpid())
+        archive.register_session("s1", str(transcript), cwd="/w", pid=os.getpid())
     assert len(archive.manifest("s1").of_kind("session")) == 1
 
 
@@ -255,13 +255,13 @@ def test_a_row_from_before_the_clock_was_set_back_is_not_waited_for(archive, tra
 
 def test_a_process_of_the_same_number_that_began_later_is_another_one(archive, transcript, monkeypatch):
     """In containers each session's process is number 1, or 7: the killed one's session is caught up all the same."""
-    archive.note_session("s1", str(transcript), pid=os.getpid())
+    archive.register_session("s1", str(transcript), pid=os.getpid())
     assert list(archive.catch_up(session_ids=["s1"])) == []
     assert process_start(os.getpid()) == process_start(os.getpid())
     start = process_start(os.getpid())
     for other in (start + "1", f"another-boot:{start.partition(':')[2]}"):
         monkeypatch.setattr("mala_context.archive.catch_up.process_start", lambda _, other=other: other)
-        archive.note_session("s1", str(transcript), pid=os.getpid())
+        archive.register_session("s1", str(transcript), pid=os.getpid())
         monkeypatch.undo()
         grow(transcript, rows(9, 10))
         assert any(result.archived for result in archive.catch_up(session_ids=["s1"]))
@@ -269,7 +269,7 @@ def test_a_process_of_the_same_number_that_began_later_is_another_one(archive, t
 
 def test_where_nothing_tells_when_a_process_began_its_number_counts(archive, transcript, monkeypatch):
     monkeypatch.setattr("mala_context.archive.catch_up.process_start", lambda _: None)
-    archive.note_session("s1", str(transcript), pid=os.getpid())
+    archive.register_session("s1", str(transcript), pid=os.getpid())
     monkeypatch.undo()
-    assert is_looked_after(archive.manifest("s1"))
+    assert has_live_owner(archive.manifest("s1"))
     assert process_start(2**22 + 1) is None

@@ -298,7 +298,7 @@ def test_a_claim_that_cannot_be_written_is_said_and_leaves_nothing(tmp_path, mon
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("mala_context.archive.naming.sync", full)
+        patched.setattr("mala_context.archive.atomic_write.sync", full)
         with pytest.raises(ArchiveUnavailableError, match="No space left"):
             claim_repository("/a/b")
     assert os.listdir(tmp_path / "runs" / "-a-b") == []

@@ -74,7 +74,7 @@ def test_a_failed_write_leaves_nothing(repo, monkeypatch):
 
     spills = Spills(repo)
     spills.write("s0", b"the place is there")
-    monkeypatch.setattr("mala_context.archive.naming.write_all", full)
+    monkeypatch.setattr("mala_context.archive.atomic_write.write_all", full)
     with pytest.raises(OSError, match="No space"):
         spills.write("s1", b"text")
     assert os.listdir(os.path.dirname(spills.path("s1", b""))) == []

@@ -120,7 +120,7 @@ def test_a_disk_that_is_full_is_an_error(archive, transcript, monkeypatch, caplo
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mala_context.archive.naming.write_all", full)
+    monkeypatch.setattr("mala_context.archive.atomic_write.write_all", full)
     assert archive_from_hook(archive, {"session_id": "s1", "transcript_path": str(transcript)}) is None
     ((level, text),) = said(caplog)
     assert level == "ERROR"

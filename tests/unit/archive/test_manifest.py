@@ -198,7 +198,7 @@ def test_no_odd_row_stops_anything(kind, tmp_path, monkeypatch):
     archive.archive(transcript, "s1", trigger="auto", since=0)
     archive.archive_session(transcript, "s1")
     archive.compaction_seen(transcript, "s1", trigger="auto")
-    archive.note_session("s1", str(transcript), pid=1)
+    archive.register_session("s1", str(transcript), pid=1)
     archive.catch_up()
     archive.prune(days=1)
     assert path.read_bytes().startswith(before)  # what cannot be understood is kept

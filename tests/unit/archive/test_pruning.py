@@ -29,7 +29,7 @@ def add(archive, tmp_path):
             with path.open("a") as file:
                 file.write(json.dumps({"type": "user", "uuid": f"{session_id}-{number}"}) + "\n")
             archive.archive(str(path), session_id, trigger="auto")
-        archive.note_session(session_id, str(path))
+        archive.register_session(session_id, str(path))
         age(session_id, days)
         if not transcript:
             path.unlink()

@@ -169,7 +169,7 @@ class TestPush:
         assert cat(archive) == transcript.read_bytes()
 
     def test_a_session_without_a_piece_is_no_work(self, archive, transcript):
-        archive.note_session("s1", str(transcript))
+        archive.register_session("s1", str(transcript))
         assert archive.push().files == 0
         assert there(archive) == []
 
@@ -701,17 +701,17 @@ def test_what_a_killed_upload_left_in_a_folder_goes_with_the_next(tmp_path):
 
 
 def test_a_file_in_a_folder_is_private_from_its_first_byte(tmp_path, monkeypatch):
-    from mala_context.archive import naming
+    from mala_context.archive import atomic_write
 
     store = tmp_path / "store"
     modes = []
-    real = naming.write_all
+    real = atomic_write.write_all
 
     def write_all(fd, data):
         modes.extend(each.stat().st_mode & 0o777 for each in store.iterdir())
         real(fd, data)
 
-    monkeypatch.setattr(naming, "write_all", write_all)
+    monkeypatch.setattr(atomic_write, "write_all", write_all)
     old = os.umask(0)
     try:
         bucket = Bucket(f"file://{store}")
@@ -741,7 +741,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_device_that_takes_nothing_is_an_error(monkeypatch):
-    from mala_context.archive.naming import write_all
+    from mala_context.archive.atomic_write import write_all
 
     monkeypatch.setattr(os, "write", lambda *_: 0)
     with pytest.raises(OSError, match="nothing could be written"):

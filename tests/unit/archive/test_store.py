@@ -535,8 +535,8 @@ def test_sessions_are_listed_with_the_one_archived_last_first(archive, transcrip
 
 
 def test_a_session_that_is_noted_is_written_down_once(archive):
-    archive.note_session("s1", "/t/s1.jsonl", cwd="/w")
-    archive.note_session("s1", "/t/s1.jsonl", cwd="/w")
+    archive.register_session("s1", "/t/s1.jsonl", cwd="/w")
+    archive.register_session("s1", "/t/s1.jsonl", cwd="/w")
     (row,) = archive.manifest("s1").rows
     assert (row["row"], row["transcript"], row["cwd"]) == ("session", "/t/s1.jsonl", "/w")
 

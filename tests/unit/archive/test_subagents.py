@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from mala_context.archive import naming, subagents
+from mala_context.archive import atomic_write, subagents
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.small_transcripts import SID, Told, boundary, dump, message
 
@@ -170,7 +170,7 @@ def test_a_damaged_archive_of_one_costs_that_one_alone(world, caplog):
 
 def test_a_full_disk_leaves_no_half_of_one(world, monkeypatch, caplog):
     world.keep()
-    place = naming.place
+    place = atomic_write.place
 
     def full(root, parts, fill):
         def half(write):
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_no_half_of_one(world, monkeypatch, caplog):
 
 def test_notes_that_cannot_be_copied_cost_nothing_else(world, monkeypatch, caplog):
     world.keep()
-    place = naming.place
+    place = atomic_write.place
 
     def refusing(root, parts, fill):
         if parts[-1].endswith(".meta.json"):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mala_context.archive import layout, locks, naming, writer
+from mala_context.archive import atomic_write, layout, locks, writer
 from mala_context.archive.local_store import LocalStore
 from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError
 from mala_context.testing.battery import STORE_CHECKS, check_store
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_nothing(new_store, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with store.lock("s1", 1) as files:
-        monkeypatch.setattr(naming, "sync", full)
+        monkeypatch.setattr(atomic_write, "sync", full)
         with pytest.raises(OSError, match="No space"):
             files.publish(NAME, lambda write: write(b"x"))
         monkeypatch.undo()
@@ -165,14 +165,14 @@ def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
-    naming.write_all(fd, b"0123456789")
+    atomic_write.write_all(fd, b"0123456789")
     os.close(fd)
     assert path.read_bytes() == b"0123456789"
 
 
 def test_a_large_file_is_handed_to_the_disk_while_it_is_copied(new_store, monkeypatch):
     advised = []
-    monkeypatch.setattr(naming, "FLUSH", 10)
+    monkeypatch.setattr(atomic_write, "FLUSH", 10)
     note = lambda _fd, start, length, _advice: advised.append((start, length))  # noqa: E731  # a stand-in
     monkeypatch.setattr(os, "posix_fadvise", note, raising=False)
     monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)

@@ -12,7 +12,7 @@ from typing import Final
 from mala_context.analysis.doctor.facts import ClaudeDirectory, PathMode, ReadableFiles, RunsDirectory
 from mala_context.analysis.doctor.gather.settings import config_dir
 from mala_context.archive import layout
-from mala_context.archive.all_archives import known_archives
+from mala_context.archive.layout import known_archives
 from mala_context.errors import ArchiveUnavailableError
 
 MOST_FILES: Final = 20_000

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from mala_context.archive.layout import get_repo_runs_dir
+from mala_context.archive.reader import absolute, open_store
 from mala_context.archive.remote.reading import RemoteStore
-from mala_context.archive.store_factory import absolute, open_store
 from mala_context.errors import ArchiveUnavailableError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mala_context.archive.all_archives import known_archives
+from mala_context.archive.layout import known_archives
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveUnavailableError
 

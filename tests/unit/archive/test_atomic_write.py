@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from mala_context.archive import locks, naming
-from mala_context.archive.naming import TEMPORARY, place
+from mala_context.archive import atomic_write, locks
+from mala_context.archive.atomic_write import TEMPORARY, place
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def directory(tmp_path):
 
 @pytest.fixture
 def file(directory):
-    fd, name = naming.create(directory, ".tmp-")
-    naming.write_all(fd, b"bytes")
+    fd, name = atomic_write.create(directory, ".tmp-")
+    atomic_write.write_all(fd, b"bytes")
     yield fd, name
     os.close(fd)
 
@@ -44,10 +44,10 @@ def never(monkeypatch, name, error):
 
 
 def test_a_name_is_given_once(directory, file, tmp_path):
-    assert naming.give_name(directory, *file, "a")
+    assert atomic_write.give_name(directory, *file, "a")
     assert (tmp_path / "a").read_bytes() == b"bytes"
-    other, name = naming.create(directory, ".tmp-")
-    assert not naming.give_name(directory, other, name, "a")
+    other, name = atomic_write.create(directory, ".tmp-")
+    assert not atomic_write.give_name(directory, other, name, "a")
     os.close(other)
     assert (tmp_path / "a").read_bytes() == b"bytes"
 
@@ -55,23 +55,23 @@ def test_a_name_is_given_once(directory, file, tmp_path):
 @pytest.mark.parametrize("error", [errno.EEXIST, errno.EIO, errno.ENOENT])
 def test_a_name_that_was_given_is_ours_whatever_was_said(directory, file, monkeypatch, error):
     after(monkeypatch, "link", error)
-    assert naming.give_name(directory, *file, "a")
+    assert atomic_write.give_name(directory, *file, "a")
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_name_that_was_not_given_is_an_error(directory, file, monkeypatch, error, tmp_path):
     never(monkeypatch, "link", error)
     with pytest.raises(OSError, match=os.strerror(error)):
-        naming.give_name(directory, *file, "a")
+        atomic_write.give_name(directory, *file, "a")
     assert not (tmp_path / "a").exists()
 
 
 def test_without_links_a_name_is_given_once_too(directory, file, monkeypatch, tmp_path):
     never(monkeypatch, "link", errno.EPERM)
     after(monkeypatch, "rename", errno.ENOENT)
-    assert naming.give_name(directory, *file, "a")
-    other, name = naming.create(directory, ".tmp-")
-    assert not naming.give_name(directory, other, name, "a")
+    assert atomic_write.give_name(directory, *file, "a")
+    other, name = atomic_write.create(directory, ".tmp-")
+    assert not atomic_write.give_name(directory, other, name, "a")
     os.close(other)
     assert (tmp_path / "a").read_bytes() == b"bytes"
 
@@ -80,13 +80,13 @@ def test_a_name_that_was_held_for_nothing_is_let_go(directory, file, monkeypatch
     never(monkeypatch, "link", errno.EPERM)
     never(monkeypatch, "rename", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        naming.give_name(directory, *file, "a")
+        atomic_write.give_name(directory, *file, "a")
     assert not (tmp_path / "a").exists()
 
 
 def test_a_temporary_file_that_was_made_twice(directory, monkeypatch, tmp_path):
     after(monkeypatch, "open", errno.EEXIST)
-    fd, name = naming.create(directory, ".tmp-")
+    fd, name = atomic_write.create(directory, ".tmp-")
     os.close(fd)
     assert os.listdir(tmp_path) == [name]
 
@@ -94,15 +94,15 @@ def test_a_temporary_file_that_was_made_twice(directory, monkeypatch, tmp_path):
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
 def test_a_directory_that_cannot_be_synced(directory, monkeypatch, error):
     never(monkeypatch, "fsync", error)
-    naming.sync_directory(directory)
+    atomic_write.sync_directory(directory)
     with pytest.raises(OSError, match=os.strerror(error)):
-        naming.sync(directory)
+        atomic_write.sync(directory)
 
 
 def test_a_directory_that_was_not_synced_is_an_error(directory, monkeypatch):
     never(monkeypatch, "fsync", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        naming.sync_directory(directory)
+        atomic_write.sync_directory(directory)
 
 
 def test_the_drive_is_told_where_it_can_be(directory, monkeypatch):
@@ -112,7 +112,7 @@ def test_the_drive_is_told_where_it_can_be(directory, monkeypatch):
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     monkeypatch.setattr(fcntl, "fcntl", lambda fd, what: asked.append((fd, what)))
     never(monkeypatch, "fsync", errno.EIO)
-    naming.sync(directory)
+    atomic_write.sync(directory)
     assert asked == [(directory, 51)]
     never(monkeypatch, "fsync", errno.EINVAL)
     never_known = OSError(errno.ENOTTY, "no such request")
@@ -122,12 +122,12 @@ def test_the_drive_is_told_where_it_can_be(directory, monkeypatch):
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     with pytest.raises(OSError, match="Invalid"):
-        naming.sync(directory)
+        atomic_write.sync(directory)
 
 
 def test_a_name_that_cannot_be_seen_leads_nowhere(directory, file):
-    assert not naming.leads_to(directory, "none", file[0])
-    naming.discard(directory, "none")
+    assert not atomic_write.leads_to(directory, "none", file[0])
+    atomic_write.discard(directory, "none")
 
 
 def test_the_file_and_its_directories_are_private_whatever_the_umask(tmp_path):
@@ -229,7 +229,7 @@ def test_what_a_killed_writer_left_goes_and_what_a_living_one_has_stays(tmp_path
 
 def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(tmp_path, monkeypatch):
     answers = [False, True]
-    monkeypatch.setattr(naming, "try_flock", lambda _fd: answers.pop(0))
+    monkeypatch.setattr(atomic_write, "try_flock", lambda _fd: answers.pop(0))
     place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
     assert os.listdir(tmp_path) == ["file"]
     assert answers == []
@@ -248,14 +248,14 @@ class TestTemporaryFile:
                 os.unlink(tmp_path / name)
             return real(fd)
 
-        monkeypatch.setattr(naming, "try_flock", too_late)
+        monkeypatch.setattr(atomic_write, "try_flock", too_late)
         place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
         assert len(set(cleared)) == 2
         assert os.listdir(tmp_path) == ["file"]
         assert (tmp_path / "file").read_bytes() == b"bytes"
 
     def test_on_a_file_system_without_locks_it_is_written_all_the_same(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(naming, "try_flock", lambda _fd: False)
+        monkeypatch.setattr(atomic_write, "try_flock", lambda _fd: False)
         place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
         assert os.listdir(tmp_path) == ["file"]
 
@@ -263,7 +263,7 @@ class TestTemporaryFile:
         def interrupted(_fd):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(naming, "try_flock", interrupted)
+        monkeypatch.setattr(atomic_write, "try_flock", interrupted)
         with pytest.raises(KeyboardInterrupt):
             place(str(tmp_path), ["file"], lambda write: write(b"bytes"))
         assert os.listdir(tmp_path) == []
