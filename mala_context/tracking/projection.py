@@ -14,9 +14,12 @@ since one odd result should not change what is known of a tool.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import mul
 from typing import Any, Final, NamedTuple
 
+from mala_context.tracking.images import image_tokens
 from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
 
 PLACEHOLDER: Final = 32
@@ -33,75 +36,106 @@ PRIOR: Final = 10_000
 
 
 class Family(NamedTuple):
-    """How a family of models turns characters into tokens."""
+    """Tokens for each count of a text with a family of models; the fields are those of `Counts` without the first."""
 
-    letter: float
-    """Tokens a character that is none of the others."""
-    digit: float
-    """Tokens a digit."""
+    words: float
+    letters: float
+    turns: float
+    capitals: float
+    numbers: float
+    digits: float
+    signs: float
     punctuation: float
-    """Tokens a punctuation character."""
-    space: float
-    """Tokens a blank or line end."""
+    gaps: float
+    lines: float
     cjk: float
-    """Tokens a Chinese, Japanese or Korean character."""
     other: float
-    """Tokens a character outside ASCII."""
+    random: float
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
-    "classic": Family(0.311, 0.795, 0.68, 0.19, 1.296, 0.3),
-    "dense": Family(0.311, 0.714, 1.561, 0.127, 1.181, 1.341),
+    "classic": Family(0.624, 0.103, 1.334, 1.031, 0.781, 0.423, 0.939, 0.092, 0.747, 1.145, 1.145, 0.406, 1.0),
+    "dense": Family(0.782, 0.189, 1.352, 2.338, 1.151, 0.290, 0.854, 0.328, 1.172, 0.388, 1.439, 0.624, 1.0),
 }
-"""Coefficients by family of models."""
+"""Prices by family of models."""
 
-UNITS: Final[Mapping[str, float]] = {
-    "request": 15,
-    "result": 20,
-    "image": 1_500,
-    "document": 3_000,
-    "tool_reference": 1_190,
-    "attachment": 14,
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "classic": {"first result": 19, "result": 35, "attachment": 107, "tool_use": 77, "document": 3_000},
+    "dense": {"first result": 7, "result": 50, "attachment": 41, "tool_use": 45, "document": 3_000},
 }
-"""Tokens that a thing costs besides its text; the one before the colon counts where the whole name is not here."""
+"""Tokens that a thing costs besides its text, by family; the name before the colon counts where the whole is not here.
+Images are priced by their size, see `images`."""
+REFERENCES: Final[Mapping[str, float]] = {"WebFetch": 340, "WebSearch": 340, "TaskUpdate": 1_199, "mcp": 500}
+"""Tokens of a tool's description that a `tool_reference` loads, by tool; `mcp` is any tool of an MCP server."""
+_REFERENCE: Final = 800
+"""The same of any other tool."""
+THINKING: Final[Mapping[str, tuple[float, float]]] = {
+    "haiku-4-5": (0, 0.165),
+    "sonnet-4-5": (-20, 0.18),
+    "opus-4-5": (0, 0.194),
+    "opus-4-6": (3, 0.202),
+    "sonnet-4-6": (-30, 0.211),
+    "opus-4-7": (-50, 0.287),
+    "opus-4-8": (-50, 0.2855),
+    "sonnet-5": (-55, 0.264),
+    "fable-5": (-60, 0.278),
+    "opus-5": (-55, 0.3),
+}
+"""Tokens of hidden thinking: a part of the model's name, and what to add to how many for a character of the signature.
+See case core-24; the lines were fitted to 5,660 answers, each project's by those of the others."""
+_THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "dense": (-50, 0.285)}
+"""The same for any other model of a family."""
 
-_units: dict[str, float] = {}
-_families: dict[str | None, str] = {}
-_DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable)-[5-9](?!\d)")
+_DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)")
 
 
+@lru_cache(maxsize=256)
 def family(model: str | None) -> str:
     """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
-    found = _families.get(model)
-    if found is None:
-        if len(_families) > 256:  # names come from outside
-            _families.clear()
-        found = _families[model] = "dense" if model and _DENSE.search(model) else "classic"
-    return found
+    return "dense" if model and _DENSE.search(model) else "classic"
 
 
-def unit_tokens(unit: str) -> float:
-    """Return what a unit costs, in tokens."""
-    found = _units.get(unit)
-    if found is None:
-        found = _units[unit] = UNITS.get(unit, UNITS.get(unit.partition(":")[0], 0.0))
-    return found
+@lru_cache(maxsize=256)
+def thinking_line(model: str | None) -> tuple[float, float]:
+    """Return the line of `THINKING` that holds for a model."""
+    return next((line for name, line in THINKING.items() if model and name in model), _THINKING[family(model)])
+
+
+def thinking_tokens(signature: int, model: str | None) -> float:
+    """Return how many tokens a model thought, by the length of the signature; 0 where there is none."""
+    added, rate = thinking_line(model)
+    return max(0.0, added + rate * signature) if signature else 0.0
+
+
+@lru_cache(maxsize=512)
+def unit_tokens(unit: str, kind: str) -> float:
+    """Return what a unit costs, in tokens, with models of a family."""
+    name, _, tool = unit.partition(":")
+    if name == "tool_reference":
+        return REFERENCES.get("mcp" if tool.startswith("mcp__") else tool, _REFERENCE)
+    table = UNITS[kind]
+    return table.get(unit, table.get(name, 0.0))
 
 
 def text_tokens(piece: Piece, table: Family) -> float:
     """Return what a piece's text costs, in tokens, before any ratio."""
-    chars, digits, punctuation, space, cjk, other = piece.counts
-    if not chars:
-        return 0.0
-    plain = chars - digits - punctuation - space - cjk - other
-    return (
-        plain * table.letter
-        + digits * table.digit
-        + punctuation * table.punctuation
-        + space * table.space
-        + cjk * table.cjk
-        + other * table.other
-    )
+    return float(sum(map(mul, piece.counts[1:], table)))
+
+
+def fixed_tokens(piece: Piece, model: str | None) -> float:
+    """Return what a piece costs besides its text: a constant, an image by its size, thinking by its signature."""
+    unit = piece.unit
+    if unit == "image":
+        return image_tokens(piece.size, family(model))
+    if unit == "thinking":
+        return thinking_tokens(piece.size[0], model)
+    return unit_tokens(unit, family(model))
+
+
+def _table_alone(key: str) -> float:
+    """Return the ratio of any key where a session taught nothing."""
+    del key
+    return 1.0
 
 
 def after_compaction(
@@ -143,7 +177,7 @@ def after_keeping(
 def answer_cost(output: int, *, cut: bool) -> tuple[bool, float]:
     """Tell whether an answer's output is a placeholder, so that its text counts; and the tokens that are no text's."""
     placeholder = output <= PLACEHOLDER and not cut
-    return placeholder, UNITS["request"] + (0 if placeholder or cut else output)
+    return placeholder, 0.0 if placeholder or cut else float(output)
 
 
 class Ratios:
@@ -186,7 +220,17 @@ class Interval:
     without counts), `user` or `attachment`.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_measured", "_model", "_names", "_ratios", "_tokens", "parts")
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_has_result",
+        "_measured",
+        "_model",
+        "_names",
+        "_ratios",
+        "_tokens",
+        "parts",
+    )
 
     def __init__(self, ratios: Ratios, model: str | None, parts: list[tuple[str, Any]] | None = None) -> None:
         self._names: Names = {}
@@ -195,6 +239,7 @@ class Interval:
         self._model = model
         self._closed = 0
         """Parts whose content is gone."""
+        self._has_result = False
         self.parts: list[tuple[str, Any]] = [] if parts is None else parts
         """What came, in order, each with its kind; once closed without its content."""
         self._measured: list[list[Piece]] = []
@@ -214,6 +259,7 @@ class Interval:
         new._measured = self._measured[:parts]
         new._names = dict(self._names)
         new._closed = min(self._closed, parts)
+        new._has_result = any(piece.unit == "first result" for found in new._measured for piece in found)
         return new
 
     def split(self, start: int, model: str | None) -> Interval:
@@ -226,23 +272,25 @@ class Interval:
 
     def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
         """Return what the next request will hold, in tokens, given the last one and its output."""
-        response, appended = self._sums(parts)
-        answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
-        return round(base + answer + appended + UNITS["request"])
+        self._price(parts)
+        return self._total(base, output, self._tokens[:parts], cut=cut)
 
     def by_table(self, base: int, output: int, *, cut: bool, parts: int) -> int:
         """Return what `projected` would say had the session taught nothing: the interval alone decides."""
         self._measure(parts)
-        table = self._table()
+        tokens = [self._tokens_of(found, _table_alone) for found in self._measured[:parts]]
+        return self._total(base, output, tokens, cut=cut)
+
+    def _total(self, base: int, output: int, tokens: list[float], *, cut: bool) -> int:
+        """Sum up a request: the last one, its answer by its real output where that is known, and what was appended."""
         response = appended = 0.0
-        for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
-            tokens = sum(text_tokens(piece, table) + unit_tokens(piece.unit) for piece in found)
+        for (kind, _), cost in zip(self.parts, tokens, strict=False):
             if kind == "response":
-                response += tokens
+                response += cost
             else:
-                appended += tokens
+                appended += cost
         answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
-        return round(base + answer + appended + UNITS["request"])
+        return round(base + answer + appended)
 
     def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
         """Return what the CLI counts, in tokens: chars/4 on top of the last request.
@@ -280,7 +328,7 @@ class Interval:
 
     def measure(self) -> None:
         """Count every part and let its text go, for those who may ask when the interval is long over."""
-        self._sums(len(self.parts))
+        self._price(len(self.parts))
         self.parts[:] = [(kind, None) for kind, _ in self.parts]
         self._closed = len(self.parts)
 
@@ -292,19 +340,21 @@ class Interval:
         """
         self.measure()
         placeholder, fixed = answer_cost(output, cut=cut)
-        counted, thought = 0, False
+        counted, teaches = 0, True
         table = self._table()
         expected: dict[str, float] = {}
         for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False):
+            # The real output has the answer in it, so its text is not part of what the growth is explained by.
             answer = kind == "response" and not placeholder
             for piece in found:
                 if answer:
                     continue
-                thought = thought or piece.unit == "thinking"
-                counted += piece.counts[0]
-                fixed += unit_tokens(piece.unit)
+                # What the price of one thing is not known well enough for would be put down to all others.
+                teaches = teaches and piece.unit not in UNSURE and piece.counts.teaches
+                counted += piece.counts.chars
+                fixed += fixed_tokens(piece, self._model)
                 expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, table)
-        if not thought:  # how much of its thinking the API counts, only an output says
+        if teaches:
             self._ratios.learn(expected, growth - fixed, counted)
 
     def _table(self) -> Family:
@@ -314,26 +364,34 @@ class Interval:
         measured = self._measured
         for index in range(len(measured), parts):
             kind, content = self.parts[index]
-            measured.append(pieces("response" if kind == "answer" else kind, content, self._names))
+            found = pieces("response" if kind == "answer" else kind, content, self._names)
+            if not self._has_result:
+                self._has_result = _mark_first_result(found)
+            measured.append(found)
 
-    def _sums(self, parts: int) -> tuple[float, float]:
-        """Sum (answer, appended) over the first so many parts; once counted, a part keeps its number."""
+    def _tokens_of(self, found: list[Piece], ratio: Callable[[str], float]) -> float:
+        """Return what a part costs, each text by the ratio of its key."""
+        table, model = self._table(), self._model
+        return sum([text_tokens(piece, table) * ratio(piece.key) + fixed_tokens(piece, model) for piece in found])
+
+    def _price(self, parts: int) -> None:
+        """Price the first so many parts; once priced, a part keeps its number whatever is learned later."""
         self._measure(parts)
-        sums = self._tokens
-        table, ratio = self._table(), self._ratios.get
-        for index in range(len(sums), parts):
-            tokens = 0.0
-            for piece in self._measured[index]:
-                tokens += text_tokens(piece, table) * ratio(piece.key) + unit_tokens(piece.unit)
-            sums.append(tokens)
-        response = appended = 0.0
-        for (kind, _), tokens in zip(self.parts, sums[:parts], strict=False):
-            if kind == "response":
-                response += tokens
-            else:
-                appended += tokens
-        return response, appended
+        tokens = self._tokens
+        for found in self._measured[len(tokens) : parts]:
+            tokens.append(self._tokens_of(found, self._ratios.get))
 
 
+def _mark_first_result(found: list[Piece]) -> bool:
+    """Mark the first tool result in a part as an interval's first, whose constant is another; tell whether there is."""
+    for place, piece in enumerate(found):
+        if piece.unit == "result":
+            found[place] = piece._replace(unit="first result")
+            return True
+    return False
+
+
+UNSURE: Final = frozenset({"thinking", "image", "document"})
+"""Units of an interval that teaches nothing about text; neither do random and minified text, nor another model."""
 CLI_UNITS: Final[Mapping[str, float]] = {"image": 2_000, "document": 2_000}
 """Tokens that the CLI counts for what has no text."""

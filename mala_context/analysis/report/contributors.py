@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from mala_context.analysis.report.model import Contributor
 from mala_context.tracking.events import Appended, Response
-from mala_context.tracking.projection import FAMILIES, Ratios, family, text_tokens, unit_tokens
+from mala_context.tracking.projection import FAMILIES, Ratios, family, fixed_tokens, text_tokens
 from mala_context.tracking.text_counts import Names, field, pieces
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 
@@ -116,7 +116,8 @@ class Ledger:
         if found:
             table = FAMILIES[family(model)]
             text = sum(text_tokens(piece, table) for piece in found)
-            yield Contribution(kind, name, path, text, sum(unit_tokens(piece.unit) for piece in found), found[0].key)
+            fixed = sum(fixed_tokens(piece, model) for piece in found)
+            yield Contribution(kind, name, path, text, fixed, found[0].key)
 
     def contributors(self, ratios: Ratios) -> tuple[list[Contributor], list[Contributor]]:
         """Return all contributors and all files, the largest first, with their shares of everything."""

@@ -7,19 +7,30 @@ import pytest
 from mala_context.analysis.cross_validation import START, Sample, fit, held_out, predict
 from tests.benchmarks import corpus
 
-TABLE = (0.3, 0.9, 0.5, 0.1, 1.2, 0.8, 20.0, 7.0, 11.0)
+TABLE = (0.3, 0.9, 0.5, 0.1, 1.2, 0.8, *START[6:12], 20.0, 7.0, 11.0, 30.0)
 
 
 def samples(table, count=300):
     made = []
     for number in range(count):
-        row = [float(number * factor % 97 * 10) for factor in (31, 7, 13, 17, 3, 5)] + [0.0] * 3
-        constants = [0.0] * 6 + [1.0, float(number % 4), float(number % 3)]
+        row = [float(number * factor % 97 * 10) for factor in (31, 7, 13, 17, 3, 5)] + [0.0] * 10
+        constants = [0.0] * 12 + [1.0, float(number % 4), float(number % 3), float(number % 5)]
         known = 50_000.0 + number
         truth = known + sum(a * b for a, b in zip(map(sum, zip(row, constants, strict=True)), table, strict=True))
         features = {"": constants, "Read": row}
         made.append(
-            Sample(0, ("f", ""), "classic", known, features, learns=False, truth=round(truth), quarter=1, shipped=1)
+            Sample(
+                "p",
+                ("f", ""),
+                "classic",
+                known,
+                features,
+                learns=True,
+                truth=round(truth),
+                quarter=1,
+                shipped=1,
+                thought=None,
+            )
         )
     return made
 

@@ -58,7 +58,7 @@ def test_records_have_the_documented_keys_and_grow_with_what_is_appended(tmp_pat
     rows = Rows()
     rows.prompt()
     rows.response("m1", 20_000)
-    rows.prompt("x" * 3_000)
+    rows.prompt("word " * 600)
     records, _ = run(rows.write(tmp_path / "a.jsonl"))
     assert list(records[0]) == ["row", "tokens", "projected", "output_tokens", "exact", "agent_id"]
     assert records[0]["projected"] is None

@@ -1,11 +1,14 @@
 """Reservations under the lock, on asyncio and on trio."""
 
+import base64
+import random
+
 import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mala_context.guard import ContextGuard, TargetContextConfig, estimate_tokens
+from mala_context.guard import ContextGuard, TargetContextConfig, cap_text, estimate_tokens
 from mala_context.guard.tool_budget import TOKEN_BUDGET_EXCEEDED, ToolBudget
 
 
@@ -197,3 +200,12 @@ async def test_what_cannot_even_be_named_is_refused_where_that_is_asked_for():
         assert (guard.new == 0) is named
         assert (seen == "") is named
     assert (await ToolBudget(guard_with(40)).fit(tokens(30), where, named=True))[0].ok
+
+
+def test_random_characters_count_one_each():
+    """Case core-26: a cap of 20,000 tokens kept 80,000 characters of base64, which cost as many tokens."""
+    run = base64.b64encode(random.Random(3).randbytes(300_000)).decode()
+    assert estimate_tokens(run) == len(run) == 400_000
+    assert estimate_tokens(f"word {run} word") == len(run) + 3
+    kept = cap_text(run, 20_000)
+    assert 19_000 < len(kept) < 20_200

@@ -1,7 +1,10 @@
-"""Characters by kind, of every shape of content."""
+"""What is counted in a text, and in every shape of content."""
 
 from __future__ import annotations
 
+import base64
+import random
+import re
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +13,7 @@ from claude_agent_sdk import TextBlock, ThinkingBlock, ToolResultBlock, ToolUseB
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.tracking.projection import FAMILIES, text_tokens
 from mala_context.tracking.text_counts import (
     Counts,
     Length,
@@ -19,30 +23,91 @@ from mala_context.tracking.text_counts import (
     is_summary,
     kind_of,
     pieces,
+    random_chars,
     text_length,
+    typical,
 )
 
 
-def test_kinds() -> None:
-    assert count_text("ab 12,\n字é") == Counts(9, 2, 1, 2, 1, 1)
+def test_what_is_in_a_text() -> None:
+    """Words, letters, turns, capitals, numbers, digits, signs, punctuation, gaps, lines, CJK, others."""
+    assert count_text("ab 12,\n字é") == Counts(9, 1, 2, 0, 0, 1, 2, 1, 1, 0, 1, 1, 1)
+    assert count_text("getFooBar  ABC x1 --==\t\n") == Counts(24, 3, 13, 2, 1, 1, 1, 1, 4, 1, 1)
     assert count_text("") == Counts()
 
 
-@given(st.text(max_size=200))
-def test_kinds_are_parts_of_the_whole(text: str) -> None:
+BY_HAND = {
+    "words": r"[A-Za-z]+",
+    "letters": r"[A-Za-z]",
+    "turns": r"(?<=[a-z])[A-Z]",
+    "capitals": r"[A-Z]{2,}",
+    "numbers": r"[0-9]+",
+    "digits": r"[0-9]",
+    "signs": r"[!-/:-@\[-`{-~]+",
+    "punctuation": r"[!-/:-@\[-`{-~]",
+    "gaps": r"[ \t]{2,}",
+    "lines": r"\n",
+}
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=200) | st.text(max_size=200))
+def test_counts_are_what_a_search_finds(text: str) -> None:
     counts = count_text(text)
     assert counts.chars == len(text)
-    assert min(counts) >= 0
-    assert sum(counts[1:]) <= counts.chars
+    assert {name: getattr(counts, name) for name in BY_HAND} == {
+        name: len(re.findall(pattern, text)) for name, pattern in BY_HAND.items()
+    }
+    assert counts.cjk + counts.other == sum(ord(char) > 127 and not 0xD800 <= ord(char) < 0xE000 for char in text)
 
 
 def test_a_long_text_is_sampled() -> None:
     text = "value = 12, " * 20_000
     counts = count_text(text)
     assert counts.chars == len(text)
-    assert counts.digits == pytest.approx(40_000, rel=0.02)
-    assert counts.punctuation == pytest.approx(40_000, rel=0.02)
-    assert counts.space == pytest.approx(60_000, rel=0.02)
+    for number, wanted in ((counts.digits, 40_000), (counts.punctuation, 40_000), (counts.words, 20_000)):
+        assert number == pytest.approx(wanted, rel=0.02)
+
+
+def base64_of(size: int) -> str:
+    return base64.b64encode(random.Random(7).randbytes(size)).decode()
+
+
+@pytest.mark.parametrize("before", ["", "data:image/png;base64,", "word " * 9_000])
+@pytest.mark.parametrize("size", [60, 30_000, 780_000])
+def test_random_runs_are_found_wherever_they_stand(before: str, size: int) -> None:
+    """Case core-26: random characters cost about a token each."""
+    run = base64_of(size)
+    counts = count_text(f"{before}{run}\nand more words")
+    assert counts.random == pytest.approx(len(run), abs=12)  # a path before it may go over into it
+    assert counts.chars == len(before) + len(run) + 15
+    assert not counts.teaches
+    assert random_chars(f'{before}"{run}"') == len(run)
+
+
+def test_wrapped_base64_is_random_too() -> None:
+    run = base64_of(3_000)
+    lines = "\n".join(run[place : place + 64] for place in range(0, len(run), 64))
+    assert count_text(lines).random == pytest.approx(len(run), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/usr/lib/python3/dist-packages/some_package/another/even_deeper/and/deeper/still/a_module_of_mine_2024.py",
+        "AVeryLongNameOfAClassThatSomebodyWroteInJavaAndNobodyEverShortenedAbstractFactoryBeanProvider",
+        "0123456789abcdef" * 8,
+        "=" * 100,
+        "x" * 500,
+    ],
+)
+def test_long_names_and_rows_of_signs_are_not_random(text: str) -> None:
+    assert count_text(text).random == 0
+
+
+def test_minified_text_teaches_nothing() -> None:
+    assert count_text("var a=1;" * 2_000).teaches
+    assert not count_text("var a=1;" * 4_000).teaches
+    assert count_text("var a=1;\n" * 4_000).teaches
 
 
 def test_a_lone_surrogate_is_no_error() -> None:
@@ -122,8 +187,8 @@ def test_text_within_a_mapping_of_any_kind() -> None:
 
 @given(st.text(max_size=50), st.text(max_size=50))
 def test_counts_add_up(one: str, other: str) -> None:
-    both = zip(count_text(one), count_text(other), strict=True)
-    assert count_text(one + other) == Counts(*map(sum, both))
+    both = zip(count_text(one + "\n"), count_text("\n" + other), strict=True)
+    assert count_text(f"{one}\n\n{other}") == Counts(*map(sum, both))
 
 
 SUMMARY = "This session is being continued from a previous conversation that ran out of context."
@@ -165,8 +230,57 @@ def test_a_tools_result_is_known_by_the_call_that_it_names(content: Any, *, resu
 @pytest.mark.parametrize("kind", ["response", "user"])
 def test_of_text_that_was_let_go_the_length_is_counted(kind: str) -> None:
     (piece,) = pieces(kind, Length(1_000), {})
-    assert piece.counts == Counts(1_000)
+    assert piece.counts == typical(1_000)
+    assert 300 < text_tokens(piece, FAMILIES["classic"]) < 400
     assert piece.key == ("response" if kind == "response" else "tool")
+
+
+def test_a_reference_names_its_tool() -> None:
+    (piece,) = pieces("user", [{"type": "tool_reference", "tool_name": "WebFetch"}], {})
+    assert piece.unit == "tool_reference:WebFetch"
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAyAAAAJYCAYAAACadoJwAAAA"
+"""The head of a picture of 800 x 600."""
+
+
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        {
+            "type": "queued_command",
+            "prompt": [{"type": "text", "text": "see"}, {"type": "image", "source": {"data": PNG}}],
+        },
+        {"type": "file", "content": {"type": "image", "source": {"type": "base64", "data": PNG}}, "filename": "see"},
+    ],
+)
+def test_a_picture_in_an_attachment_is_a_picture(attachment: Any) -> None:
+    """Case core-25: its bytes counted as text, up to ten times the whole context."""
+    text, image = pieces("attachment", attachment, {})
+    assert text.counts.chars < 20
+    assert (image.unit, image.size) == ("image", (800, 600))
+
+
+def test_the_bytes_of_a_picture_are_no_text_of_a_tools_input() -> None:
+    given_ = {"note": "see", "picture": {"type": "image", "source": {"type": "base64", "data": PNG * 1_000}}}
+    (piece,) = pieces("response", [{"type": "tool_use", "id": "t", "name": "Show", "input": given_}], {})
+    assert piece.counts.chars < 40
+
+
+def test_thinking_counts_by_its_signature_and_else_by_its_text() -> None:
+    """Case core-24: the stream says a placeholder and shows no text."""
+    blocks = [{"type": "thinking", "thinking": "", "signature": "s" * 900}, ThinkingBlock("some thought", "")]
+    signed, shown = pieces("response", blocks, {})
+    assert (signed.unit, signed.size, signed.counts.chars) == ("thinking", (900, 0), 0)
+    assert (shown.unit, shown.size, shown.counts.words) == ("thinking", (0, 0), 2)
+
+
+def test_the_plan_is_in_a_request_once() -> None:
+    """Case core-31: the CLI puts it into the call's input, and it stands in the result."""
+    call = {"type": "tool_use", "id": "t", "name": "ExitPlanMode", "input": {"plan": "word " * 1_000}}
+    (piece,) = pieces("response", [call], {})
+    assert piece.counts.chars > 5_000
+    assert text_tokens(piece, FAMILIES["classic"]) == 0
 
 
 @pytest.mark.parametrize("kind", ["image", "document", "tool_reference"])
