@@ -4,7 +4,8 @@ A terminal's Ctrl-C reaches the CLI too, but a signal may also be meant for us a
 order: the CLI gets the end of its input, its transcript is archived, and what is temporary is removed on the way out.
 
 So Ctrl-C cancels a scope. asyncio on its own cancels the task, which no shield holds off: a session that was being left
-at that moment would not wait for its CLI, and when that ends behind the loop, asyncio says so behind our last line.
+at that moment would not wait for its CLI. The CLI would end after the loop, and asyncio would complain after our last
+line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class AgentUnusableError(MalaContextError):
 
 
 def load_sdk() -> None:
-    """Import the SDK, which takes up to two seconds; Ctrl-C ends the process at once meanwhile.
+    """Import the SDK, which takes up to two seconds; Ctrl-C during that ends the process at once.
 
     Do it before anything temporary is made. A `KeyboardInterrupt` inside of the import may come out as another error.
     """

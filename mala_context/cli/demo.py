@@ -1,4 +1,4 @@
-"""`mala-context demo`: the main job, played and checked, with no key and no network."""
+"""`mala-context demo`: a session that fills, compacts and is archived, checked without a key and a network."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ full disk or a bug leave what was there before. A target that is no regular file
 as it is, since nothing can take its place.
 
 A link that the user made is followed. One, or a pipe, that another user put where everybody may write, `/tmp` say, is
-refused: it would have a file of ours replaced, or give him what is written. Linux refuses that itself, but only where
-the link is followed by it.
+refused: it would replace a file of ours, or give that user our output. Linux refuses such links itself, but only
+if Linux follows them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 _MODE: Final = 0o644
-"""Mode of a new file before the umask takes from it: nobody else may write to what we made, whatever that is."""
+"""Mode of a new file before the umask takes from it: only its owner may write to it, whatever the umask is."""
 _PRIVATE: Final = 0o600
 _MOST_LINKS: Final = 40
 
@@ -28,9 +28,9 @@ _MOST_LINKS: Final = 40
 def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterator[str]:
     """Yield the path to write to; when the block ends well, `path` is that file.
 
-    The name ends as the target's does, and it keeps the target's mode where there is one; nobody else can read it if
-    `private` says so, whatever was there. Raises `FileExistsError` where something is there and `replace` is false, and
-    `OSError` that names the target where it cannot be written.
+    The name ends as the target's does. It keeps the target's mode where there is one; with `private` only its owner can
+    read it. Raises `FileExistsError` where something is there and `replace` is false, and `OSError` that names the
+    target where it cannot be written.
     """
     _refuse_traps(path)
     target = os.path.realpath(path)
@@ -70,7 +70,7 @@ def _refuse_traps(path: str) -> None:
         try:
             status = os.lstat(here)
         except OSError:
-            return  # the rest is not there, or nobody is led anywhere
+            return  # the rest is not there, and leads nowhere
         if (stat.S_ISLNK(status.st_mode) or stat.S_ISFIFO(status.st_mode)) and _is_a_trap(status, os.stat(done)):
             raise PermissionError(errno.EACCES, f"user {status.st_uid} has put a link or a pipe there", here)
         if not stat.S_ISLNK(status.st_mode):

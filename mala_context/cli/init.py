@@ -124,7 +124,7 @@ def _write(change: Change, *, remove: bool) -> None:
     """Write a file, and keep it as it was before; raises `OSError` and leaves both as they are."""
     path, kept = change.path, change.path + KEPT
     if _read(path) != change.before:
-        raise MalaContextError(f"{path}: it was changed meanwhile; nothing is written")
+        raise MalaContextError(f"{path}: it changed while you were asked; nothing is written")
     if change.before is not None and not remove and not _holds_ours(change):
         with publish(kept, private=True) as temporary, open(temporary, "wb") as file:
             file.write(change.before)

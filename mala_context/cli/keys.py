@@ -86,7 +86,7 @@ def keys() -> Iterator[Callable[[float], str | None]]:
 
 
 def suspend() -> None:
-    """Stop this process as Ctrl-Z does; returns when it goes on, at once where nobody could let it go on."""
+    """Stop this process as Ctrl-Z does; returns when it goes on, at once where no shell could continue it."""
     os.kill(0, signal.SIGTSTP)
 
 

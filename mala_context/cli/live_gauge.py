@@ -42,7 +42,7 @@ class Progress(Protocol):
 
 
 def progress(turns: int) -> AbstractContextManager[Progress]:
-    """Return the progress of a run of so many turns, for the `with` statement."""
+    """Return the progress of a run of `turns` turns, for the `with` statement."""
     return _bar(turns) if can_redraw(sys.stderr) else _lines()
 
 

@@ -56,7 +56,7 @@ class Wait:
         return Found(self.passed)
 
     def passed(self, count: int) -> None:
-        """Take note of how many files or sessions were found since the last call, before the work on them begins."""
+        """Count files or sessions that were found since the last call, before the work on them begins."""
         self._found += count
         self.say(f"{self._found:,} found")
 
@@ -129,7 +129,7 @@ class Found(NamedTuple):
     """Told how many names were read since the last call."""
 
     def __call__(self, size: int) -> None:
-        """Take note of a session of so many bytes."""
+        """Count a session; its size is not needed."""
         del size
         self.passed(1)
 

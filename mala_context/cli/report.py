@@ -1,4 +1,4 @@
-"""`mala-context report`: recorded sessions as one page, picture or JSON."""
+"""`mala-context report`: recorded sessions as one page, a picture or JSON."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _open(path: str) -> None:
 
 
 def _kind(target: str, *, as_json: bool, named: bool) -> str:
-    """Return what is to be written: an extension, or `json`."""
+    """Return the kind of output: an extension, or `json`."""
     if as_json:
         if named and target != STDOUT:
             raise click.UsageError("--output and --json exclude each other: --json prints")
@@ -129,7 +129,7 @@ def _kind(target: str, *, as_json: bool, named: bool) -> str:
 
 
 def _check_place(target: str, kind: str) -> None:
-    """Refuse before the reading what could not be written after it."""
+    """Raise before anything is read if the output could not be written."""
     if kind == "json" or target == STDOUT:
         return
     folder = os.path.dirname(target) or "."
@@ -213,7 +213,7 @@ _WRITERS: Final[dict[str, Callable[[ContextReport, str], None]]] = {
 
 
 def _write(target: str, parts: Iterable[bytes]) -> None:
-    """Write a file that nobody else can read, whole or not at all."""
+    """Write a file that only its owner can read, whole or not at all."""
     if target == STDOUT:
         for part in parts:
             sys.stdout.buffer.write(part)

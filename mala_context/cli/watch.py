@@ -85,7 +85,7 @@ WHILE_READING: Final = 0.3
     default=MOST,
     show_default=True,
     metavar="SESSIONS",
-    help="Follow so many, those that were written to last; the others are counted.",
+    help="Number of sessions to follow, the last used first; the others are counted.",
 )
 @click.option(
     "--auto-compact-window",

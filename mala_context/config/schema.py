@@ -14,12 +14,12 @@ _TOKENS: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: where it stands, which values are right, what it does."""
+    """One key: its place, its valid values, what it does."""
 
     path: str
     """Dotted path in the file, e.g. `context.guard.buffer_tokens`."""
     kind: Kind
-    """What is right, and how it is read."""
+    """Its valid values, and how they are read."""
     doc: str
     """What it does, in one line."""
 
@@ -117,7 +117,7 @@ SCHEMA: Final = (
     Key(
         "context.archive.directory",
         either(None, place()),
-        "Where archives go: a folder, or an object store behind the runs directory; null is that directory alone.",
+        "Where archives go: a folder, or an object store to upload to as well; null is the runs directory alone.",
     ),
     Key(
         "context.archive.prefix",

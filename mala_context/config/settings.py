@@ -18,7 +18,7 @@ Estimator = Literal["occupancy", "cumulative", "max_cache_read", "total_tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What `prune` may leave behind at most; at least one bound is set."""
+    """What `prune` leaves at most; at least one bound is set."""
 
     days: int | None = None
     """Age in days of a session's newest piece."""

@@ -21,7 +21,7 @@ _SHOWN: Final = 60
 
 
 class WrongError(Exception):
-    """The node does not hold a value of this kind; the text, if any, is a hint on how to mend it."""
+    """The node does not hold a value of this kind; the text, if any, is a hint on how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Kind:
     """One kind of value."""
 
     words: str
-    """What is right, to stand behind "wanted"."""
+    """Which values are valid; follows "wanted" in an error."""
     read: Callable[[Node], Any]
     """Node to value; raises `WrongError`."""
 
@@ -41,7 +41,7 @@ def shown(text: str) -> str:
 
 
 def found(node: Node) -> str:
-    """Say what the file has in a place, to stand behind "found"."""
+    """Describe the value in the file; follows "found" in an error."""
     if node.tag is not None:
         return f"the tag {shown(node.tag)}"
     if isinstance(node, Scalar):

@@ -208,7 +208,7 @@ class ScriptedMessagesAPI:
             raise TimeoutError(f"no {kind} request {number} was {state} within {timeout} s")
         return request
 
-    # The service behind the server
+    # What the server calls
 
     def handle(self, exchange: Exchange, path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Answer one POST of these `headers` and this `body` to `path` through `exchange`; the server calls it."""

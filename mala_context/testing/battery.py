@@ -66,7 +66,7 @@ def _raises(kind: type[BaseException], function: Callable[[], object]) -> None:
 
 
 def an_unknown_session_is_empty(new: NewStore) -> None:
-    """A session that nobody archived has no files, an empty manifest, and no trace after looking at it."""
+    """A session that was never archived has no files, an empty manifest, and no trace after looking at it."""
     store = new()
     with store.view(SESSION) as view:
         assert list(view.list()) == []
@@ -144,7 +144,7 @@ def names_belong_to_their_session(new: NewStore) -> None:
     with store.lock(SESSION, _WAIT) as files:
         for name in ("../outside", "/tmp/x", ".hidden", _name(1, OTHER), "", "x\0y"):  # noqa: S108  # refused
             _raises(ValueError, lambda name=name: files.publish(name, _writes(b"x")))  # type: ignore[misc] # bound now
-            _raises(ValueError, lambda name=name: files.remove(name))  # type: ignore[misc] # likewise
+            _raises(ValueError, lambda name=name: files.remove(name))  # type: ignore[misc] # bound now as well
         assert list(files.list()) == []
 
 
@@ -153,7 +153,7 @@ def session_ids_are_plain_names(new: NewStore) -> None:
     store = new()
     for session_id in ("../x", "a/b", "..", "", "x\0y", "n" * 300, ".hidden", "con\n", "é", "a.b"):
         _raises(InvalidSessionIdError, lambda sid=session_id: store.view(sid))  # type: ignore[misc] # bound now
-        _raises(InvalidSessionIdError, lambda sid=session_id: store.lock(sid, 0))  # type: ignore[misc] # likewise
+        _raises(InvalidSessionIdError, lambda sid=session_id: store.lock(sid, 0))  # type: ignore[misc] # bound now as well
 
 
 def sessions_do_not_mix(new: NewStore) -> None:
@@ -169,7 +169,7 @@ def sessions_do_not_mix(new: NewStore) -> None:
 
 
 def manifest_rows_are_added(new: NewStore) -> None:
-    """Rows are added behind what is there, on a line of their own even behind a row that was cut."""
+    """Rows are appended, each on its own line, even after a row that was cut."""
     store = new()
     with store.lock(SESSION, _WAIT) as files:
         files.append(b'{"a":1}\n')

@@ -149,7 +149,7 @@ def refuse(message: str, status: int = 400) -> Failure:
 
 
 def too_long(tokens: int, maximum: int) -> Failure:
-    """Return the API's refusal of a request of so many `tokens` where `maximum` is the window, word for word."""
+    """Return the API's refusal of a request of `tokens` tokens where `maximum` is the window, word for word."""
     return refuse(f"prompt is too long: {tokens} tokens > {maximum} maximum")
 
 

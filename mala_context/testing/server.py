@@ -57,7 +57,7 @@ class Exchange:
         self._write(b"0\r\n\r\n")
 
     def wait(self, event: threading.Event | None, seconds: float | None = None) -> None:
-        """Wait for the event or for so many seconds; raises ConnectionError if the client or the server goes first."""
+        """Wait for the event, at most `seconds`; raises ConnectionError if the client or the server goes first."""
         end = None if seconds is None else time.monotonic() + seconds
         while not (event is not None and event.is_set()):
             left = POLL if end is None else min(POLL, end - time.monotonic())

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 IMAGE_CHARACTERS = 6400
-"""An image or document counts as so many characters: about 1,600 tokens at four a token."""
+"""Characters that an image or a document counts as: about 1,600 tokens at four characters a token."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def count_characters(body: Mapping[str, Any]) -> int:
 
 
 class Counter:
-    """Counts requests and keeps the caches that they leave behind; not safe for several threads at once."""
+    """Counts requests and keeps the caches that they leave; not safe for several threads at once."""
 
     def __init__(self, chars_per_token: float = 4.0) -> None:
         if not chars_per_token > 0:
@@ -98,7 +98,7 @@ class Counter:
         self._written: dict[str, set[bytes]] = {}
 
     def tokens(self, characters: int) -> int:
-        """Return the tokens that so many characters are."""
+        """Return the number of tokens of a number of characters."""
         return math.ceil(characters / self.chars_per_token)
 
     def count(self, body: Mapping[str, Any]) -> int:

@@ -284,7 +284,7 @@ def export(
     redact: bool,
     as_json: bool,
 ) -> None:
-    """Write a transcript to one new file that nobody else can read (0600).
+    """Write a transcript to one new file that only you can read (0600).
 
     Never replaces a file, and leaves none half-written. A row over 16 MiB cannot be searched for secrets: --redact
     leaves it out and counts it.

@@ -61,7 +61,7 @@ async def play(stage: Stage) -> Report:
         final_turn=finals["with"] and asdict(finals["with"]),
         stubborn_final_turn=finals["stubborn"] and asdict(finals["stubborn"]),
     )
-    saved = {name: os.path.exists(path) for name, path in reports.items()}  # noqa: ASYNC240 - nobody else waits here
+    saved = {name: os.path.exists(path) for name, path in reports.items()}  # noqa: ASYNC240 - nothing else waits here
     table = Table(
         "The same agent, twice, and one that does not listen",
         guarded.COLUMNS,

@@ -1,4 +1,4 @@
-"""What the session of a scenario yielded, and what was tracked in it, to be compared with what the server received.
+"""What the session of a scenario yielded, and what was tracked in it, to compare with what the server received.
 
 The truth is the server's: there is a row for each response that it gave on the main thread, whether or not anything was
 tracked for it, so that a response that the tracker missed is a row that is not exact.

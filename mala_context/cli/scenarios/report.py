@@ -1,4 +1,4 @@
-"""What a scenario is given and what it gives back, as plain data: how it is shown is `tables`' business."""
+"""What a scenario is given and what it gives back, as plain data: `tables` shows it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a scenario plays, and who watches."""
+    """Where a scenario plays, and what is told of its progress."""
 
     directory: str
     """An empty directory of mode 0700 that is the scenario's own."""

@@ -20,7 +20,7 @@ CHECKPOINT = "The task: look at the whole log, part by part. Some parts are done
 
 
 class _Worker:
-    """Looks so many times, in whatever sessions, and writes a checkpoint when it is asked for one."""
+    """Looks `LOOKS` times, over all sessions, and writes a checkpoint when it is asked for one."""
 
     def __init__(self) -> None:
         self.looking = guarded.Looking(LOOKS)

@@ -3,7 +3,7 @@
 An agent works, `/compact` compacts, and one more prompt shows what the compaction left. Then the session is restored
 from before that compaction, once while its transcript is there and once with the transcript deleted, and the real CLI
 resumes what was restored. What each request held is read from the server's log: nothing that we or the CLI say of
-ourselves counts. The compaction is one that was asked for, since behind an automatic one the window is full, and the
+ourselves counts. The compaction is one that was asked for: after an automatic one the window is full, and the
 CLI would compact the restored session again at once.
 
 The keys of the result (sizes in tokens):
@@ -52,7 +52,7 @@ class Conversation:
 
     @classmethod
     def of(cls, project: str, turns: int) -> Conversation:
-        """Furnish a project with what the agent will look at, and return what will be said in so many turns.
+        """Furnish a project with what the agent will look at, and return what will be said in `turns` turns.
 
         The logs are long, since the CLI carries the newest few thousand tokens over a compaction.
         """

@@ -212,7 +212,7 @@ def test_a_file_that_changed_while_it_was_asked_stays(settings, monkeypatch):
     write(settings, "{}")
     monkeypatch.setattr(module, "_asks", lambda: True)
     monkeypatch.setattr(module.click, "confirm", lambda _: bool(settings.write_text('{"new": 1}')))
-    assert "changed meanwhile" in run(status=3).stderr
+    assert "changed while you were asked" in run(status=3).stderr
     assert settings.read_text() == '{"new": 1}'
 
 
