@@ -17,7 +17,7 @@
 #include <emmintrin.h>
 #endif
 
-#define ROW_DEPTH 64 /* nested deeper, a row is not plain */
+#define ROW_DEPTH 256 /* nested deeper, a row is not plain */
 #define ROW_DIGITS 9 /* of a count */
 
 typedef struct {

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, Final, cast
 
 from mala_context.analysis.replay import columns
@@ -212,7 +212,7 @@ class Scanner(RecordingReader):
             if author != self._who or (author is True and place != lane.context):
                 found = self._of(author, place)
                 if found is None:
-                    self._apart(line, lines)
+                    self._apart(line, lines, begins=kind != ASSISTANT and session == self._session_id)
                     return
                 self._lane, self._who, lane = found, author, found
             if (lines > 1 and len(set(uuids)) != len(uuids)) or not places.keys().isdisjoint(uuids):
@@ -251,12 +251,16 @@ class Scanner(RecordingReader):
         lane = self._owners[place] if place is not None else None
         return None if lane is self._main_lane else lane
 
-    def _apart(self, first: int, lines: int) -> None:
-        """Let the tracker have a line of the present block; those after it may go on from it."""
-        number = self._first + first
-        for line in self._lines((number,)):
-            self._special(decode(line)[0], number)
-        self._singly(first + 1, lines - 1)
+    def _apart(self, line: int, lines: int, *, begins: bool = False) -> None:
+        """Let the tracker have a line of the present block; those after it may go on from it.
+
+        `begins` tells that it only begins an agent's conversation.
+        """
+        if begins:
+            self._first_of(self._first + line)
+        else:
+            self._special(decode(self._line(line))[0], self._first + line)
+        self._singly(line + 1, lines - 1)
 
     def _singly(self, first: int, lines: int) -> None:
         """Take lines of the present block one by one."""
@@ -348,7 +352,8 @@ class Scanner(RecordingReader):
 
     def _special(self, rows: list[dict[str, Any]], number: int) -> None:
         """Let the tracker have what was held back, and then a line's rows."""
-        for lane in self._lanes.values():
+        waiting = [lane for lane in self._lanes.values() if lane.held]
+        for lane in waiting:
             self._sync(lane)
         for row in rows:
             for name in ("parentUuid", "logicalParentUuid", "uuid"):
@@ -359,7 +364,21 @@ class Scanner(RecordingReader):
         self.number = number + 1
         for row in rows:
             self._row(row)
-        self._look(rows)
+        if self.tracker.main is not self._main_lane.state:
+            self._forget()
+        self._entered = self.tracker.session_id
+        for lane in {*waiting, self._main_lane}:
+            if lane.state in self._lanes:
+                self._look(lane)
+        self._place(rows)
+
+    def _first_of(self, number: int) -> None:
+        """Let the tracker have an agent's first row, which changes nothing for the others."""
+        rows = [row for line in self._lines((number,)) for row in decode(line)[0]]
+        self.number = number + 1
+        for row in rows:
+            self._row(row)
+        self._place(rows)
 
     def _sync(self, lane: Lane) -> None:
         """Let the tracker have what a lane holds back."""
@@ -367,36 +386,42 @@ class Scanner(RecordingReader):
         for number, line in zip(held, self._lines(held), strict=True):
             self.number = number + 1
             for row in decode(line)[0]:
+                if number == held[0] and not row.get("agentId"):
+                    self._own(row.get("parentUuid"), lane.state)
                 self._row(row)
         if lane.dropped and lane.state.left is not None:  # its own text is the tracker's previous one, and long over
             lane.state.left[0].let_go()
             lane.state.left = None
         lane.fed, lane.dropped, lane.known = True, False, lane.state.context
 
-    def _look(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """See where the tracker's agents are, after it took these rows."""
-        tracker = self.tracker
-        if tracker.main is not self._main_lane.state:
-            self._forget()
-        self._entered = tracker.session_id
-        for lane in self._lanes.values():
-            state = lane.state
-            if state.context is not lane.known:
-                lane.before, lane.context, lane.known = lane.context, self._number(lane), state.context
-            lane.current = state.current if isinstance(state.current, str) else None
-            lane.based = state.context.message_id
-            if state.model is not None:
-                lane.model, lane.limit = state.model, tracker.window_of(state.model).tokens
-        registry = tracker.reducer.registry
+    def _own(self, uuid: Any, state: AgentState) -> None:
+        """Have the tracker know whose row this is: a sidechain without a name is known by the row before."""
+        if isinstance(uuid, str) and state is not self.tracker.main and not self.tracker.holds_row(uuid):
+            self.tracker.reducer.registry.rows.put(uuid, state.context, len(state.context.parts))
+
+    def _look(self, lane: Lane) -> None:
+        """See where the tracker has a lane's agent."""
+        state = lane.state
+        if state.context is not lane.known:
+            lane.before, lane.context, lane.known = lane.context, self._number(lane), state.context
+        lane.current = state.current if isinstance(state.current, str) else None
+        lane.based = state.context.message_id
+        if state.model is not None:
+            lane.model, lane.limit = state.model, self.tracker.window_of(state.model).tokens
+
+    def _place(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """See where the tracker has rows that it took, and whose they are."""
+        registry = self.tracker.reducer.registry
         for row in rows:
             uuid, agent = text(row.get("uuid")), text(row.get("agentId"))
             found = registry.rows.place(uuid) if uuid is not None else None
             if found is not None:
                 lane = self._lane_of(found[0].owner)
+                self._look(lane)
                 self._places[uuid] = lane.context if found[0] is lane.known else self._number(lane)
-            state_ = None if agent is None else registry.find(agent)
-            if agent is not None and state_ is not None:
-                self._named[agent] = self._lane_of(state_)
+            state = None if agent is None else registry.find(agent)
+            if agent is not None and state is not None:
+                self._named[agent] = self._lane_of(state)
         self._lane, self._who = self._main_lane, None
 
     def _ensure(self, uuid: Any, number: int) -> None:
@@ -434,7 +459,7 @@ class Scanner(RecordingReader):
 
     def _response(self, event: Response, row: Mapping[str, Any]) -> None:
         super()._response(event, row)
-        if event.message_id is not None:
+        if event.message_id is not None and self.tracker.state_of(event).current == event.message_id:
             self._seen.setdefault(event.message_id, event.request_id)
 
     def before(self, event: Event) -> None:
@@ -465,11 +490,15 @@ class Scanner(RecordingReader):
                 for number in group:
                     yield self._line(number - first)
                 continue
-            with open(self.recording.path, "rb") as file:
+            with open(self.recording.path, "rb", buffering=0) as file:
                 file.seek(offset)
-                for number in group:
-                    yield next(islice(file, number - first, None)).removesuffix(b"\n")
-                    first = number + 1
+                data = file.read(self._passed[place + 1][1] - offset)
+            begin, end = 0, -1
+            for number in group:
+                while first <= number:
+                    begin, first = end + 1, first + 1
+                    end = data.find(b"\n", begin)
+                yield data[begin:end]
 
     def _line(self, index: int) -> bytes:
         """Return a line of the present block, without its newline."""

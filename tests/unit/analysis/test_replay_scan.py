@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from mala_context.analysis.replay import columns
 from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.scan import NeedsRatio, Scanner
+from tests.benchmarks import shapes
 from tests.helpers.recordings import Rows, dump, generated, plain
 
 SKIMS = {columns.skim, columns.skim_slowly}
@@ -190,6 +192,15 @@ KINDS = (
 LINES = {seed: generated(seed, 25_000) for seed in range(3)}
 
 
+def with_sidechains(seed, **fields):
+    """A session with a subagent's rows inside; without a name where no field gives one."""
+    rows = shapes.sidechains([json.loads(line) for line in LINES[seed]], random.Random(seed))
+    return [json.dumps(row | fields if row.get("isSidechain") else row, separators=(",", ":")) for row in rows]
+
+
+LINES |= {3: with_sidechains(0), 4: with_sidechains(1, agentId="a7"), 5: with_sidechains(2)}
+
+
 def hold(path, seed, data):
     """Draw up to three oddities and hold the scan against the tracker."""
     lines = list(LINES[seed])
@@ -239,6 +250,15 @@ def test_another_spelling_of_every_row_gives_the_same(tmp_path, kind):
     fast, slow = both(tmp_path / "a.jsonl", "\n".join(lines).encode())
     assert fast == slow
     assert fast[0].main.counts == before[0].main.counts
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("name", shapes.SHAPES)
+def test_every_shape_of_the_benchmark_is_followed(tmp_path, name, seed):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(generated(seed, 200_000)))
+    shapes.reshape(path, name, random.Random(seed))
+    assert scan(path) == follow(path)
 
 
 def test_bad_lines_are_counted_with_their_rows(tmp_path):
