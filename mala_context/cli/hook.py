@@ -14,9 +14,9 @@ def fast(arguments: Sequence[str]) -> None:
     if arguments not in ([], ["warn"]):
         return
     try:
-        from mala_context.agent.claude_code.command_hooks import answer_hook
+        from mala_context.agent.claude_code.command_hooks import answer_in_time
 
-        answer, said = answer_hook(arguments, os.environ)
+        answer, said = answer_in_time(arguments, os.environ)
     except BaseException as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong with it
         answer, said = b"{}", f"{type(error).__name__}: {error}"
     for stream, data in ((1, answer), (2, f"mala-context: {said}".encode("utf-8", "replace") if said else b"")):

@@ -40,6 +40,7 @@ STATUS_LINE: Final = "statusline"
 NEW: Final = "# Written by `mala-context init`.\n"
 """First line of a mala.yaml that was not there before."""
 _THRESHOLD: Final = re.compile(rb"\b(?:warn_at|compact_at|restart_at|final_at)\s*:\s*[^#\s,}]*")
+_TEMPORARY: Final = re.compile(r"/\.cache/(uv|pipx)/|/uv/(archive|environments)-v|/pipx/\.cache/")
 _MOST_BYTES: Final = 4 << 20
 _SCOPES: Final = ("user", "project", "local")
 
@@ -206,8 +207,13 @@ def _bytes(values: Mapping[str, Any], like: bytes | None) -> bytes:
 
 
 def _command(words: str) -> str:
-    """Return the shell's words for a command of ours, by the path of the program that runs now."""
+    """Return the shell's words for a command of ours, by the path of the program that runs now.
+
+    Raises `MalaContextError` for a program that is not installed for good.
+    """
     program = shutil.which(sys.argv[0]) if os.path.basename(sys.argv[0]) == "mala-context" else None
+    if _TEMPORARY.search(program or sys.executable):
+        raise MalaContextError("this program is in a cache that may be emptied (uvx, pipx run): install it first")
     if program is None:
         return f"{shlex.quote(sys.executable)} -P -m mala_context.cli {words}"
     return f"{shlex.quote(os.path.abspath(program))} {words}"

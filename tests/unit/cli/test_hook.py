@@ -66,7 +66,7 @@ def test_whatever_goes_wrong_the_answer_is_empty_and_the_status_0(ended, monkeyp
         assert list(given) == arguments
         raise MemoryError("no more")
 
-    monkeypatch.setattr(command_hooks, "answer_hook", broken)
+    monkeypatch.setattr(command_hooks, "answer_in_time", broken)
     with pytest.raises(Ended) as end:
         module.fast(arguments)
     assert end.value.args == (0,)
@@ -77,14 +77,14 @@ def test_a_reader_that_is_gone(ended, monkeypatch):
     def closed(*_):
         raise BrokenPipeError
 
-    monkeypatch.setattr(command_hooks, "answer_hook", lambda *_: (b"{}", ""))
+    monkeypatch.setattr(command_hooks, "answer_in_time", lambda *_: (b"{}", ""))
     monkeypatch.setattr(os, "write", closed)
     with pytest.raises(Ended):
         module.fast([])
 
 
 def test_click_has_the_same_command(ended, monkeypatch, capfd):
-    monkeypatch.setattr(command_hooks, "answer_hook", lambda given, _: (str(list(given)).encode(), ""))
+    monkeypatch.setattr(command_hooks, "answer_in_time", lambda given, _: (str(list(given)).encode(), ""))
     with pytest.raises(Ended):
         module.hook.callback("warn")
     assert capfd.readouterr().out == "['warn']\n"

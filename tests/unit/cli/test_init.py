@@ -80,6 +80,17 @@ def test_the_command_is_the_installed_program(settings, tmp_path, monkeypatch):
     assert not settings.exists()
 
 
+@pytest.mark.parametrize("place", [".cache/uv/archive-v0/x/bin", ".cache/pipx/x/bin", "other/uv/environments-v2/x/bin"])
+def test_a_program_in_a_cache_is_not_written_into_settings(settings, tmp_path, monkeypatch, place):
+    program = tmp_path / place / "mala-context"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    assert "install it first" in run("--yes", status=3).stderr
+    assert not settings.exists()
+
+
 @pytest.mark.parametrize(
     "data",
     [
