@@ -66,9 +66,9 @@ SCHEMA: Final = (
     Key(
         "context.restart_at",
         either(None, ratio()),
-        "End the session at this ratio, take a checkpoint, go on in a fresh one.",
+        "End the session at this ratio, take a checkpoint, and go on in a fresh session.",
     ),
-    Key("context.max_restarts", whole(0, 1000), "Restarts at most in one run."),
+    Key("context.max_restarts", whole(0, 1000), "Maximum of restarts in one run."),
     Key(
         "context.continuation_template",
         either(None, text("the path of a file")),
@@ -79,22 +79,22 @@ SCHEMA: Final = (
     Key(
         "context.pin",
         either(None, text("auto, the path of a file")),
-        "Put back after every compaction: what the summary lost (`auto`), or a file's text.",
+        "Give back after every compaction: the things that the summary lost (`auto`), or a file's text.",
     ),
     Key(
         "context.search_tool",
         flag(),
-        "Offer the agent a tool that searches its own dropped history; with `compaction: reference` it always is.",
+        "Give the agent a tool that searches its own dropped history; `compaction: reference` always gives it.",
     ),
     Key(
         "context.compaction",
         choice("cli", "reference"),
-        "Who compacts: the CLI with a summary (`cli`), or what was said and pointers into the archive (`reference`).",
+        "How to compact: with the CLI's summary (`cli`), or with your words and archive pointers (`reference`).",
     ),
     Key(
         "context.reference.budget",
         either(None, whole(1_000, _TOKENS, "tokens")),
-        "Tokens that such a compaction keeps; null is 20,000, or a tenth of the window where that is less.",
+        "Tokens that a compaction by reference keeps; null is 20,000, or a tenth of the window if that is less.",
     ),
     Key("context.guard.buffer_tokens", whole(1, _TOKENS, "tokens"), "Tokens of the window that stay free."),
     Key(
@@ -105,15 +105,15 @@ SCHEMA: Final = (
     Key(
         "context.guard.tool_output_tokens",
         either(None, either("auto", whole(100, _TOKENS, "tokens"))),
-        "Cap on one tool result; the rest is kept on disk and named in its place.",
+        "Cap on one tool result; its full text is kept on disk, and the agent gets the path.",
     ),
     Key("context.archive.enabled", flag(), "Archive the transcript before each compaction."),
     Key(
         "context.archive.mode",
         choice("incremental", "full"),
-        "What one archive holds: what is new since the last, or the whole transcript.",
+        "Content of one archive: the bytes since the last archive, or the whole transcript.",
     ),
-    Key("context.archive.compress", choice("none", "zstd"), "How archives are packed after they were written."),
+    Key("context.archive.compress", choice("none", "zstd"), "How archives are packed after they are written."),
     Key(
         "context.archive.directory",
         either(None, place()),
@@ -122,7 +122,7 @@ SCHEMA: Final = (
     Key(
         "context.archive.prefix",
         prefix(),
-        "What follows the address of an object store; `{host}` and `{repo}` stand for this machine and repository.",
+        "Path below the address of an object store; `{host}` and `{repo}` stand for this machine and repository.",
     ),
     Key(
         "context.archive.encryption",
@@ -134,8 +134,10 @@ SCHEMA: Final = (
         either(None, text("the name of a key")),
         "Key for `aws:kms` and `aws:kms:dsse`; null is the bucket's own. A name, not a secret.",
     ),
-    Key("context.archive.at_session_end", flag(), "Archive what is left when a session ends."),
-    Key("context.archive.keep.days", either(None, whole(1, 36_500, "days")), "Remove archives that are older."),
+    Key("context.archive.at_session_end", flag(), "Archive the rest when a session ends."),
+    Key(
+        "context.archive.keep.days", either(None, whole(1, 36_500, "days")), "Remove archives that are older than this."
+    ),
     Key("context.archive.keep.bytes", either(None, size()), "Remove the oldest archives above this size in all."),
     Key("context.archive.warn_bytes", either(None, size()), "Log a WARNING above this size per repository."),
 )

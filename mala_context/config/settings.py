@@ -45,7 +45,7 @@ class ArchiveConfig:
     enabled: bool = True
     """Archive before each compaction."""
     mode: Literal["incremental", "full"] = "incremental"
-    """What one archive holds: what is new since the last one, or the whole transcript."""
+    """Content of one archive: the bytes since the last archive, or the whole transcript."""
     compress: Literal["none", "zstd"] = "none"
     """How pieces are packed after they were written."""
     directory: str | None = None
@@ -93,7 +93,7 @@ class ContextConfig:
     restart_at: float | None = None
     """Ratio at which the session is ended and goes on in a fresh one from a checkpoint."""
     max_restarts: int = 3
-    """Restarts at most in one run."""
+    """Maximum of restarts in one run."""
     continuation_template: str | None = None
     """File with `{checkpoint}` that opens the fresh session."""
     final_at: float | None = None
@@ -105,7 +105,7 @@ class ContextConfig:
     search_tool: bool = False
     """Offer the agent a tool that searches its own dropped history."""
     compaction: Literal["cli", "reference"] = "cli"
-    """Who compacts: the CLI with a summary, or we with what was said and pointers."""
+    """How to compact: with the CLI's summary, or with your words and pointers into the archive."""
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     """The `reference:` section."""
     guard: GuardConfig = field(default_factory=GuardConfig)
