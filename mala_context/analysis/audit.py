@@ -16,6 +16,7 @@ once; one before which nothing was known is a problem with its row, and in no fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from mala_context.analysis.error_stats import summarise
@@ -32,11 +33,31 @@ DROP: Final = 0.97
 """A next request below this share of the last one is no growth of the same context."""
 
 
-class Auditor(RecordingReader):
-    """Follows a recording and writes down every truth in it."""
+def as_streamed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a transcript's row as the stream shows its message: outputs of 1, and thinking without its text."""
+    message = row.get("message")
+    if row.get("type") != "assistant" or not isinstance(message, dict):
+        return row
+    usage, content = message.get("usage"), message.get("content")
+    if isinstance(usage, dict):
+        calls = usage.get("iterations")
+        usage = {**usage, "output_tokens": 1}
+        if isinstance(calls, list):
+            usage["iterations"] = [{**call, "output_tokens": 1} if isinstance(call, dict) else call for call in calls]
+    if isinstance(content, list):
+        content = [
+            {**block, "thinking": ""} if isinstance(block, dict) and block.get("type") == "thinking" else block
+            for block in content
+        ]
+    return {**row, "message": {**message, "usage": usage, "content": content}}
 
-    def __init__(self, recording: Recording) -> None:
+
+class Auditor(RecordingReader):
+    """Follows a recording and writes down every truth in it; `as_live` hides what a live stream does not show."""
+
+    def __init__(self, recording: Recording, *, as_live: bool = False) -> None:
         super().__init__(recording)
+        self.as_live = as_live
         self.observations: list[Observation] = []
         self.left_out = 0
         self._version: str | None = None
@@ -54,7 +75,7 @@ class Auditor(RecordingReader):
             version = row.get("version") or row.get("claude_code_version")
             if isinstance(version, str):
                 self._version = version
-        super().line(line)
+        super().line(line._replace(rows=[as_streamed(row) for row in line.rows]) if self.as_live else line)
 
     def before(self, event: Event) -> None:
         """Ask the formulas that keep sums, while they know nothing of the truth."""
@@ -142,21 +163,28 @@ class Auditor(RecordingReader):
         )
 
 
-def audit_one(recording: Recording) -> list[Findings]:
+def audit_one(recording: Recording, *, as_live: bool = False) -> list[Findings]:
     """Audit one recording; never raises."""
-    auditor = Auditor(recording)
+    auditor = Auditor(recording, as_live=as_live)
     auditor.run()
     return [auditor.findings()]
 
 
 def collect(
-    paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
+    paths: Iterable[str],
+    *,
+    as_live: bool = False,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Findings:
     """Return everything true in the recordings behind the paths, each truth once.
 
-    Raises `RecordingNotFoundError` for a path that is not there.
+    `as_live` says of each what would have been said of its live stream, which shows no outputs and no thinking. Raises
+    `RecordingNotFoundError` for a path that is not there.
     """
-    found = read_all(find(paths, progress), audit_one, jobs=jobs, progress=progress, engine=engine)
+    one = partial(audit_one, as_live=as_live)
+    found = read_all(find(paths, progress), one, jobs=jobs, progress=progress, engine=engine)
     seen: set[int] = set()
     observations = []
     for each in sorted((each for part in found for each in part.observations), key=lambda each: (each.file, each.row)):
@@ -168,11 +196,16 @@ def collect(
 
 
 def audit(
-    paths: Iterable[str], *, jobs: int | None = None, worst: int = 10, progress: Progress | None = None
+    paths: Iterable[str],
+    *,
+    as_live: bool = False,
+    jobs: int | None = None,
+    worst: int = 10,
+    progress: Progress | None = None,
 ) -> Mapping[str, Any]:
     """Return the tables of an audit, ready for JSON; see `docs/reference/replay-json.md`.
 
-    Errors are fractions of the truth. `worst` is how many cases are listed for each truth. Raises
-    `RecordingNotFoundError` for a path that is not there.
+    Errors are fractions of the truth; `as_live` is as in `collect`. `worst` is how many cases are listed for each
+    truth. Raises `RecordingNotFoundError` for a path that is not there.
     """
-    return summarise(collect(paths, jobs=jobs, progress=progress), worst=worst)
+    return summarise(collect(paths, as_live=as_live, jobs=jobs, progress=progress), worst=worst)

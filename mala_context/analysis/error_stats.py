@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from mala_context.analysis.ground_truth import NAMES, TRUTHS, Findings, Observation
 
+APART: Final = 0.25
+"""A preTokens that our estimate misses by more than this share of it was no measure of the context."""
+_CLI: Final = "2.1.90"
 BEST: Final[Mapping[str, str]] = {
     "pre_tokens": "cli_estimate",
     "context_command": "tokens",
@@ -39,19 +42,52 @@ def spread(errors: Iterable[float]) -> dict[str, float | int | None]:
     }
 
 
+def apart(each: Observation) -> bool:
+    """Tell whether the CLI's preTokens is no measure of what the API had counted just before (case core-33).
+
+    It is the CLI's own estimate of what it holds, and may be six times what the next request would have been.
+    """
+    said = each.estimates[NAMES.index(BEST["pre_tokens"])]
+    return each.truth == "pre_tokens" and said is not None and abs(said - each.tokens) > APART * each.tokens
+
+
+def _cli_of(each: Observation) -> str | None:
+    """Return which CLIs a row's belongs to: those from 2.1.90 on keep more rows of one response."""
+    try:
+        version = tuple(map(int, (each.version or "").split(".")[:3]))
+    except ValueError:
+        return None
+    return f"before {_CLI}" if version < tuple(map(int, _CLI.split("."))) else f"{_CLI} and later"
+
+
+def _parent_of(each: Observation) -> str | None:
+    return None if each.parent_missing is None else "missing" if each.parent_missing else "present"
+
+
+BY: Final[Mapping[str, Callable[[Observation], str | None]]] = {
+    "model": lambda each: each.model,
+    "version": lambda each: each.version,
+    "cli": _cli_of,
+    "parent": _parent_of,
+}
+"""What the figures are grouped by: a name, and what an observation's group is called."""
+
+
 def summarise(findings: Findings, *, worst: int = 10) -> dict[str, Any]:
     """Return the tables as JSON has them."""
+    unmeasured = [each for each in findings.observations if apart(each)]
     groups: dict[str, list[Observation]] = {truth: [] for truth in TRUTHS}
     for each in findings.observations:
-        groups[each.truth].append(each)
+        if not apart(each):
+            groups[each.truth].append(each)
     truths = {truth: _table(group) for truth, group in groups.items()}
     there = [each for each in groups["pre_tokens"] if each.parent_missing is False]
     truths["pre_tokens"]["parent_there"] = _table(there)
+    truths["pre_tokens"]["apart"] = {"n": len(unmeasured), "cases": _worst("pre_tokens", unmeasured, worst)}
     truths["next_prompt"]["left_out"] = findings.left_out
     return {
         "truths": truths,
-        "by_model": _by(groups, lambda each: each.model),
-        "by_version": _by(groups, lambda each: each.version),
+        **{f"by_{name}": _by(groups, key) for name, key in BY.items()},
         "worst": {truth: _worst(truth, group, worst) for truth, group in groups.items()},
         "problems": [each.as_dict() for each in findings.problems],
     }

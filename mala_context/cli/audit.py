@@ -27,8 +27,11 @@ COLUMNS = ("<estimate", "n", "median %", "p90 %", "p99 %", "max %", "bias %")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are fractions there.")
 @click.option(
-    "--by", type=click.Choice(("model", "version")), help="Group the figures by model or by version of the CLI."
+    "--by",
+    type=click.Choice(("model", "version", "cli", "parent")),
+    help="Group by model, by the CLI's version, by before and from 2.1.90, or by whether a boundary's parent is there.",
 )
+@click.option("--as-live", is_flag=True, help="Hide what a live stream does not show: real outputs and thinking.")
 @click.option(
     "--worst", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Number of worst cases to list."
 )
@@ -43,6 +46,7 @@ def audit(
     paths: tuple[str, ...],
     as_json: bool,
     by: str | None,
+    as_live: bool,
     worst: int,
     held_out: bool,
     plot: str | None,
@@ -64,8 +68,8 @@ def audit(
     paths = tuple(recordings(paths, project=project, session=session, since=since))
     with chosen(**where) as engine:
         with waiting("auditing") as progress:
-            findings = collect(paths, engine=engine, progress=progress)
-        report = summarise(findings, worst=worst)
+            findings = collect(paths, as_live=as_live, engine=engine, progress=progress)
+        report = {"as_live": as_live, **summarise(findings, worst=worst)}
         if held_out:
             from mala_context.analysis.cross_validation import held_out as test
 
@@ -96,13 +100,16 @@ def _show(report: Mapping[str, Any], by: str | None) -> None:
     out = console()
     for truth, words in WORDS.items():
         table = report["truths"][truth]
-        if not table["n"]:
+        unmeasured = table.get("apart", {}).get("n", 0)
+        if not table["n"] and not unmeasured:
             continue
         if by is None:
             rows = [_row(name, figures) for name, figures in table["estimators"].items()]
             if "parent_there" in table:
                 figures = table["parent_there"]["estimators"]["cli_estimate"]
                 rows.append(_row("… parent in file", figures))
+            if unmeasured:
+                rows.append(("… no measure", unmeasured, *[None] * 5))
         else:
             rows = [_row(name, figures) for name, figures in report[f"by_{by}"][truth].items()]
         show(out, Table(f"{words} (n = {table['n']:,})", COLUMNS, rows))

@@ -1,6 +1,6 @@
 """Estimates against what recordings know to be true."""
 
-from mala_context.analysis.audit import audit, collect
+from mala_context.analysis.audit import as_streamed, audit, collect
 from mala_context.analysis.error_stats import summarise
 from mala_context.analysis.ground_truth import NAMES
 from tests.benchmarks import corpus
@@ -99,7 +99,7 @@ def test_any_number_of_jobs_gives_the_same_report(tmp_path):
 
 def test_the_report_has_the_documented_keys(tmp_path):
     report = summarise(collect([plain().write(tmp_path / "a.jsonl")]), worst=1)
-    assert list(report) == ["truths", "by_model", "by_version", "worst", "problems"]
+    assert list(report) == ["truths", "by_model", "by_version", "by_cli", "by_parent", "worst", "problems"]
     assert list(report["truths"]) == ["pre_tokens", "context_command", "next_prompt", "after_compaction"]
     table = report["truths"]["pre_tokens"]
     assert list(table["estimators"]) == list(NAMES)
@@ -110,3 +110,30 @@ def test_the_report_has_the_documented_keys(tmp_path):
     assert (worst["row"], worst["truth"]) == (4, 20_180)
     assert list(report["by_model"]["pre_tokens"]) == ["claude-sonnet-4-5"]
     assert list(report["by_version"]["pre_tokens"]) == ["2.1.222"]
+
+
+def test_as_live_hides_what_a_stream_does_not_show(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    row = rows.response("a", 30_000, output=6_060, model="claude-opus-5")
+    row["message"]["content"] = [
+        {"type": "thinking", "thinking": "long thoughts", "signature": "s" * 20_000},
+        {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "make"}},
+    ]
+    row["message"]["usage"]["iterations"] = [{"type": "message", **row["message"]["usage"]}]
+    rows.row("user", message={"content": [{"type": "tool_result", "tool_use_id": "t", "content": "done"}]})
+    rows.response("b", 36_080, model="claude-opus-5")
+    path = rows.write(tmp_path / "a.jsonl")
+    shown = [by_truth(collect([path], as_live=as_live), "next_prompt") for as_live in (False, True)]
+    (replayed,), (live,) = shown
+    assert said(replayed)["projected"] == 30_000 + 6_060 + 9
+    assert said(live)["total_tokens"] == 30_001
+    assert abs(said(live)["projected"] - live.tokens) < 0.02 * live.tokens
+    assert audit([path], as_live=True)["truths"]["next_prompt"]["n"] == 1
+
+
+def test_rows_of_any_shape_are_shown_as_a_stream_does():
+    for row in ({}, {"type": "assistant"}, {"type": "assistant", "message": {"usage": 3, "content": "text"}}):
+        streamed = as_streamed(row)
+        assert streamed.get("type") == row.get("type")
+    assert as_streamed({"type": "user", "message": {}}) == {"type": "user", "message": {}}

@@ -63,13 +63,39 @@ def test_the_tables_group_by_truth_model_and_version_by_what_is_meant_for_the_tr
 
 
 def test_the_worst_come_first_and_no_more_than_were_asked_for():
-    sizes = {1: 150, 2: 90, 3: 101, 4: None}
+    sizes = {1: 120, 2: 90, 3: 101, 4: None}
     some = [observation("pre_tokens", 100, row=row, cli_estimate=said) for row, said in sizes.items()]
     worst = summarise(Findings(some, [], 0), worst=3)["worst"]["pre_tokens"]
-    assert [(each["row"], each["error"]) for each in worst] == [(1, 0.5), (2, -0.1), (3, 0.01)]
+    assert [(each["row"], each["error"]) for each in worst] == [(1, 0.2), (2, -0.1), (3, 0.01)]
     assert summarise(Findings(some, [], 0))["worst"]["pre_tokens"][-1]["error"] == 0.0
 
 
 def test_each_truth_has_a_number_that_is_meant_for_it():
     assert set(BEST) == set(TRUTHS)
     assert set(BEST.values()) <= set(NAMES)
+
+
+def test_groups_by_parent_and_by_the_clis_age():
+    found = [
+        observation("pre_tokens", 100, cli_estimate=110, parent_missing=False, version="2.1.89"),
+        observation("pre_tokens", 100, cli_estimate=101, parent_missing=True, version="2.1.90", row=2),
+        observation("pre_tokens", 100, cli_estimate=100, version="2.2.0-beta", row=3),
+        observation("pre_tokens", 100, cli_estimate=100, version="2.10", row=4),
+    ]
+    report = summarise(Findings(found, [], 0))
+    by_parent, by_cli = report["by_parent"]["pre_tokens"], report["by_cli"]["pre_tokens"]
+    assert {name: each["n"] for name, each in by_parent.items()} == {"missing": 1, "present": 1, "unknown": 2}
+    assert by_parent["present"]["max"] == 0.1
+    assert {name: each["n"] for name, each in by_cli.items()} == {
+        "2.1.90 and later": 2,
+        "before 2.1.90": 1,
+        "unknown": 1,
+    }
+
+
+def test_a_pre_tokens_that_measures_nothing_is_counted_apart():
+    """Case core-33: 30,029 were measured, and the CLI wrote 190,400."""
+    found = [observation("pre_tokens", 190_400, cli_estimate=30_029), observation("pre_tokens", 100, cli_estimate=101)]
+    table = summarise(Findings(found, [], 0))["truths"]["pre_tokens"]
+    assert (table["n"], table["estimators"]["cli_estimate"]["max"]) == (1, 0.01)
+    assert (table["apart"]["n"], table["apart"]["cases"][0]["truth"]) == (1, 190_400)

@@ -35,7 +35,10 @@ def test_tables_name_truths_and_worst_cases_in_percent(path):
     assert "/context" not in text
 
 
-@pytest.mark.parametrize(("key", "words"), [("model", "claude-sonnet-4-5"), ("version", "2.1.222")])
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("model", "claude-sonnet-4-5"), ("version", "2.1.222"), ("cli", "2.1.90 and later"), ("parent", "present")],
+)
 def test_figures_by_a_key(path, key, words):
     assert words in run(path, "--by", key)
 
@@ -74,3 +77,14 @@ def test_every_truth_is_a_row_of_a_parquet_file(path, tmp_path, monkeypatch):
     assert truths["pre_tokens"] == (21_290, 20_180)  # what the CLI recorded, and what the API had counted
     assert {"next_prompt", "after_compaction"} <= truths.keys()
     assert {"projected", "cli_estimate", "file", "row"} <= rows[0].keys()
+
+
+def test_as_live_is_said_in_the_json(path):
+    assert json.loads(run(path, "--json", "--as-live"))["as_live"] is True
+    assert json.loads(run(path, "--json"))["as_live"] is False
+
+
+def test_boundaries_that_measure_nothing_have_a_line_of_their_own(tmp_path):
+    rows = plain()
+    rows.rows[5]["compactMetadata"]["preTokens"] = 190_400
+    assert "no measure" in run(rows.write(tmp_path / "b.jsonl"))
