@@ -9,6 +9,11 @@ A network file system sends a request again when the answer to it is lost. The s
 fails: the name is taken, or the old name is gone. So an error is no answer. What counts is whether the name leads to
 our file now, and that is looked at before any error is believed. Nor does every file system know how to make a
 directory durable; one that refuses has done all that it can.
+
+A session has two locks: one among the threads of this process, one among processes. Some network file systems keep
+`flock` per process, so threads exclude each other by a lock of their own first. A fork copies both: the child gets the
+descriptor, and with it a share in the lock, so a lock is released and not only closed; it gets the thread locks as the
+parent threads held them.
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ import contextlib
 import errno
 import os
 import stat
+from _thread import allocate_lock
 
 from mala_context._util.safe_open import CREATE, DIRECTORY, READ
-from mala_context.archive.locks import try_flock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable, Iterator, Sequence
 
     from mala_context.archive.interface import Write
@@ -301,3 +307,83 @@ def discard(directory: int, name: str) -> None:
     """Remove a name that is not needed any more; one that stays is removed by the next writer."""
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=directory)
+
+
+class ThreadLocks:
+    """One lock for each session that a thread of this process holds or waits for, and none for the others."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Forget the threads of the process that this one was forked from."""
+        self._table = allocate_lock()
+        self._locks: dict[tuple[str, str], tuple[LockType, int]] = {}
+
+    def acquire(self, key: tuple[str, str], timeout: float) -> bool:
+        """Take the lock of a key, waiting at most `timeout` seconds."""
+        with self._table:
+            lock, users = self._locks.get(key) or (allocate_lock(), 0)
+            self._locks[key] = (lock, users + 1)
+        if lock.acquire(timeout=max(0.0, timeout)):
+            return True
+        self._leave(key)
+        return False
+
+    def release(self, key: tuple[str, str]) -> None:
+        """Let the next thread in."""
+        self._locks[key][0].release()
+        self._leave(key)
+
+    def _leave(self, key: tuple[str, str]) -> None:
+        with self._table:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
+
+
+thread_locks = ThreadLocks()
+
+
+def close_locked(fd: int) -> None:
+    """Release the lock on a file, also where a child of a fork has it open too, and close it.
+
+    What it holds is durable, so an error says nothing new.
+    """
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def try_flock(fd: int) -> bool:
+    """Lock a file among processes without waiting; false where another holds it."""
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            return False
+        if error.errno in {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
+            return True  # a file system without locks: names still cannot be overwritten
+        raise
+    return True
+
+
+def process_start(pid: int) -> str | None:
+    """Return what tells a process from another of the same number, one of a container before say.
+
+    The kernel's boot and the ticks since then at which the process began; `None` where the system does not say it.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as boot, open(f"/proc/{pid}/stat", "rb") as stat_file:
+            # The name of the program stands in brackets and may hold spaces and brackets itself.
+            ticks = stat_file.read(4096).rpartition(b")")[2].split()[19]
+            return f"{boot.read(64).strip().decode()}:{ticks.decode()}"
+    except (OSError, ValueError, IndexError):
+        return None

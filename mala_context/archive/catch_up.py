@@ -79,22 +79,10 @@ def has_live_owner(manifest: Manifest) -> bool:
         return True
     except (OSError, OverflowError):
         return False
+    from mala_context.archive.atomic_write import process_start
+
     stated, here = owner.get("started"), process_start(owner["pid"])
     return stated is None or here is None or stated == here
-
-
-def process_start(pid: int) -> str | None:
-    """Return what tells a process from another of the same number, one of a container before say.
-
-    The kernel's boot and the ticks since then at which the process began; `None` where the system does not say it.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as boot, open(f"/proc/{pid}/stat", "rb") as stat_file:
-            # The name of the program stands in brackets and may hold spaces and brackets itself.
-            ticks = stat_file.read(4096).rpartition(b")")[2].split()[19]
-            return f"{boot.read(64).strip().decode()}:{ticks.decode()}"
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def catch_up(

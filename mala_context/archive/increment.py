@@ -15,13 +15,14 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.records import ArchiveResult, record
 from mala_context.archive.source import digest_of, fill
+from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from mala_context.archive.interface import Reader, SessionFiles, SessionView, Write
+    from mala_context.archive.interface import Archiver, Reader, SessionFiles, SessionView, Write
     from mala_context.archive.records import Piece
     from mala_context.archive.source import Source
 
@@ -41,6 +42,9 @@ _BROKEN = {
     "mode": "is archived in another mode from now on, after %d bytes",
 }
 """Why a new chain begins, as the log says it."""
+
+_FOUND_BY_NAME = frozenset({"empty path", "missing", "not a regular file"})
+"""Reasons for which a transcript is looked for by its session's name."""
 
 
 @record
@@ -371,3 +375,53 @@ def _head(files: SessionView, piece: Piece, count: int) -> bytes:
             reader.close()
     except OSError:
         return b""
+
+
+def archive_from_hook(archive: Archiver, hook_input: Mapping[str, Any], **known: Any) -> ArchiveResult | None:
+    """Archive the transcript that a PreCompact hook's input names; returns `None` where nothing could be done.
+
+    A path that leads to no file is answered by looking for `{session_id}.jsonl` where the archive finds transcripts.
+    `known` are further keywords of `TranscriptArchive.archive` (tokens, model). Never raises.
+    """
+    try:
+        return _archive(archive, hook_input, known)
+    except OSError as error:
+        if _is_ours(error):
+            log.warning("PreCompact: transcript not archived: %s", error)
+        else:
+            log.error("PreCompact: could not write the archive: %s", error)
+    except Exception as error:  # noqa: BLE001  # a hook never raises, whatever its input holds
+        log.warning("PreCompact: transcript not archived: %s", error if _is_ours(error) else repr(error))
+    return None
+
+
+def _archive(archive: Archiver, hook_input: Mapping[str, Any], known: dict[str, Any]) -> ArchiveResult:
+    path = hook_input.get("transcript_path")
+    session_id = check_session_id(session_in(hook_input.get("session_id"), path))
+    cwd = hook_input.get("cwd")
+    trigger = hook_input.get("trigger")
+    agent = hook_input.get("agent_id")
+    fields: dict[str, Any] = {
+        "trigger": trigger if trigger in ("auto", "manual") else "unknown",
+        "agent": agent if isinstance(agent, str) and agent else None,
+        "cwd": cwd if isinstance(cwd, str) else None,
+        **known,
+    }
+    try:
+        return archive.archive(path, session_id, **fields)
+    except Exception as error:
+        from mala_context.errors import TranscriptError  # an import that only a failure pays for
+
+        if not isinstance(error, TranscriptError) or error.reason not in _FOUND_BY_NAME:
+            raise
+        found = archive.find_transcript(session_id, cwd=fields["cwd"])
+        if found is None or found == path:
+            raise
+        log.info("PreCompact: transcript %r is not there, archiving %s", path, found)
+        return archive.archive(found, session_id, **fields)
+
+
+def _is_ours(error: BaseException) -> bool:
+    from mala_context.errors import ArchiveError
+
+    return isinstance(error, ArchiveError)

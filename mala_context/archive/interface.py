@@ -51,22 +51,15 @@ if TYPE_CHECKING:
         def manifest(self, session_id: str) -> Manifest:
             """Return a session's manifest."""
 
-        def find_transcript(self, session_id: str) -> str | None:
+        def find_transcript(self, session_id: str, *, cwd: str | None = None) -> str | None:
             """Return where a session's transcript is, by its name."""
 
         def sessions(self, *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
             """Return all sessions; `progress` is told the bytes of each."""
 
-        def archive(
-            self,
-            transcript_path: object,
-            session_id: object,
-            *,
-            trigger: str,
-            agent: str | None = None,
-            final: bool = False,
-        ) -> ArchiveResult:
-            """Archive what a transcript gained."""
+        @property
+        def archive(self) -> Callable[..., ArchiveResult]:
+            """Archive what a transcript gained: a function of its path, its session's id and keywords."""
 
         def archive_side_files(self, transcript_path: str, session_id: object, *, trigger: str) -> list[ArchiveResult]:
             """Archive what lies beside a transcript."""

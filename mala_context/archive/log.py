@@ -40,12 +40,18 @@ def error(message: str, *args: object) -> None:
 def _log(level: int, message: str, args: tuple[object, ...]) -> None:
     import logging
 
-    from mala_context._util.printable import printable
-
-    shown = (each if isinstance(each, int | float) else printable(each) for each in args)
+    shown = [each if isinstance(each, int | float) else _printable(str(each)) for each in args]
     try:
         logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:  # noqa: BLE001, S110  # a handler's fault is not the archive's, and there is no place to say it
         pass
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    from mala_context._util.printable import printable  # most lines hold nothing that it would change
+
+    return printable(text)

@@ -307,7 +307,7 @@ class TranscriptArchive(ArchiveReader):
 
         With `pid`, the process on this host that archives the session itself: while it lives nobody else catches up.
         """
-        from mala_context.archive.catch_up import process_start
+        from mala_context.archive.atomic_write import process_start
 
         sid = check_session_id(session_id)
         with self.store(create=True).lock(sid, self.timeout) as files:

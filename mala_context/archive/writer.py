@@ -23,11 +23,21 @@ import weakref
 
 from mala_context._util.safe_open import READ
 from mala_context.archive import layout
-from mala_context.archive.atomic_write import create, discard, publish, rename_to, sync, sync_directory, write_all
+from mala_context.archive.atomic_write import (
+    close_locked,
+    create,
+    discard,
+    publish,
+    rename_to,
+    sync,
+    sync_directory,
+    thread_locks,
+    try_flock,
+    write_all,
+)
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import SessionFiles
 from mala_context.archive.local_view import LocalView, each_name
-from mala_context.archive.locks import close_locked, thread_locks, try_flock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_the_archive_of_a_hook_process_loads_only_the_standard_library():
     program = (
-        "import sys, mala_context.archive.store, mala_context.archive.hook\n"
+        "import sys, mala_context.archive.store, mala_context.archive.increment\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

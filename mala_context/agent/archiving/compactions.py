@@ -95,7 +95,8 @@ class ArchiveWork:
         new = [result for result in results if result is not None and result.archived]
         if new:
             size, seconds = sum(result.bytes for result in new), time.monotonic() - begun
-            self._tell(Archived(new[0].session_id, trigger, len(new), size, seconds, new[0].path))
+            record = Archived(new[0].session_id, trigger, len(new), size, seconds, new[0].path)
+            self.submit(lambda: self._tell(record))  # a hook that waits for the piece does not wait for observers
         return results
 
     def found_place(self) -> None:

@@ -19,7 +19,7 @@ from mala_context.agent.archiving.compactions import ArchiveWork, Compactions
 from mala_context.agent.archiving.maintenance import ArchiveMaintenance
 from mala_context.agent.hook_io import text_in, texts_in
 from mala_context.agent.reference.answer import Answer, Doubt, answer
-from mala_context.archive.hook import archive_from_hook
+from mala_context.archive.increment import archive_from_hook
 from mala_context.config import ArchiveConfig, archive_of
 from mala_context.errors import ArchiveError, TranscriptError
 from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd

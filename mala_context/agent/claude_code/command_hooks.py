@@ -250,7 +250,7 @@ def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None
     begun = time.time_ns() // 1000
     archive = _Configured(_repository(found, env), env).archive()
     if archive is not None and not _owner_archived(archive, found):
-        from mala_context.archive.hook import archive_from_hook
+        from mala_context.archive.increment import archive_from_hook
 
         _tell_sizes(archive, archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6)))
 

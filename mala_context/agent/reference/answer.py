@@ -15,7 +15,7 @@ from mala_context._util.safe_open import read_regular
 from mala_context.agent.hook_io import text_in
 from mala_context.archive import log
 from mala_context.archive.full_outputs import Spills
-from mala_context.archive.hook import archive_from_hook
+from mala_context.archive.increment import archive_from_hook
 from mala_context.archive.side_files import side_directory
 from mala_context.errors import ArchiveError
 from mala_context.transcripts.json_rows import objects

@@ -20,8 +20,8 @@ from hashlib import sha256
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
+from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
 from mala_context.archive.increment import mend
-from mala_context.archive.locks import close_locked, thread_locks, try_flock
 from mala_context.archive.records import record
 from mala_context.archive.remote import uploaded
 from mala_context.archive.source import digest_of

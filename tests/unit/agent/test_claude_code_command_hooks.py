@@ -329,7 +329,7 @@ class TestNothingDisturbs:
         def fail(*_, **__):
             raise LookupError("odd\nlines")
 
-        monkeypatch.setattr("mala_context.archive.hook.archive_from_hook", fail)
+        monkeypatch.setattr("mala_context.archive.increment.archive_from_hook", fail)
         before = sys.stderr
         answer, words = place.ask("PreCompact", trigger="auto")
         assert (answer, words) == ({}, r"LookupError('odd\nlines')")

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mala_context.archive import atomic_write, locks
+from mala_context.archive import atomic_write
 from mala_context.archive.atomic_write import TEMPORARY, place
 
 
@@ -239,7 +239,7 @@ class TestTemporaryFile:
     """It is locked from its first moment on, so that nobody who clears up takes it for one that was left."""
 
     def test_one_that_was_cleared_away_before_its_lock_is_made_again(self, tmp_path, monkeypatch):
-        real, cleared = locks.try_flock, []
+        real, cleared = atomic_write.try_flock, []
 
         def too_late(fd):
             if len(cleared) < 2:

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mala_context.archive.catch_up import boundary, close_compactions, has_live_owner, process_start
+from mala_context.archive.atomic_write import process_start
+from mala_context.archive.catch_up import boundary, close_compactions, has_live_owner
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.archive_tools import cat, names, rows
 
@@ -260,7 +261,7 @@ def test_a_process_of_the_same_number_that_began_later_is_another_one(archive, t
     assert process_start(os.getpid()) == process_start(os.getpid())
     start = process_start(os.getpid())
     for other in (start + "1", f"another-boot:{start.partition(':')[2]}"):
-        monkeypatch.setattr("mala_context.archive.catch_up.process_start", lambda _, other=other: other)
+        monkeypatch.setattr("mala_context.archive.atomic_write.process_start", lambda _, other=other: other)
         archive.register_session("s1", str(transcript), pid=os.getpid())
         monkeypatch.undo()
         grow(transcript, rows(9, 10))
@@ -268,7 +269,7 @@ def test_a_process_of_the_same_number_that_began_later_is_another_one(archive, t
 
 
 def test_where_nothing_tells_when_a_process_began_its_number_counts(archive, transcript, monkeypatch):
-    monkeypatch.setattr("mala_context.archive.catch_up.process_start", lambda _: None)
+    monkeypatch.setattr("mala_context.archive.atomic_write.process_start", lambda _: None)
     archive.register_session("s1", str(transcript), pid=os.getpid())
     monkeypatch.undo()
     assert has_live_owner(archive.manifest("s1"))

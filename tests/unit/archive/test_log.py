@@ -21,7 +21,7 @@ def test_importing_and_archiving_loads_nothing_heavy(tmp_path):
     code = (
         "import sys; known = set(sys.modules)\n"
         "from mala_context.archive.store import TranscriptArchive\n"
-        "import mala_context.archive.increment, mala_context.archive.writer, mala_context.archive.hook\n"
+        "import mala_context.archive.increment, mala_context.archive.writer\n"
         "loaded = lambda names: sorted(names & set(sys.modules) - known)\n"
         "heavy = {'logging', 'dataclasses', 'pathlib', 'inspect', 'typing', '_strptime', 'threading', 'datetime'}\n"
         "assert not loaded(heavy | {'json', 'hashlib'}), loaded(heavy | {'json', 'hashlib'})\n"
@@ -31,7 +31,7 @@ def test_importing_and_archiving_loads_nothing_heavy(tmp_path):
         "        file.write('{}\\n' * min(step, 1))\n"
         "    hook_input = {'session_id': 's1', 'transcript_path': sys.argv[1] + '/s1.jsonl', 'trigger': 'auto'}\n"
         "    if step:\n"
-        "        assert mala_context.archive.hook.archive_from_hook(archive, hook_input).archived\n"
+        "        assert mala_context.archive.increment.archive_from_hook(archive, hook_input).archived\n"
         "assert not loaded(heavy), loaded(heavy)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mala_context.archive import atomic_write, layout, locks, writer
+from mala_context.archive import atomic_write, layout, writer
 from mala_context.archive.local_store import LocalStore
 from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError
 from mala_context.testing.battery import STORE_CHECKS, check_store
@@ -185,7 +185,7 @@ def test_no_lock_of_a_thread_is_kept_for_ever(new_store):
     store = new_store()
     with store.lock("s1", 1), pytest.raises(ArchiveBusyError):
         store.lock("s1", 0.01)
-    assert locks.thread_locks._locks == {}
+    assert atomic_write.thread_locks._locks == {}
 
 
 def test_an_error_on_closing_keeps_no_lock(new_store, monkeypatch):

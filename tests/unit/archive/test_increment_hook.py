@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mala_context.archive.hook import archive_from_hook
+from mala_context.archive.increment import archive_from_hook
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.archive_tools import cat, rows
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from mala_context.archive import locks
-from mala_context.archive.locks import ThreadLocks, try_flock
+from mala_context.archive import atomic_write
+from mala_context.archive.atomic_write import ThreadLocks, try_flock
 
 KEY = ("/archives", "s1")
 
@@ -62,4 +62,4 @@ def test_a_file_system_without_locks_is_written_all_the_same(monkeypatch, number
 def test_other_errors_come_through():
     with pytest.raises(OSError, match="Bad file descriptor"):
         try_flock(99_999)
-    assert locks.thread_locks._locks == {}
+    assert atomic_write.thread_locks._locks == {}
