@@ -66,6 +66,7 @@ class Actions:
         finishing_tools: what a final turn may use.
         clock: seconds from any clock that never goes back.
         hub: tells observers; a new one by default.
+        verbatim: whether the options have `verbatim_prompts`, so that a slash command is sent to the model as text.
 
     Attributes:
         final_turn: how the last final turn ended; `None` before one has.
@@ -80,12 +81,15 @@ class Actions:
         finishing_tools: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
         hub: Hub | None = None,
+        verbatim: bool = False,
     ) -> None:
         self.policy = policy
         self.clock = clock
         self._hub = Hub() if hub is None else hub
         self.final_turn: FinalTurn | None = None
         self._cut_turn: Callable[[], bool] | None = None
+        self._verbatim = verbatim
+        self._said_verbatim = False
         self.transcript: str | None = None
         self._processor = processor
         self._finishing_tools = tuple(finishing_tools)
@@ -200,12 +204,20 @@ class Actions:
 
     # -- the policy --------------------------------------------------------------------------------------------------
 
-    def next_step(self) -> Step | None:
+    def next_step(self, *, commands: bool = False) -> Step | None:
         """Return what a session should do now that it is at a safe point, once; then say how it went.
 
+        `commands` says that `/compact` reaches the CLI as a command although the options have `verbatim_prompts`.
         After a compaction the boundary says it, or `failed`; after a restart `restarted` or `failed` does.
         """
-        return self._ask(self._processor.tracker.snapshot(), safe=True)
+        step = self._ask(self._processor.tracker.snapshot(), safe=True)
+        if isinstance(step, Compact) and self._verbatim and not commands:
+            if not self._said_verbatim:
+                self._said_verbatim = True
+                log.warning("Context: no /compact is asked for: verbatim_prompts would send it to the model as text")
+            self.failed()
+            return None
+        return step
 
     def restart_with(self, cut_turn: Callable[[], bool] | None) -> None:
         """Leave restarts to a session that does them by itself, until `None` ends that.

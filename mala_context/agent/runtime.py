@@ -113,11 +113,19 @@ class AgentRuntime:
     def _open(self) -> AbstractAsyncContextManager[AgentSession]:
         from claude_agent_sdk import ClaudeSDKClient
 
-        handler = None if self.config.restart_at is None else self.pressure_handler()
+        options = self.options
+        # With verbatim_prompts the SDK would mark our own /compact as text too: each prompt of the user's is marked
+        # by the session instead.
+        verbatim = self.config.compact_at is not None and bool(getattr(options, "verbatim_prompts", False))
+        if verbatim:
+            options = self._parts.copy(options, verbatim_prompts=False)
+        handler = None if self.config.restart_at is None else self._handler(options)
         steward = (
             SessionSupervisor(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
         )
-        return open_session(ClaudeSDKClient(self.options), self.processor, self.aclose, steward, self._parts.hub.asked)
+        return open_session(
+            ClaudeSDKClient(options), self.processor, self.aclose, steward, self._parts.hub.asked, verbatim=verbatim
+        )
 
     async def learn_window(self, client: ClaudeSDKClient) -> int | None:
         """Have the CLI of your own client say the window of its model, and return it; `session()` does so by itself.
@@ -136,8 +144,11 @@ class AgentRuntime:
 
         `timeout_seconds` is what the whole run has, from now on.
         """
+        return self._handler(self.options, timeout_seconds)
+
+    def _handler(self, options: Any, timeout_seconds: float | None = None) -> ContextPressureHandler:
         return ContextPressureHandler(
-            self.options,
+            options,
             self.processor,
             template=self._parts.template,
             max_restarts=self.config.max_restarts,

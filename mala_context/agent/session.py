@@ -105,7 +105,8 @@ class AgentSession:
     """A connected session, which `AgentRuntime.session()` makes.
 
     It is given the `client`, the `processor`, the task group `tasks` in which the reading task runs, the supervisor
-    `steward`, and `asked`, a function that is called at each prompt.
+    `steward`, and `asked`, a function that is called at each prompt. `verbatim` says that the caller's
+    prompts are text, also where one begins with a slash.
 
     Attributes:
         client: the SDK's client, for `interrupt`, `set_model` and the like; another one after a restart. Read messages
@@ -120,8 +121,11 @@ class AgentSession:
         tasks: TaskGroup,
         steward: SessionSupervisor | None = None,
         asked: Callable[[], object] = lambda: None,
+        *,
+        verbatim: bool = False,
     ) -> None:
         self.client = client
+        self._verbatim = verbatim
         self.outstanding = RunningTasks()
         self._processor = processor
         self._tasks = tasks
@@ -225,7 +229,9 @@ class AgentSession:
         """Send a prompt and return its uuid; `own` says that it is not the caller's, so its result ends no `send`."""
         uuid = str(uuid4())
         content = {"role": "user", "content": prompt}
-        message = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
+        message: dict[str, Any] = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
+        if self._verbatim and not own:
+            message["client_composed"] = True  # so that the CLI runs no slash command of the user's
         self._awaited, self._own_prompt = uuid, own
         self._context = contextvars.copy_context()
         self._asked()
@@ -357,10 +363,14 @@ async def open_session(
     close: Callable[[], Awaitable[None]],
     steward: SessionSupervisor | None = None,
     asked: Callable[[], object] = lambda: None,
+    *,
+    verbatim: bool = False,
 ) -> AsyncIterator[AgentSession]:
     """Connect `client`, read from it while the body runs, disconnect, then `await close()`, whatever happened.
 
-    `asked` is called by whoever sends a prompt, just before it goes out.
+    `asked` is called by whoever sends a prompt, just before it goes out. `verbatim` has the CLI
+    take the caller's prompts as text although the client's options have no `verbatim_prompts`: only then is `/compact`
+    a command beside them.
     Raises what the body raises, as itself and not in a group, and what the SDK raises on connecting.
     """
     failure: BaseException | None = None
@@ -368,7 +378,7 @@ async def open_session(
     try:
         await client.connect()
         async with anyio.create_task_group() as tasks:
-            session = AgentSession(client, processor, tasks, steward, asked)
+            session = AgentSession(client, processor, tasks, steward, asked, verbatim=verbatim)
             try:
                 yield session
             except (anyio.get_cancelled_exc_class(), GeneratorExit):

@@ -103,6 +103,7 @@ class ToolCap:
         self._acted = acted
         self._worker = Worker("mala-context tool cap")
         self._batches: dict[str | None, _Batch] = {}
+        self._said_reserve = False
 
     async def after_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Answer a PostToolUse hook: a result over the cap, in its own shape; nothing for any other."""
@@ -158,20 +159,28 @@ class ToolCap:
         batch = self._batches.get(agent)
         if batch is not None and batch.base == snapshot.tokens:
             return batch
-        target = TargetContextConfig(
-            provider="claude",
-            model=snapshot.model or "unknown",
-            window=snapshot.window,
-            buffer_tokens=self._config.buffer_tokens,
-            max_output_tokens=self._config.max_output_tokens,
+        guard = ContextGuard(
+            [self._target(snapshot.model or "unknown", snapshot.window)],
+            current=max(0, snapshot.projected or snapshot.tokens or 0),
         )
-        guard = ContextGuard([target], current=max(0, snapshot.projected or snapshot.tokens or 0))
         setting: int | Literal["auto"] | None = self._config.tool_output_tokens
         batch = _Batch(snapshot.tokens, ToolBudget(guard, tool_output_tokens=setting, count=count_tokens), [0])
         self._batches[agent] = batch
         while len(self._batches) > _MOST_AGENTS:
             del self._batches[next(iter(self._batches))]
         return batch
+
+    def _target(self, model: str, window: int) -> TargetContextConfig:
+        """Return what the model can take; a reserve that leaves nothing of its window is said once and left out."""
+        config = self._config
+        reserve = {"buffer_tokens": config.buffer_tokens, "max_output_tokens": config.max_output_tokens}
+        try:
+            return TargetContextConfig(provider="claude", model=model, window=window, **reserve)
+        except ValueError as error:
+            if not self._said_reserve:
+                self._said_reserve = True
+                log.warning("Tool output: context.guard keeps nothing free, since it leaves no room: %s", error)
+            return TargetContextConfig(provider="claude", model=model, window=max(2, window), buffer_tokens=1)
 
     def _note(self, batch: _Batch, text: str, path: str) -> str:
         """Return what takes the place of a text without room: its path, or the text itself if that is shorter.

@@ -68,7 +68,13 @@ def wire(
         archivist.listen(processor)
     reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events, wants=reporter.wants_size)
-    actions = Actions(policy, processor, finishing_tools=config.finishing_tools, hub=hub)
+    actions = Actions(
+        policy,
+        processor,
+        finishing_tools=config.finishing_tools,
+        hub=hub,
+        verbatim=bool(getattr(options, "verbatim_prompts", False)),
+    )
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     reference = _by_reference(repo, config, archivist, processor)
     if config.enabled or config.archive.enabled:

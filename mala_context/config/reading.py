@@ -140,6 +140,7 @@ class _Walk:
         values = self._section("context", section)
         config = ContextConfig() if values is None else values
         self._thresholds(config)
+        self._reserve(config)
         self._encryption(config)
         return config
 
@@ -227,6 +228,19 @@ class _Walk:
                 words = f"found {value:g}, wanted {last[1]:g} or more, since {last[0]} is {last[1]:g}{named}"
                 self._problem(path, line, words)
             last = max(last, (path, value), key=lambda pair: pair[1])
+
+    def _reserve(self, config: ContextConfig) -> None:
+        """Refuse a guard that keeps the whole window free: every request would be over its limit."""
+        guard, window = config.guard, config.window
+        if window == "auto" or self._has_problem("context.guard") or self._has_problem("context.window"):
+            return
+        left = window - guard.buffer_tokens - guard.max_output_tokens
+        given = [name for name in ("max_output_tokens", "buffer_tokens") if f"context.guard.{name}" in self.lines]
+        if left <= 0 and given:
+            key = f"context.guard.{given[0]}"
+            found = getattr(guard, given[0])
+            words = f"found {found:,}, wanted less: with it {left:,} tokens of context.window {window:,} are left"
+            self._problem(key, self.lines.get(key), words)
 
     def _encryption(self, config: ContextConfig) -> None:
         problem = encryption_problem(config.archive)

@@ -25,7 +25,7 @@ class TargetContextConfig:
 
     The first level that is there answers: for the window session, model, provider, 131,072; for the buffer model,
     provider, defaults, 256. A level that is there must be a positive whole number: 0, -1 or a text raises `ValueError`
-    with provider and model in it, and is never read as "no limit".
+    with provider and model in it, and is never read as "no limit". So does a buffer or an output that leaves no room.
     """
 
     provider: str
@@ -59,10 +59,16 @@ class TargetContextConfig:
         output = self.max_output_tokens
         if not is_count(output):
             raise self._wrong("max_output_tokens", output, "a whole number of tokens, 0 or more")
+        limit = window - buffer - output
+        if limit <= 0:  # opencode#49965: a reserve as large as the window would make every turn final
+            raise ValueError(
+                f"target {self.provider}/{self.model}: window {window:,} less buffer {buffer:,} less max_output_tokens "
+                f"{output:,} leaves {limit:,} tokens for a request, wanted more than 0"
+            )
         set_once = object.__setattr__
         set_once(self, "context_window", window)
         set_once(self, "buffer", buffer)
-        set_once(self, "limit", window - buffer - output)
+        set_once(self, "limit", limit)
 
     def _first(self, levels: tuple[str, ...], default: int) -> int:
         """Return the first level that is there; every level is checked, also those behind it."""

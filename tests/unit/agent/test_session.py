@@ -556,6 +556,20 @@ def test_a_processor_that_looks_at_nothing_asks_nothing():
     assert run("asyncio", test, lambda: asking(300_000), MessageStreamProcessor(enabled=False)) == []
 
 
+@BACKENDS
+def test_the_callers_words_stay_verbatim_beside_a_command(backend):
+    """Case guard-15."""
+
+    async def main():
+        client = Client()
+        async with open_session(client, MessageStreamProcessor(), client.close, verbatim=True) as session:
+            await session.put("/compact", own=True)
+            await everything(session.send("/compact"))
+        return [(message["message"]["content"], message.get("client_composed")) for message in client.prompts]
+
+    assert anyio.run(main, backend=backend) == [("/compact", None), ("/compact", True)]
+
+
 # -- with a steward ----------------------------------------------------------------------------------------------------
 
 

@@ -288,3 +288,14 @@ def test_200_parallel_results_never_pass_the_budget_and_none_is_lost(tmp_path_fa
                 path = spills.path("s1", text.encode())
                 assert os.path.basename(path) in seen
                 assert content(path) == text
+
+
+async def test_a_reserve_that_leaves_no_room_is_one_warning_and_left_out(spills, caplog):
+    config = GuardConfig(tool_output_tokens=1_000, max_output_tokens=300_000)
+    cap = ToolCap(config, spills, Gauge())
+    for _ in range(2):
+        assert await cap_of(cap, bash(LINES))
+        await cap.after_batch({})
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "context.guard keeps nothing free" in said[0]

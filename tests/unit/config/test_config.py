@@ -202,6 +202,22 @@ def test_removed_fields(old, new):
     assert error.path == "/repo/mala.yaml"
 
 
+@pytest.mark.parametrize(
+    ("guard", "key", "left"),
+    [
+        ("max_output_tokens: 32768, buffer_tokens: 1", "max_output_tokens", "-1"),
+        ("max_output_tokens: 40960", "max_output_tokens", "-16,384"),
+        ("buffer_tokens: 32768", "buffer_tokens", "0"),
+    ],
+)
+def test_a_reserve_as_large_as_the_window_is_an_error(guard, key, left):
+    """Case guard-14: every turn would be a final one."""
+    (problem,) = problems(f"context:\n  window: 32768\n  guard: {{{guard}}}\n").problems
+    assert problem.key == f"context.guard.{key}"
+    assert f"with it {left} tokens of context.window 32,768 are left" in problem.message
+    parse(f"context:\n  guard: {{{guard}}}\n")  # of an unknown window nothing can be said
+
+
 def test_removed_fields_come_first_among_other_problems():
     error = problems("context: {warn_at: 7}\ncontext_restart_threshold: 0.7\ncontext_limit: 5\n")
     assert str(error).startswith("Unknown field 'context_restart_threshold' in mala.yaml\n")

@@ -45,10 +45,10 @@ class TestTargets:
         ("levels", "window"),
         [
             ({}, 131_072),
-            ({"provider_window": 3}, 3),
-            ({"provider_window": 3, "window": 2}, 2),
-            ({"provider_window": 3, "window": 2, "session_window": 1}, 1),
-            ({"provider_window": 3, "session_window": 1}, 1),
+            ({"provider_window": 3_000}, 3_000),
+            ({"provider_window": 3_000, "window": 2_000}, 2_000),
+            ({"provider_window": 3_000, "window": 2_000, "session_window": 1_000}, 1_000),
+            ({"provider_window": 3_000, "session_window": 1_000}, 1_000),
         ],
     )
     def test_window(self, levels, window):
@@ -71,10 +71,18 @@ class TestTargets:
         with pytest.raises(ValueError, match="max_output_tokens"):
             TargetContextConfig(provider="p", model="m", max_output_tokens=output)
 
-    def test_a_window_smaller_than_its_buffer_blocks_everything(self):
-        tiny = TargetContextConfig(provider="p", model="m", window=100)
-        assert tiny.limit == -156
-        assert ContextGuard([tiny]).evaluate().final
+    @pytest.mark.parametrize(
+        ("window", "buffer", "output", "left"),
+        [
+            (32_768, 1, 32_767, "0"),
+            (32_768, 256, 40_960, "-8,448"),
+            (32_768, 256, 36_864, "-4,352"),
+            (100, None, 0, "-156"),
+        ],
+    )
+    def test_a_reserve_as_large_as_the_window_is_no_limit(self, window, buffer, output, left):
+        with pytest.raises(ValueError, match=rf"p/m: window .* leaves {left} tokens for a request"):
+            TargetContextConfig(provider="p", model="m", window=window, buffer_tokens=buffer, max_output_tokens=output)
 
 
 class TestEvaluation:
