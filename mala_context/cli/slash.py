@@ -98,10 +98,21 @@ COMMANDS: Final[dict[str, Callable[[str, Mapping[str, str]], Iterator[str]]]] = 
 
 
 def compactions_of(archive: TranscriptArchive, session_id: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the manifest's row of each compaction of a session."""
-    for row in archive.manifest(session_id).of_kind("outcome"):
-        if row.get("outcome") in TOOK_PLACE:
-            yield row
+    """Yield the manifest's row of each compaction of a session; of an imported session, what its rows tell of each."""
+    found = [row for row in archive.manifest(session_id).of_kind("outcome") if row.get("outcome") in TOOK_PLACE]
+    yield from found or _compactions_in_rows(archive, session_id)
+
+
+def _compactions_in_rows(archive: TranscriptArchive, session_id: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the compactions in an archived transcript: `import` knows no outcome of any, the rows know them all."""
+    from mala_context.analysis.report import build_report
+
+    if not os.path.isdir(archive.location):  # an object store; its rows are not here
+        return
+    for session in build_report([], archived=[(archive.location, session_id)], jobs=1).sessions:
+        for each in session.compactions:
+            sizes = {"tokens_before": each.cli_before or each.before, "tokens_after": each.after}
+            yield {"time": each.time, "trigger": each.trigger, **sizes, "lost": each.lost}
 
 
 def _is_main(row: Mapping[str, Any]) -> bool:

@@ -13,10 +13,12 @@ import click
 
 from mala_context._util.formatting import plural, size_text
 from mala_context._util.printable import printable
+from mala_context.archive.export import ExportResult
 from mala_context.archive.export import export as export_transcript
 from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.reading import choose_chain
 from mala_context.archive.restore import restore as restore_session
+from mala_context.cli.archives.changed_files import ChangedFile, changed_lines, changed_since
 from mala_context.cli.archives.common import (
     complete_archived,
     configured,
@@ -38,6 +40,8 @@ from mala_context.cli.progress import waiting
 from mala_context.errors import MalaContextError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mala_context.archive.remote.push import PushResult
     from mala_context.archive.restore import RestoreResult
     from mala_context.archive.store import TranscriptArchive
@@ -76,20 +80,33 @@ def restore(
 ) -> None:
     """Undo a compaction: make a new session of what this one held before it.
 
-    The old session is not touched. Prints the command that opens the new session, and which of the files that it
-    names are missing. Without SESSION: the session archived last.
+    The old session is not touched. Prints the command that opens the new session, which of the files that it names are
+    missing, which changed since, and what brings these back. Without SESSION: the session archived last.
     """
     archive, session_id = find_session(repo, directory, session)
     where: dict[str, Any] = {"at": at, "before": before, "chain": chain, "cwd": cwd, "projects": projects_dir}
     with waiting("reading", counts=False) as progress, wrong_values():
         result = restore_session(archive, session_id, progress=progress, dry_run=dry_run, **where)
+    changed, end = _changed(result, before)
     if as_json:
-        say_json(fields_of(result, command=result.command))
-    else:
-        _say_restored(result, before)
+        say_json(fields_of(result, command=result.command, changed=[each._asdict() for each in changed]))
+        return
+    lines = changed_lines(changed, end, result.source, result.cwd) if changed and end is not None else ()
+    _say_restored(result, before, lines)
 
 
-def _say_restored(result: RestoreResult, before: str | None) -> None:
+def _changed(result: RestoreResult, before: str | None) -> tuple[list[ChangedFile], float | None]:
+    """Return the files that changed since the restored conversation ends; a dry run wrote none to look into."""
+    if result.dry_run:
+        return [], None
+    compaction = result.compaction
+    try:
+        return changed_since(result.path, result.cwd, compaction.time if compaction is not None else before)
+    except OSError:
+        return [], None
+
+
+def _say_restored(result: RestoreResult, before: str | None, changed: Iterable[str]) -> None:
     what = "whole" if before is None else f"as it was at {before}"
     if result.compaction is not None:
         tokens = result.compaction.tokens_before
@@ -104,6 +121,8 @@ def _say_restored(result: RestoreResult, before: str | None) -> None:
         click.echo(f"missing:  {printable(path)}")
     if result.cwd is not None and not os.path.isdir(result.cwd):
         click.echo(f"missing:  {printable(result.cwd)} (its working directory; --cwd names another)")
+    for line in changed:
+        click.echo(printable(line))
     if result.dry_run:
         click.echo(f"in {printable(os.path.dirname(result.path))}; without --dry-run it is written")
     else:
@@ -273,6 +292,7 @@ def _plain_bytes(archive: TranscriptArchive, session_id: str) -> int:
 @click.option("--agent", help="A subagent's own transcript, by its id.")
 @click.option("--chain", type=click.IntRange(min=1), help="A chain by its number; else the newest.")
 @click.option("--redact", is_flag=True, help="Mask secrets; the documentation lists what is not found.")
+@click.option("--html", "as_html", is_flag=True, help="Write the conversation as a page to read in a browser instead.")
 @json_option
 def export(
     session: str,
@@ -282,6 +302,7 @@ def export(
     agent: str | None,
     chain: int | None,
     redact: bool,
+    as_html: bool,
     as_json: bool,
 ) -> None:
     """Write a transcript to one new file that only you can read (0600).
@@ -293,15 +314,32 @@ def export(
     with waiting("writing", counts=False) as progress:
         pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
         progress.expect(sum(piece.length or 0 for piece in pieces))
-        result = export_transcript(
-            archive, session_id, file, redact=redact, subagent=agent, chain=chain, progress=progress
-        )
+        write = _export_page if as_html else export_transcript
+        result = write(archive, session_id, file, redact=redact, subagent=agent, chain=chain, progress=progress)
     if as_json:
         say_json(fields_of(result))
         return
     masked = "" if result.redacted is None else f", {plural(result.redacted, 'secret')} masked"
     short = f"; {size_text(result.left_out)} of rows too long to be searched left out" if result.left_out else ""
     click.echo(f"{printable(result.path)}: {size_text(result.bytes)}{masked}{short}")
+
+
+def _export_page(archive: TranscriptArchive, session_id: str, file: str, **how: Any) -> ExportResult:
+    """Write the conversation of a transcript as a page; what `redact` masks is masked before the page is made."""
+    import tempfile
+
+    from mala_context.cli.archives.conversation import messages
+    from mala_context.cli.archives.html_page import conversation_page
+    from mala_context.cli.files import publish
+    from mala_context.transcripts.rows import file_chunks, rows
+
+    size = 0
+    with publish(file, replace=False, private=True) as target, tempfile.TemporaryDirectory() as folder:
+        result = export_transcript(archive, session_id, os.path.join(folder, "transcript.jsonl"), **how)
+        with open(target, "wb") as page:
+            for part in conversation_page(session_id, messages(rows(file_chunks(result.path)))):
+                size += page.write(part.encode("utf-8", "backslashreplace"))
+    return ExportResult(path=os.path.abspath(file), bytes=size, redacted=result.redacted, left_out=result.left_out)
 
 
 @click.command("import")

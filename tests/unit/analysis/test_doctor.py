@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mala_context.analysis.doctor import examine, gather
-from tests.helpers.doctor_machine import FAULTS, Machine, never_archived
+from tests.helpers.doctor_machine import FAULTS, OTHER, Machine, never_archived
 
 
 @pytest.fixture
@@ -69,6 +69,11 @@ def test_the_command_that_it_names_fixes_it(machine):
     command = command.replace("mala-context", f"{sys.executable} -m mala_context.cli")
     subprocess.run(command, shell=True, env=machine.env, cwd=machine.repo, check=True, capture_output=True, timeout=60)
     assert machine.findings() == []
+    lost = [sys.executable, "-m", "mala_context.cli", "archives", "lost", OTHER]
+    done = subprocess.run(
+        lost, env=machine.env, cwd=machine.repo, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("1. "), "what was imported can be asked for what its compactions lost"
 
 
 def test_fix_runs_the_commands_after_a_question_and_checks_again(machine):

@@ -1,0 +1,104 @@
+"""Files that changed since the moment that a restored conversation ends at, and what brings their contents back.
+
+Restoring brings back a conversation, not files. Of the files that the conversation read or wrote by name, those are
+listed that were written to or deleted since. What a shell command touched has no name there.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from mala_context._util.formatting import plural
+from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.loss.collect import FILE_TOOLS
+from mala_context.transcripts.rows import file_chunks, rows
+
+SHOWN: Final = 20
+"""Files that are listed for people; --json has all."""
+
+
+class ChangedFile(NamedTuple):
+    """A file that the conversation knows otherwise than it is now."""
+
+    path: str
+    state: str
+    """`changed` or `deleted`."""
+
+
+def changed_since(transcript: str, cwd: str | None, moment: str | None) -> tuple[list[ChangedFile], float | None]:
+    """Return the files of a conversation that changed since it ended, and that moment in seconds since 1970.
+
+    `moment` is the time of the end (ISO 8601); without one it is the newest of the transcript's rows. Raises `OSError`
+    where the transcript cannot be read.
+    """
+    paths: dict[str, None] = {}
+    newest = ""
+    for row in rows(file_chunks(transcript)):
+        for value in objects(row.data):
+            stamp = value.get("timestamp")
+            if isinstance(stamp, str):
+                newest = max(newest, stamp)
+            paths |= dict.fromkeys(_paths(value, cwd))
+    end = _seconds(moment or newest)
+    if end is None:
+        return [], None
+    found = []
+    for path in paths:
+        try:
+            if os.stat(path).st_mtime > end:
+                found.append(ChangedFile(path, "changed"))
+        except FileNotFoundError:
+            found.append(ChangedFile(path, "deleted"))
+        except OSError:
+            continue
+    return sorted(found), end
+
+
+def _paths(row: dict[str, object], cwd: str | None) -> Iterator[str]:
+    """Yield the files that a row's tool calls name."""
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    for block in content if isinstance(content, list) else ():
+        given = block.get("input") if isinstance(block, dict) and block.get("type") == "tool_use" else None
+        tool = FILE_TOOLS.get(block["name"]) if isinstance(given, dict) and isinstance(block.get("name"), str) else None
+        path = given.get(tool[0]) if tool is not None and isinstance(given, dict) else None
+        if isinstance(path, str) and path and "\0" not in path and (cwd or os.path.isabs(path)):
+            yield os.path.normpath(os.path.join(cwd or os.sep, path))
+
+
+def _seconds(moment: str) -> float | None:
+    try:
+        found = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def changed_lines(found: Sequence[ChangedFile], end: float, source: str, cwd: str | None) -> Iterator[str]:
+    """Yield what to tell people: the files, and the commands that bring their contents back."""
+    when = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    yield f"{plural(len(found), 'file')} changed since {when} UTC; files are not restored:"
+    yield from (f"{each.state}:  {each.path}" for each in found[:SHOWN])
+    if len(found) > SHOWN:
+        yield f"and {len(found) - SHOWN:,} more; --json lists all"
+    place = f"cd {shlex.quote(cwd)} && " if cwd else ""
+    yield f"with Claude Code's checkpoints: {place}claude --resume {source}, then /rewind"
+    if cwd is not None and _is_in_git(cwd):
+        inside = [shlex.quote(each.path) for each in found[:SHOWN] if each.path.startswith(cwd + os.sep)]
+        if inside:
+            git = f"git -C {shlex.quote(cwd)}"
+            commit = f'"$({git} rev-list -1 --before={int(end)} HEAD)"'
+            yield f"with git, as of the last commit before then: {git} restore --source={commit} -- {' '.join(inside)}"
+
+
+def _is_in_git(path: str) -> bool:
+    while not os.path.lexists(os.path.join(path, ".git")):
+        above = os.path.dirname(path)
+        if above == path:
+            return False
+        path = above
+    return True
