@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from mala_context.analysis.kept_by_reference import KeptByReference, RecordedConversation
 from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.recording_reader import RecordingReader
@@ -75,6 +76,8 @@ class Outcome:
     recorded_tokens: int = 0
     """Prompt tokens of all responses as recorded."""
     simulated_tokens: int = 0
+    by_reference: list[KeptByReference] = field(default_factory=list)
+    """What `compaction: reference` would have kept at each recorded compaction."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON; the keys are stable."""
@@ -96,6 +99,7 @@ class Outcome:
             "turns_until_first": {"recorded": self.recorded_first, "simulated": self.simulated_first},
             "prompt_tokens": {"recorded": self.recorded_tokens, "simulated": self.simulated_tokens},
             "tokens_saved": self.recorded_tokens - self.simulated_tokens,
+            "by_reference": [each._asdict() for each in self.by_reference],
         }
 
 
@@ -113,6 +117,7 @@ class Course:
         self._limit: int | None = None
         self._fresh: int | None = None
         self._recorded_window = DEFAULT_WINDOW
+        self.conversation = RecordedConversation(config.reference.budget) if config.compaction == "reference" else None
 
     def appended(self, tokens: int, tool: str | None) -> None:
         """Take something that the next request holds; a tool's result may be capped."""
@@ -155,9 +160,18 @@ class Course:
         if self._size is not None:
             self._decide(self._window(window), at, safe=True)
 
-    def compacted(self, before: int | None, left: int | None, at: tuple[int, int, float]) -> None:
-        """Take a recorded compaction: of how many tokens, and how many messages' tokens it left."""
+    def compacted(self, before: int | None, left: int | None, at: tuple[int, int, float], per_token: float) -> None:
+        """Take a recorded compaction: of how many tokens, and how many messages' tokens it left.
+
+        `per_token` are characters a token.
+        """
         outcome = self.outcome
+        if self.conversation is not None:
+            size = before if before is not None else self._recorded
+            kept = self.conversation.compact(at[0], size, self._window(0), per_token)
+            if kept is not None:
+                outcome.by_reference.append(kept)
+                left = kept.tokens
         outcome.recorded_compactions += 1
         if outcome.recorded_first is None:
             outcome.recorded_first = at[1]
@@ -175,6 +189,8 @@ class Course:
         self._size = None
         self._pending = 0
         self._policy.reset()
+        if self.conversation is not None:
+            self.conversation.reset()
 
     def _drop(self, left: int, at: tuple[int, int, float]) -> None:
         before, self._size = self._size, (self._fresh or 0) + left
@@ -210,6 +226,12 @@ class Simulator(RecordingReader):
         self._size: int | None = None
         self._tools: dict[str, str] = {}
 
+    def _row(self, row: Mapping[str, Any]) -> None:
+        super()._row(row)
+        for course in self.courses:
+            if course.conversation is not None:
+                course.conversation.row(row)
+
     def after(self, event: Event, state: AgentState | None) -> None:
         """Tell the courses what the main agent's event means."""
         if getattr(event, "agent", None) is not None:
@@ -229,7 +251,7 @@ class Simulator(RecordingReader):
             left = event.post_tokens if isinstance(event, Compaction) else None
             self._size = None
             for course in self.courses:
-                course.compacted(before, left, at)
+                course.compacted(before, left, at, main.ratios.chars_per_token(main.model))
         elif isinstance(event, Reset) and state is main:
             self._size = None
             for course in self.courses:

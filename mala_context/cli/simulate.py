@@ -130,6 +130,14 @@ def _first(name: str) -> Any:
     return median
 
 
+def _kept(share: float) -> Any:
+    def quantile(group: Sequence[Outcome]) -> Any:
+        tokens = sorted(kept.tokens for each in group for kept in each.by_reference)
+        return tokens[min(len(tokens) - 1, int(share * len(tokens)))] if tokens else None
+
+    return quantile
+
+
 _LINES: Sequence[tuple[str, Any]] = (
     ("prompt tokens as recorded", _sum("recorded_tokens")),
     ("prompt tokens simulated", _sum("simulated_tokens")),
@@ -143,5 +151,13 @@ _LINES: Sequence[tuple[str, Any]] = (
     ("restarts", _count("restarts")),
     ("final turns", _count("final_turns")),
     ("tool results capped", lambda group: sum(counts[0] for each in group for counts in each.capped.values())),
+    ("compactions by reference", lambda group: sum(len(each.by_reference) for each in group) or None),
+    ("tokens that these keep, median", _kept(0.5)),
+    ("tokens that these keep, 90th percentile", _kept(0.9)),
+    ("tokens that these keep, largest", _kept(1.0)),
+    (
+        "messages of the user that became pointers",
+        lambda group: sum(kept.pointed_at for each in group for kept in each.by_reference),
+    ),
 )
 """Words and value of each line of the table."""

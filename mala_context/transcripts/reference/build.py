@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
 BUDGET = 20_000
 """Tokens that are kept by default, or a tenth of the window where that is less."""
-FOR_TEXT, FOR_LINES, FOR_RESULTS = 0.5, 0.15, 0.1
-"""Shares of the budget that the assistant's text, lines of tool calls and results in full may take."""
+FOR_TEXT, FOR_LINES, FOR_RESULTS, FOR_UNREAD = 0.5, 0.06, 0.05, 0.2
+"""Shares of the budget that the assistant's text, lines of tool calls and results in full may take.
+
+Results that the model has not read yet, since nothing came after them, may take the last share.
+"""
 _WHOLE = 0.8
 """Share of the room for the assistant's text that whole texts may take; the beginnings of older ones take the rest."""
 _LEAST_ROOM = 0.25
@@ -232,7 +235,8 @@ class _Builder:
         lines: set[int] = set()
         whole: set[int] = set()
         for_lines = round(min(FOR_LINES * self._budget, 0.2 * room))
-        for_results = round(min(FOR_RESULTS * self._budget, 0.2 * room))
+        unread, more = self._conversation.unread, round((FOR_UNREAD - FOR_RESULTS) * self._budget)
+        for_results = round(FOR_RESULTS * self._budget) + (more if unread else 0)
         for place in range(len(self._items) - 1, -1, -1):
             item = self._items[place]
             if not isinstance(item, Call):
@@ -240,6 +244,8 @@ class _Builder:
             for_lines -= self._count(_line(item) + _POINTER)
             if for_lines < 0:
                 break
+            if len(lines) == unread > 0:
+                for_results -= more
             lines.add(place)
             for_results -= self._count(item.text or "") + 12
             if for_results >= 0 and item.text:

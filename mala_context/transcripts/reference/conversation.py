@@ -90,6 +90,8 @@ class Conversation(NamedTuple):
     """Number of the part to come."""
     calls: int
     """Number of the last tool call."""
+    unread: int = 0
+    """How many calls at the end have results that no request has held yet."""
 
 
 def read_conversation(messages: object, pictures: Collection[int] = ()) -> Conversation:
@@ -112,7 +114,17 @@ def read_conversation(messages: object, pictures: Collection[int] = ()) -> Conve
     for place in range(behind + told, len(messages)):
         calls = _read(messages[place], place, items, calls, whole=place in pictures)
     state = _state(calls_of(texts[behind]) if told else (), items)
-    return Conversation(before, tuple(items), state, number + 1, calls)
+    return Conversation(before, tuple(items), state, number + 1, calls, _unread(messages))
+
+
+def _unread(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many tool calls the last response made, where nothing but their results came after it."""
+    count, place = 0, len(messages) - 1
+    while place >= 0 and messages[place]["role"] == "user" and messages[place].get("results"):
+        place -= 1
+    while place >= 0 and messages[place].get("toolUses"):
+        count, place = count + len(messages[place]["toolUses"]), place - 1
+    return count
 
 
 def _checked(row: object) -> str:

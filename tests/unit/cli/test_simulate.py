@@ -33,7 +33,7 @@ def test_json_has_an_object_for_each_recording_and_policy():
     rows = json.loads(run("--policy", A, "--policy", B, "--json"))
     assert len(rows) == 6
     keys = "policy session_id path responses warnings compactions_asked restarts final_turns capped compactions"
-    assert list(rows[0]) == [*keys.split(), "turns_until_first", "prompt_tokens", "tokens_saved"]
+    assert list(rows[0]) == [*keys.split(), "turns_until_first", "prompt_tokens", "tokens_saved", "by_reference"]
 
 
 def test_policies_of_one_name_go_by_their_paths(tmp_path):
