@@ -95,7 +95,8 @@ def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     out = console()
     groups = {name: [each for each in outcomes if each.policy == name] for name in names}
     count = len(groups[names[0]])
-    rows = [(words, *(value(groups[name]) for name in names)) for words, value in _LINES]
+    lines_shown = [*_LINES, *(_BY_REFERENCE if any(each.by_reference for each in outcomes) else ())]
+    rows = [(words, *(value(groups[name]) for name in names)) for words, value in lines_shown]
     show(out, Table(plural(count, "session"), ("<", *names), rows))
     for name in names:
         lines = [line for each in groups[name] for line in _events(each)]
@@ -151,7 +152,9 @@ _LINES: Sequence[tuple[str, Any]] = (
     ("restarts", _count("restarts")),
     ("final turns", _count("final_turns")),
     ("tool results capped", lambda group: sum(counts[0] for each in group for counts in each.capped.values())),
-    ("compactions by reference", lambda group: sum(len(each.by_reference) for each in group) or None),
+)
+_BY_REFERENCE: Sequence[tuple[str, Any]] = (
+    ("compactions by reference", lambda group: sum(len(each.by_reference) for each in group)),
     ("tokens that these keep, median", _kept(0.5)),
     ("tokens that these keep, 90th percentile", _kept(0.9)),
     ("tokens that these keep, largest", _kept(1.0)),
@@ -160,4 +163,5 @@ _LINES: Sequence[tuple[str, Any]] = (
         lambda group: sum(kept.pointed_at for each in group for kept in each.by_reference),
     ),
 )
+"""Lines that are there where a policy compacts by reference."""
 """Words and value of each line of the table."""
