@@ -19,7 +19,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
 from mala_context.archive.source import CHUNK
-from mala_context.transcripts.compactions import BOUNDARY, is_main_boundary, is_summary
+from mala_context.transcripts.compactions import BOUNDARY, KEPT_MARKS, is_main_boundary, is_summary
 from mala_context.transcripts.json_rows import few_objects
 from mala_context.transcripts.loss import Loss, measure
 from mala_context.transcripts.rows import rows
@@ -143,13 +143,18 @@ def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
 
 
 def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the rows before the last boundary, or the first one, and the summary behind it."""
+    """Return the rows before the last boundary, or the first one, and the summary after it.
+
+    A compaction by reference leaves no summary but rows of what was said: these together take its place.
+    """
     places = [number for number, row in enumerate(found) if is_main_boundary(row)]
     if not places:
         return found, None
     place = places[0 if first else -1]
-    summaries = (_text(row) for row in found[place:] if is_summary(row))
-    return found[:place], next(summaries, None)
+    after = found[place:]
+    summaries = (_text(row) for row in after if is_summary(row))
+    kept = (text for row in after if row.get("type") == "user" and (text := _text(row)).startswith(KEPT_MARKS))
+    return found[:place], next(summaries, None) or "\n".join(kept) or None
 
 
 def _text(row: Mapping[str, Any]) -> str:

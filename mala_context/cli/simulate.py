@@ -153,6 +153,7 @@ _LINES: Sequence[tuple[str, Any]] = (
     ("final turns", _count("final_turns")),
     ("tool results capped", lambda group: sum(counts[0] for each in group for counts in each.capped.values())),
 )
+"""Words and value of each line of the table."""
 _BY_REFERENCE: Sequence[tuple[str, Any]] = (
     ("compactions by reference", lambda group: sum(len(each.by_reference) for each in group)),
     ("tokens that these keep, median", _kept(0.5)),
@@ -164,4 +165,3 @@ _BY_REFERENCE: Sequence[tuple[str, Any]] = (
     ),
 )
 """Lines that are there where a policy compacts by reference."""
-"""Words and value of each line of the table."""

@@ -1,0 +1,55 @@
+"""What is counted as lost where a compaction keeps messages: labelled compactions, ordinary ones and by reference."""
+
+import random
+
+import pytest
+
+from mala_context.transcripts.loss import measure
+from mala_context.transcripts.reference import Limits, build, read_conversation
+
+COMMON = ["never", "change", "module", "before", "tests"]
+"""Words that many instructions have."""
+
+
+def sentence(chance):
+    own = ["".join(chance.choices("abcdefghiklmnoprstuvz", k=7)) for _ in range(5)]
+    return " ".join([*chance.sample(COMMON, 3), *own]).capitalize() + "."
+
+
+def prompt(text, uuid):
+    return {"type": "user", "uuid": uuid, "message": {"role": "user", "content": text}}
+
+
+def message(text, uuid):
+    return {"role": "user", "text": text, "toolUses": [], "results": 0, "handle": uuid}
+
+
+def by_reference(chance, said):
+    """Return what stays of these sentences word for word, and the ids of rows that stay."""
+    padded = [text + " " + "x" * chance.randrange(1, 900) for text in said]
+    messages = [message(text, str(place)) for place, text in enumerate(padded)]
+    kept = build(read_conversation(messages), Limits(chance.choice([1_000, 20_000])), path_of=lambda _: "/full.txt")
+    return padded, "\n".join(kept.texts()), set()
+
+
+def ordinary(chance, said):
+    """Return a summary that repeats some sentences, and the ids of rows that the CLI preserved."""
+    repeated = [text for text in said if chance.random() < 0.4]
+    preserved = {str(place) for place in range(len(said)) if place >= len(said) - chance.randrange(4)}
+    return said, "\n".join(["The work goes on.", *repeated]), preserved
+
+
+@pytest.mark.parametrize("way", [by_reference, ordinary])
+def test_what_is_lost_is_told_with_precision_and_recall(way):
+    """A hundred compactions, each sentence labelled: it stays word for word, or in a row that stays, or it is lost."""
+    true = told = both = 0
+    for seed in range(100):
+        chance = random.Random(seed)
+        said, stays, preserved = way(chance, [sentence(chance) for _ in range(chance.randrange(3, 14))])
+        rows = [prompt(text, str(place)) for place, text in enumerate(said)]
+        lost = {text for place, text in enumerate(said) if text not in stays and str(place) not in preserved}
+        found = {item.text for item in measure(rows, stays, preserved=preserved).missing}
+        true, told, both = true + len(lost), told + len(found), both + len(lost & found)
+    assert true > 50
+    assert both / told >= 0.95
+    assert both / true >= 0.95
