@@ -317,16 +317,20 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     return False
 
 
-def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
-    """Write down how the compaction ended; a process that looks after the session itself does that on its own."""
+def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
+    """Write down how the compaction ended; a process that looks after the session itself does that on its own.
+
+    The answer tells the user how to undo it. Claude Code shows text of this event as it is, and JSON as JSON
+    (CLI 2.1.332).
+    """
     archive = _Configured(_repository(found, env), env).archive()
     if archive is None:
-        return
+        return None
     from mala_context.archive.catch_up import has_live_owner
 
     session_id, summary = found.get("session_id"), found.get("compact_summary")
     if has_live_owner(archive.manifest(str(session_id))):
-        return
+        return None
     agent = text_in(found, "agent_id") or "main"
     kept = None if summary else archive.manifest(str(session_id)).open_kept(agent)
     outcome: dict[str, Any] = {
@@ -341,6 +345,10 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
         archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
     else:
         archive.record_outcome(session_id, "compacted" if kept is None else "by_reference", **outcome)
+    if agent != "main" or not archive.pieces(str(session_id)):
+        return None
+    undo = "/mala-context:undo" if env.get("CLAUDE_PLUGIN_ROOT") else f"mala-context archives restore {session_id!s:.8}"
+    return f"archived; undo with {undo}".encode()
 
 
 def _stated_sizes(archive: TranscriptArchive, session_id: str, path: object) -> dict[str, Any]:

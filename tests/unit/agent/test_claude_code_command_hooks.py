@@ -45,7 +45,7 @@ class Place:
         finally:
             os.dup2(before, 0)
             os.close(before)
-        return json.loads(answer), words
+        return (json.loads(answer) if answer.startswith(b"{") else answer.decode()), words
 
     def ask(self, event, *arguments, env=None, **fields):
         found = {"hook_event_name": event, "session_id": "s", "transcript_path": str(self.transcript)}
@@ -70,12 +70,16 @@ def place(tmp_path, monkeypatch):
     return Place(tmp_path)
 
 
+UNDO = "archived; undo with mala-context archives restore s"
+"""What the user is told after a compaction: Claude Code shows text of PostCompact as it is."""
+
+
 class TestCompactions:
     def test_the_transcript_is_archived_before_one_and_its_end_is_told_behind_it(self, place):
         assert place.ask("PreCompact", trigger="auto") == ({}, "")
         assert len(place.pieces()) == 1
         place.add(BOUNDARY)
-        assert place.ask("PostCompact", trigger="auto", compact_summary="We did it.") == ({}, "")
+        assert place.ask("PostCompact", trigger="auto", compact_summary="We did it.") == (UNDO, "")
         assert place.outcomes() == [("compacted", "main", "We did it.")]
 
     @pytest.mark.parametrize("when", ["before PostCompact", "before the next PreCompact", "before the end"])
@@ -92,15 +96,20 @@ class TestCompactions:
         assert (row["tokens_before"], row["tokens_after"]) == (230_607, 89_279)
 
     def test_one_whose_hook_did_not_run_is_archived_behind_it(self, place, caplog):
-        assert place.ask("PostCompact", trigger="auto", compact_summary="Done.")[0] == {}
+        assert place.ask("PostCompact", trigger="auto", compact_summary="Done.")[0] == UNDO
         assert "Compaction without PreCompact" in caplog.text
         assert place.outcomes() == [("hook_skipped", "main", "Done.")]
         assert len(place.pieces()) == 1
 
     def test_a_summary_that_is_not_told_is_one_all_the_same(self, place):
         place.ask("PreCompact", trigger="auto")
-        assert place.ask("PostCompact", trigger="auto") == ({}, "")
+        assert place.ask("PostCompact", trigger="auto") == (UNDO, "")
         assert place.outcomes() == [("compacted", "main", None)]
+
+    def test_in_the_plugin_its_slash_command_undoes_it(self, place):
+        place.ask("PreCompact", trigger="auto")
+        told = place.ask("PostCompact", trigger="auto", env={"CLAUDE_PLUGIN_ROOT": "/plugin"})
+        assert told == ("archived; undo with /mala-context:undo", "")
 
     def test_a_subagents_is_told_as_its_own(self, place):
         assert place.ask("PostCompact", trigger="auto", agent_id="a1", compact_summary="Sub.") == ({}, "")
