@@ -33,7 +33,7 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, /, **attribute
 
 
 def _value(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else html.escape(str(value))
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else html.escape(printable(str(value)))
 
 
 def png(picture: str, scale: float = 1) -> bytes:

@@ -1,9 +1,9 @@
-"""From paths to a report: which recordings, the newest of them, and what they show joined to sessions.
+"""From paths to a report: choose the newest recordings, read them, and join their parts to sessions.
 
-A transcript's subagents lie in a folder beside it and belong to it. Of more sessions than are wanted the newest are
-read, by the times of their files; the rest is not opened. What an archive's manifest knows of a compaction (how it
-ended, what it lost) goes with the compaction that the rows tell of, in their order; the last one has no rows behind it
-there, and stands at the end of the line.
+A transcript's subagents lie in a folder beside it and belong to it. Of more sessions than are wanted only the newest
+are opened, by the times of their files. What an archive's manifest knows of a compaction (how it ended, what it lost)
+is added to the compactions in the rows, in their order. The last compaction has no rows after it in an archive, so it
+is drawn at the end of the line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def build_report(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> ContextReport:
-    """Return what is to be shown of the sessions behind the paths (see `replay.files.find`), the newest first.
+    """Return a report of the sessions in the paths (see `replay.files.find`), the newest first.
 
     `archived` names more sessions, each by its archive's directory and its id. Raises `RecordingNotFoundError` for a
     path that is not there; what cannot be read inside of a recording is in its session's `problems`.
@@ -113,7 +113,7 @@ def _beside(recording: Recording) -> list[Recording]:
     folder = os.path.join(os.path.dirname(recording.path), recording.stem, "subagents")
     try:
         return find([folder]) if os.path.isdir(folder) else []
-    except RecordingNotFoundError:  # it went away meanwhile
+    except RecordingNotFoundError:  # it was removed since
         return []
 
 

@@ -191,7 +191,7 @@ class ReportReader(RecordingReader):
         now.identity, now.answer = None, 0
 
     def _arrived(self, tokens: int) -> None:
-        """Tell the last compaction how large the first request behind it was."""
+        """Note the size of the first request after the last compaction."""
         entries = self._now.part.compactions
         if entries and not entries[-1].after_exact:
             entries[-1].after, entries[-1].after_exact = tokens, True

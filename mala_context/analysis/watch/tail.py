@@ -1,11 +1,10 @@
 """Reading a transcript for a view that has just begun, and following it.
 
-`TranscriptTail` gives whole rows, each once, and notices a file that shrank or was replaced. A view needs more:
+`TranscriptTail` returns whole rows, each once, and notices a file that shrank or was replaced. A view needs more:
 
-* a huge transcript is entered near its end: its first rows and its last ones are read, further back until a size is
-  known, and the rest is left out;
-* a file that was rewritten in place and grew is noticed by the bytes before the place where reading stopped;
-* a last row that is whole but has no newline yet is taken. A row that is cut is not: the start of a JSON object is
+* Of a huge transcript only the first rows and the last ones are read, as far back as a size needs to be known.
+* A file that was rewritten in place and grew is noticed by the bytes before the place where reading stopped.
+* A last row that is complete but has no newline yet is taken. An incomplete row is not: the start of a JSON object is
   never an object.
 """
 
@@ -22,21 +21,21 @@ from mala_context.transcripts.tail import TranscriptTail, read_opening
 WHOLE: Final = 2 << 20
 """Bytes up to which a transcript is read from its top."""
 FIRST: Final = 1 << 20
-"""Bytes that are read of the end of a longer one; eight times as many as long as they tell no size."""
+"""Bytes that are read of the end of a longer one; eight times as many each time that they tell no size."""
 MOST: Final = 64 << 20
-"""Bytes of the end beyond which nothing is looked for."""
+"""Bytes of the end that are read at most."""
 _SEAL: Final = 96
 
 Rows = Sequence[dict[str, Any]]
 
 
-class Gain(NamedTuple):
-    """What a transcript gained since the last look."""
+class NewRows(NamedTuple):
+    """The rows that a transcript gained since the last look."""
 
     rows: Rows
     """New rows, in order."""
-    afresh: bool
-    """Whether they start from the top or after a gap: then everything known before is to be forgotten."""
+    restarted: bool
+    """Whether they start from the top or after a gap: then forget everything known before."""
     opening: Rows = ()
     """The transcript's first rows, where those after them were left out."""
     start: int = 0
@@ -50,8 +49,8 @@ class LiveTail(TranscriptTail):
         super().__init__()
         self._seal = b""
 
-    def gain(self, path: str, enough: Callable[[Rows], bool]) -> Gain:
-        """Return what is new; `enough` tells whether rows from a huge file's end say all that is needed.
+    def gain(self, path: str, enough: Callable[[Rows], bool]) -> NewRows:
+        """Return the new rows; `enough` tells whether rows from a huge file's end tell all that is needed.
 
         Raises `OSError` where the file cannot be read.
         """
@@ -61,10 +60,10 @@ class LiveTail(TranscriptTail):
             identity = (status.st_dev, status.st_ino)
             same = path == self._path and identity == self._identity and status.st_size >= self._offset
             if same and self._goes_on(descriptor):
-                return Gain(self._all_rows(descriptor), afresh=False)
+                return NewRows(self._all_rows(descriptor), restarted=False)
             self._path, self._identity, self._offset = path, identity, 0
             if status.st_size <= WHOLE:
-                return Gain(self._all_rows(descriptor), afresh=True)
+                return NewRows(self._all_rows(descriptor), restarted=True)
             return self._end(descriptor, path, status.st_size, enough)
         finally:
             os.close(descriptor)
@@ -88,20 +87,20 @@ class LiveTail(TranscriptTail):
         self._seal = os.pread(descriptor, length, self._offset - length)
         return rows
 
-    def _end(self, descriptor: int, path: str, size: int, enough: Callable[[Rows], bool]) -> Gain:
+    def _end(self, descriptor: int, path: str, size: int, enough: Callable[[Rows], bool]) -> NewRows:
         length = FIRST
         while length < size:
-            start = self._offset = _behind_newline(descriptor, size - length)
+            start = self._offset = _after_newline(descriptor, size - length)
             rows = self._all_rows(descriptor)
             if enough(rows) or length >= MOST:
-                return Gain(rows, afresh=True, opening=read_opening(path), start=start)
+                return NewRows(rows, restarted=True, opening=read_opening(path), start=start)
             length *= 8
         self._offset = 0
-        return Gain(self._all_rows(descriptor), afresh=True)
+        return NewRows(self._all_rows(descriptor), restarted=True)
 
 
-def _behind_newline(descriptor: int, offset: int) -> int:
-    """Return the place behind the first newline from an offset on; the file's end where there is none."""
+def _after_newline(descriptor: int, offset: int) -> int:
+    """Return the place after the first newline from an offset on; the file's end where there is none."""
     while block := os.pread(descriptor, 1 << 16, offset):
         found = block.find(b"\n")
         if found >= 0:

@@ -65,7 +65,7 @@ class _FollowedTranscript:
             self.problem = error
             return
         self.problem = None
-        if gain.afresh:
+        if gain.restarted:
             self.state, self.before, self.uncounted = self._new_state(), 0, gain.start
             if gain.start:
                 self.before = None

@@ -40,7 +40,7 @@ def test_each_row_once(path):
     tail = LiveTail()
     path.write_bytes(line(1) + line(2))
     first = read(tail, path)
-    assert (numbers(first), first.afresh) == ([1, 2], True)
+    assert (numbers(first), first.restarted) == ([1, 2], True)
     assert read(tail, path) == ([], False, (), 0)
     with path.open("ab") as file:
         file.write(line(3))
@@ -84,7 +84,7 @@ def test_a_file_that_shrank(path):
     read(tail, path)
     path.write_bytes(line(7))
     gain = read(tail, path)
-    assert (numbers(gain), gain.afresh) == ([7], True)
+    assert (numbers(gain), gain.restarted) == ([7], True)
 
 
 def test_a_file_that_was_replaced(path, tmp_path):
@@ -95,7 +95,7 @@ def test_a_file_that_was_replaced(path, tmp_path):
     other.write_bytes(line(1) + line(8))
     os.replace(other, path)
     gain = read(tail, path)
-    assert (numbers(gain), gain.afresh) == ([1, 8], True)
+    assert (numbers(gain), gain.restarted) == ([1, 8], True)
 
 
 def test_a_file_that_was_rewritten_in_place_and_grew(path):
@@ -104,7 +104,7 @@ def test_a_file_that_was_rewritten_in_place_and_grew(path):
     read(tail, path)
     path.write_bytes(line(5, 40) + line(6) + line(7))
     gain = read(tail, path)
-    assert (numbers(gain), gain.afresh) == ([5, 6, 7], True)
+    assert (numbers(gain), gain.restarted) == ([5, 6, 7], True)
 
 
 def test_a_huge_file_is_read_at_both_ends(path, small):

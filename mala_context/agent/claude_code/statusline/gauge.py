@@ -37,9 +37,9 @@ class Gauge:
     source: str
     """Where the size comes from: `cli`, `transcript`, `estimate`, `rough`, `none`."""
     turns: int | None = None
-    """Turns until what is usable is full, at the pace of the last ones; `None` where it was not asked for too."""
+    """Turns until the usable tokens are used, at the pace of the last ones; `None` also where it was not asked for."""
     cache: float | None = None
-    """Seconds until the prompt's cache lapses, below 0 after that; `None` where it was not asked for too."""
+    """Seconds until the prompt's cache lapses, below 0 after that; `None` also where it was not asked for."""
 
     @property
     def exact(self) -> bool:

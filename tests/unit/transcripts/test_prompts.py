@@ -1,0 +1,48 @@
+"""Which rows are prompts, and what a user wrote in them."""
+
+import pytest
+
+from mala_context.transcripts.prompts import MOST_CHARACTERS, begins_turn, prompt_text
+
+
+def row(content, **more):
+    return {"type": "user", "message": {"role": "user", "content": content}, **more}
+
+
+RESULT = [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (row("Fix it"), True),
+        (row([{"type": "text", "text": "Fix it"}]), True),
+        (row(RESULT), False),
+        (row("note", isMeta=True), False),
+        (row("done", origin={"kind": "task-notification"}), False),
+        (row("x", origin="odd"), True),
+        ({"type": "user"}, True),
+        ({"type": "user", "message": "odd"}, True),
+    ],
+)
+def test_a_row_that_begins_a_turn(given, found):
+    assert begins_turn(given) is found
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (row("  Fix it\n"), "Fix it"),
+        (row("x" * 999), "x" * MOST_CHARACTERS),
+        (row([{"type": "image"}, {"type": "text", "text": "What is this?"}]), "What is this?"),
+        (row("<command-name>/clear</command-name>"), None),
+        (row([{"type": "text", "text": "<local-command-stdout>"}, {"type": "text", "text": "Go on"}]), "Go on"),
+        (row(RESULT), None),
+        (row("summary", isCompactSummary=True), None),
+        (row(" "), None),
+        (row(5), None),
+        ({"type": "assistant", "message": {"content": "an answer"}}, None),
+    ],
+)
+def test_the_text_of_a_prompt(given, found):
+    assert prompt_text(given) == found
