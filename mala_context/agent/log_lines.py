@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
     """Return the gauge in one line: `Context: 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5`.
 
-    An estimate has `about` in it, an unknown size says so, and a guessed window is marked.
+    Size and share are those of the chosen estimator. An estimate has `about` in it, an unknown size says so, and a
+    guessed window is marked.
     """
     window = window_words(snapshot.window, snapshot.window_source)
     model = snapshot.model or "model unknown"
-    if snapshot.tokens is None:
+    if snapshot.estimate is None:
         return f"Context: unknown (of {window} tokens), {agent}, {model}"
     about = "" if snapshot.exact else "about "
     ratio = "unknown" if snapshot.ratio is None else percent(snapshot.ratio)
-    return f"Context: {about}{ratio} ({snapshot.tokens:,} of {window} tokens), {agent}, {model}"
+    return f"Context: {about}{ratio} ({snapshot.estimate:,} of {window} tokens), {agent}, {model}"
 
 
 def compaction_line(before: int | None, after: int | None, trigger: str | None, milliseconds: int | None) -> str:
@@ -37,7 +38,7 @@ def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
         "session": snapshot.session_id,
         "agent": snapshot.agent_id,
         "model": snapshot.model,
-        "tokens": snapshot.tokens,
+        "tokens": snapshot.estimate,
         "window": snapshot.window,
         "ratio": snapshot.ratio,
         "source": snapshot.window_source,

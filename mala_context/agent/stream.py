@@ -369,6 +369,10 @@ def _log_response(processor: MessageStreamProcessor, event: Response, snapshot: 
     if snapshot is not None and _level.isEnabledFor(logging.DEBUG):
         line = context_line(snapshot, event.agent or processor.agent_name)
         log.debug(line, message_id=event.message_id, **log_values(snapshot))
+        if snapshot.estimator == "max_cache_read":
+            audit = processor.tracker.state_of(event).estimate(snapshot.estimator).audit
+            values = " ".join(f"{name}={value}" for name, value in audit.items())
+            log.debug("Context: message=%s %s", event.message_id, values)
 
 
 def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapshot: ContextSnapshot | None) -> None:

@@ -198,9 +198,9 @@ class Policy:
         if not reached or self._born_full_said:
             return ()
         self._born_full_said = True
-        held = f"a fresh session holds {tokens:,} of {window:,} tokens before the first prompt"
         limits = " and ".join(f"{name} {getattr(rules, name):.1%}" for name in reached)
-        return (Caution("born_full", f"Context: {held}, which reaches {limits}: nothing is done about that"),)
+        held = f"{tokens:,} of {window:,} tokens before the first prompt, which reaches {limits}"
+        return (Caution("born_full", f"Context: a fresh session holds {held}: nothing is done about that"),)
 
     def compacted(self, before: int | None, after: int | None, now: float) -> Decisions:
         """Take note of a compaction, asked for or not: tokens before and after it, `None` where unknown."""

@@ -9,7 +9,7 @@ from mala_context.tracking.tracker import ContextTracker
 
 
 def snapshot(**values):
-    known = {"tokens": 126_812, "window": 200_000, "ratio": 0.63406, "exact": True, "window_source": "table"}
+    known = {"estimate": 126_812, "window": 200_000, "ratio": 0.63406, "exact": True, "window_source": "table"}
     return SimpleNamespace(**{**known, "model": "claude-sonnet-4-5", **values})
 
 
@@ -19,7 +19,7 @@ def snapshot(**values):
         ({}, "Context: 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5"),
         ({"exact": False}, "Context: about 63.4% (126,812 of 200,000 tokens), main, claude-sonnet-4-5"),
         ({"window_source": "guess"}, "Context: 63.4% (126,812 of 200,000 (a guess) tokens), main, claude-sonnet-4-5"),
-        ({"tokens": None, "ratio": None}, "Context: unknown (of 200,000 tokens), main, claude-sonnet-4-5"),
+        ({"estimate": None, "ratio": None}, "Context: unknown (of 200,000 tokens), main, claude-sonnet-4-5"),
         ({"model": None}, "Context: 63.4% (126,812 of 200,000 tokens), main, model unknown"),
         ({"ratio": 1.5}, "Context: 150.0% (126,812 of 200,000 tokens), main, claude-sonnet-4-5"),
     ],

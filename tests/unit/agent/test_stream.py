@@ -391,7 +391,7 @@ async def test_a_response_is_a_debug_line_and_the_turn_another(caplog):
     caplog.set_level(logging.DEBUG)
     await drain(seed_processor(200_000, None), [init(), assistant(100), result(usage(1, 2, 3))])
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
-    assert any("100 of 200,000" in line for line in lines)
+    assert any("(1 of 200,000" in line for line in lines)  # size and share by the estimator that was chosen
     assert any("input=1 output=2 cache_read=3" in line and "limit=200000" in line for line in lines)
 
 
@@ -480,3 +480,20 @@ async def test_a_window_in_doubt_is_one_warning(caplog):
     await drain(processor, turns)
     assert processor.tracker.snapshot().window_doubtful
     assert len([line for line in caplog.messages if "in doubt" in line]) == 1
+
+
+def test_size_and_share_are_of_one_estimator_and_its_raw_values_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "mala_context.agent.stream")
+    processor = MessageStreamProcessor(ContextTracker(estimator="max_cache_read", window=200_000))
+    counts = {"cache_creation_input_tokens": 900, "cache_read_input_tokens": 14_000, "output_tokens": 60}
+    for message in (init(), assistant(9, "m1"), assistant(9, "m2")):
+        if hasattr(message, "usage"):
+            message.usage = {"input_tokens": 5, **counts}
+        processor.process(message)
+    assert [line for line in caplog.messages if line.startswith("Context: 7.1%")] == [
+        "Context: 7.1% (14,130 of 200,000 tokens), main, claude-sonnet-4-5"
+    ]
+    assert caplog.messages[-1] == (
+        "Context: message=m2 max_cache_read=14000 sum_in=10 sum_out=120 sum_cache_create=1800 "
+        "primary_tokens=14130 audit_tokens=1930 unique_api_calls=2"
+    )
