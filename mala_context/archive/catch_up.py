@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import Archiver
+    from mala_context.archive.layout import ArchiveResult, Piece
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.records import ArchiveResult, Piece
 
 IDLE = 60.0
 """Seconds without a write after which a transcript's last row, newline or not, is taken for its end.

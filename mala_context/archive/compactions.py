@@ -10,7 +10,7 @@ before they are written, so nothing behind that row was there either, whatever i
 
 from __future__ import annotations
 
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 from mala_context.transcripts.compactions import MARKS, is_boundary, is_summary
 from mala_context.transcripts.json_rows import objects
 

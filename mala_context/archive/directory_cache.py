@@ -7,17 +7,129 @@ not.
 from __future__ import annotations
 
 import os
+import time
 
 from mala_context.archive import layout
-from mala_context.archive.local_view import LocalView, status_of
-from mala_context.archive.names import Names
-from mala_context.archive.writer import LocalFiles
+from mala_context.archive.writer import LocalFiles, LocalView, each_name, status_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from mala_context.archive.interface import Write
+
+SHARE = 20
+"""A listing is held for so many times as long as it took, at least, while the directory changes."""
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a time stamp surely differs from that of a later change, on any file system."""
+_TOLD = 1 << 12
+_MANIFEST = ".manifest.jsonl"
+
+
+class Names:
+    """What a directory held of each session when it was listed last.
+
+    Args:
+        only: the sessions to hold, where it is not all of them: a directory may hold very many more.
+    """
+
+    def __init__(self, only: Collection[str] | None = None) -> None:
+        self._only = None if only is None else frozenset(only)
+        self._ends: dict[str, list[str]] = {}
+        self._temporary: dict[str, list[str]] = {}
+        self._written: dict[str, int] = {}
+        self._stamp: tuple[int, int] | None = None
+        self._listed_ns = 0
+        self._listed_at = 0.0
+        self._again = 0.0
+
+    def of(self, fd: int, session_id: str) -> Sequence[str]:
+        """Return a session's names in the directory that is open as `fd`; some may be gone meanwhile."""
+        self._look(fd)
+        return [session_id + end for end in self._ends.get(session_id, ())]
+
+    def temporary(self, session_id: str) -> Sequence[str]:
+        """Return the names of what its writers had not finished at the last look."""
+        return list(self._temporary.get(session_id, ()))
+
+    def sessions(self, fd: int, passed: Callable[[int], object] | None = None) -> Sequence[str]:
+        """Return all sessions that have names; not all of them need be files of ours.
+
+        Where it lists, `passed` is told how many names it came past since it was told last.
+        """
+        self._look(fd, passed)
+        return list(self._ends)
+
+    def is_current(self, fd: int) -> bool:
+        """Tell whether no name has come or gone since the listing."""
+        return self._stamp is not None and self._stamp == _stamp(fd)
+
+    def is_right(self, session_id: str, manifest_mtime_ns: int) -> bool:
+        """Tell whether nobody else wrote to a session since the listing, given its manifest's time under its lock."""
+        if self._written.get(session_id) == manifest_mtime_ns:
+            return True
+        passed = time.time_ns() - self._listed_ns - int((time.monotonic() - self._listed_at) * 1e9)
+        return manifest_mtime_ns < self._listed_ns - SETTLED and abs(passed) < SETTLED  # else the clock was set
+
+    def wrote(self, session_id: str, manifest_mtime_ns: int) -> None:
+        """Take note that the manifest's time is our own doing."""
+        self._written[session_id] = manifest_mtime_ns
+
+    def add(self, session_id: str, name: str) -> None:
+        """Take note of a name that we gave."""
+        ends = self._ends.setdefault(session_id, [])
+        if name[len(session_id) :] not in ends:
+            ends.append(name[len(session_id) :])
+
+    def discard(self, session_id: str, name: str) -> None:
+        """Take note of a name that we removed."""
+        ends = self._ends.get(session_id, [])
+        if name[len(session_id) :] in ends:
+            ends.remove(name[len(session_id) :])
+
+    def replace(self, session_id: str, names: Iterable[str]) -> None:
+        """Take what a listing under the session's lock found."""
+        self._ends[session_id] = [name[len(session_id) :] for name in names]
+        self._temporary.pop(session_id, None)
+
+    def _look(self, fd: int, passed: Callable[[int], object] | None = None) -> None:
+        stamp = _stamp(fd)
+        if stamp == self._stamp or time.monotonic() < self._again:
+            return
+        began, now = time.monotonic(), time.time_ns()
+        self._ends, self._temporary = {}, {}
+        for number, name in enumerate(each_name(fd), 1):
+            if passed is not None and number % _TOLD == 0:
+                passed(_TOLD)
+            session_id = _session_of(name)
+            if self._only is not None and session_id not in self._only:
+                continue
+            if name.startswith(layout.TEMPORARY):
+                self._temporary.setdefault(session_id, []).append(name)
+            else:
+                end = name[len(session_id) :]
+                self._ends.setdefault(session_id, []).append(_MANIFEST if end == _MANIFEST else end)
+        ended = time.monotonic()
+        self._listed_ns, self._listed_at = now, began
+        self._again = ended + SHARE * (ended - began)
+        # A change in the same tick of the clock would leave the same time.
+        self._stamp = stamp if now - stamp[1] > SETTLED else None
+
+
+def _stamp(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_ino, status.st_mtime_ns
+
+
+def _session_of(name: str) -> str:
+    """Return the session that a name belongs to if it is one of an archive at all: what stands before the first dot.
+
+    The stamp of a main transcript's first chain holds the first dot of its names: `SESSION_20261128T093000.123456Z_…`.
+    """
+    if name.startswith(layout.TEMPORARY):
+        return name[len(layout.TEMPORARY) :].partition(".")[0]
+    head, _, rest = name.partition(".")
+    return head[:-16] if rest[6:8] == "Z_" and rest[:6].isdigit() else head
 
 
 class ListedView(LocalView):

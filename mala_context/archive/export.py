@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.atomic_write import place
+from mala_context.archive.layout import record
 from mala_context.archive.reading import choose_chain, chunks
-from mala_context.archive.records import record
 from mala_context.transcripts.long_rows import LONG, shortened
 from mala_context.transcripts.rows import rows
 

@@ -11,8 +11,8 @@ import os
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
+from mala_context.archive.layout import record
 from mala_context.archive.reading import choose_chain, chunks, missing_pieces, open_current
-from mala_context.archive.records import record
 from mala_context.archive.source import Source
 from mala_context.transcripts.projects import find_transcript
 from mala_context.transcripts.rows import LongRow, file_chunks, lines, rows
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mala_context.archive.interface import SessionView
+    from mala_context.archive.layout import Piece
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.records import Piece
     from mala_context.transcripts.rows import Row
 
 

@@ -17,8 +17,8 @@ import stat
 
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import record
 from mala_context.archive.reading import chunks
-from mala_context.archive.records import record
 from mala_context.archive.verify import strays
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import file_chunks, rows
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
     from mala_context.archive.store import TranscriptArchive
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -13,7 +13,7 @@ import errno
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.records import ArchiveResult, record
+from mala_context.archive.layout import ArchiveResult, record
 from mala_context.archive.source import digest_of, fill
 from mala_context.transcripts.session_ids import check_session_id, session_in
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import Archiver, Reader, SessionFiles, SessionView, Write
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
     from mala_context.archive.source import Source
 
 _PLACE = ("offset", "length", "chain")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Protocol, Self
 
+    from mala_context.archive.layout import ArchiveResult, SessionSummary, StoredFile
     from mala_context.archive.manifest import Manifest
-    from mala_context.archive.records import ArchiveResult, SessionSummary, StoredFile
 
     class Reader(Protocol):
         """An open file: `readinto` fills a buffer as far as it can and returns the bytes read, 0 at the end."""

@@ -13,16 +13,15 @@ import time
 from mala_context.archive import layout
 from mala_context.archive.directory import open_archives
 from mala_context.archive.interface import PieceStore
-from mala_context.archive.local_view import LocalView, each_name, scan, status_of
 from mala_context.archive.manifest import summaries
-from mala_context.archive.writer import LocalFiles
+from mala_context.archive.writer import LocalFiles, LocalView, each_name, scan, status_of
 from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from mala_context.archive.records import SessionSummary, StoredFile
+    from mala_context.archive.layout import SessionSummary, StoredFile
 
 
 _MANIFEST = layout.manifest_name("")
@@ -137,7 +136,7 @@ class ListedStore(LocalStore):
     """Archives as files of one directory, for work on all of them, or on `only` some."""
 
     def __init__(self, directory: str, only: Collection[str] | None = None) -> None:
-        from mala_context.archive.names import Names
+        from mala_context.archive.directory_cache import Names
 
         super().__init__(directory)
         self._only = only

@@ -27,7 +27,7 @@ from mala_context.transcripts.session_ids import check_agent_id
 
 if TYPE_CHECKING:
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
     from mala_context.archive.store import TranscriptArchive
 
 

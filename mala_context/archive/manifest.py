@@ -9,7 +9,7 @@ pure; rows of kinds and fields that we do not know pass through untouched.
 from __future__ import annotations
 
 from mala_context.archive import layout
-from mala_context.archive.records import Piece, PieceName, SessionSummary, StoredFile, record
+from mala_context.archive.layout import Piece, PieceName, SessionSummary, StoredFile, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from mala_context.archive import log
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 from mala_context.archive.side_files import side_directory
 from mala_context.transcripts.session_ids import AGENT_ID_MAX
 

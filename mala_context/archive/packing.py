@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mala_context.archive.interface import SessionFiles, Write
+    from mala_context.archive.layout import Piece
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.records import Piece
 
 
 def pack_sessions(archive: ArchiveReader, session_ids: Sequence[str]) -> int:

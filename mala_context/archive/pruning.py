@@ -14,7 +14,7 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.full_outputs import sweep
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 from mala_context.archive.remote import uploaded
 from mala_context.archive.retention import PruneResult, choose, remove
 
@@ -22,8 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mala_context.archive.layout import SessionSummary
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.records import SessionSummary
     from mala_context.archive.retention import Limits
 
 

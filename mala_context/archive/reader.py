@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mala_context.archive.interface import PieceStore
+    from mala_context.archive.layout import Piece, SessionSummary
     from mala_context.archive.manifest import Manifest
-    from mala_context.archive.records import Piece, SessionSummary
     from mala_context.archive.remote.address import Target
     from mala_context.archive.remote.bucket import Bucket
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mala_context.archive.interface import Reader, SessionView
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
 
 
 def choose_chain(

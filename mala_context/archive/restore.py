@@ -18,8 +18,8 @@ import time
 from mala_context.archive import log
 from mala_context.archive.compactions import cut_before, moment_of
 from mala_context.archive.history import History
+from mala_context.archive.layout import record
 from mala_context.archive.named_files import look_after, results_named, subagents_named
-from mala_context.archive.records import record
 from mala_context.archive.session_copy import Renaming
 from mala_context.archive.subagents import bring_subagents
 from mala_context.transcripts.json_rows import objects

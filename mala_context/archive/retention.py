@@ -17,7 +17,7 @@ import time
 
 from mala_context._util.formatting import LARGEST, size_bytes
 from mala_context.archive import log
-from mala_context.archive.records import SessionSummary, record
+from mala_context.archive.layout import SessionSummary, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

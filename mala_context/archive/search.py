@@ -25,8 +25,8 @@ from contextlib import closing, suppress
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
+from mala_context.archive.layout import record
 from mala_context.archive.reading import chunks
-from mala_context.archive.records import record
 from mala_context.errors import ArchiveUnavailableError
 from mala_context.transcripts.branches import is_prompt
 from mala_context.transcripts.compactions import is_summary
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
     from mala_context.archive.store import TranscriptArchive
     from mala_context.transcripts.rows import LongRow
 

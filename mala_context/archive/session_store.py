@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
 
     from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
-    from mala_context.archive.records import Piece, StoredFile
+    from mala_context.archive.layout import Piece, StoredFile
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import os
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 from mala_context.archive.source import Source, open_directory
 
 TYPE_CHECKING = False

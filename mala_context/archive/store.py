@@ -12,8 +12,8 @@ import time
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import Request, add_piece
+from mala_context.archive.layout import ArchiveResult
 from mala_context.archive.reader import TIMEOUT, ArchiveReader
-from mala_context.archive.records import ArchiveResult
 from mala_context.archive.source import Source, own_directory
 from mala_context.transcripts.session_ids import check_agent_id, check_session_id
 

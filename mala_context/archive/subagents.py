@@ -20,9 +20,9 @@ from mala_context.archive import log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import place
 from mala_context.archive.history import continues
+from mala_context.archive.layout import record
 from mala_context.archive.named_files import MOST, side_directory_of, subagents_named
 from mala_context.archive.reading import choose_chain, chunks
-from mala_context.archive.records import record
 from mala_context.archive.side_files import subagent_of, walk
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import file_chunks, rows
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.history import History
     from mala_context.archive.interface import Write
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
 
 
 _OF_WORKFLOWS = ("subagents/workflows/", "workflows/")

@@ -16,8 +16,8 @@ from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import set_mode
 from mala_context.archive.increment import mend
+from mala_context.archive.layout import record
 from mala_context.archive.reading import open_current
-from mala_context.archive.records import record
 from mala_context.archive.source import digest_of
 from mala_context.transcripts.session_ids import check_session_id
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import Reader, SessionFiles, SessionView
+    from mala_context.archive.layout import Piece, StoredFile
     from mala_context.archive.manifest import Manifest
-    from mala_context.archive.records import Piece, StoredFile
     from mala_context.archive.store import TranscriptArchive
 
     Progress = Callable[[int], object]

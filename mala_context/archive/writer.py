@@ -1,15 +1,15 @@
-"""A session's local files for its only writer: the one module that opens an archive for writing.
+"""A session's local files: `LocalView` reads them without a lock, `LocalFiles` is the session's only writer.
 
-A file appears in one step. Its bytes go into a temporary file that was private from the moment it existed
-(`O_CREAT | O_EXCL | O_NOFOLLOW`, 0600), are made durable, and then get their name as `naming` says, in place of
-nothing. A process that is killed leaves at most a temporary file, or a temporary name beside the published one. Both
-begin with the session's temporary prefix, and only the holder of the session's lock makes such names: so whoever gets
-the lock next may drop all of them. A file of no bytes, which holds a name where a file system has no links, is never a
-piece, and is dropped in the same way.
+A file appears in one step, as `atomic_write` does it. A process that is killed leaves at most a temporary file, or a
+temporary name beside the published one. Both begin with the session's temporary prefix, and only the holder of the
+session's lock makes such names. So whoever gets the lock next may drop all of them. A file without bytes, which holds a
+name on a file system without links, is never a piece; the next holder drops it too.
 
-The lock is an `flock` on the session's manifest, so that it leaves nothing behind. The manifest may be replaced or
-deleted while we wait, so after the lock is there the name must still lead to the file that is locked. Threads of one
-process exclude each other by a lock of their own first, since some network file systems keep `flock` per process.
+The lock is an `flock` on the session's manifest, so it leaves no file behind. The manifest may be replaced or deleted
+while we wait. So after the lock is there, the name must still lead to the locked file.
+
+A file that was pruned here after the object store had it is still one of the session's files. The manifest says where
+it is, so it is listed without a request, and opened from there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,136 @@ from mala_context.archive.atomic_write import (
     write_all,
 )
 from mala_context.archive.directory import open_archives, refuse
-from mala_context.archive.interface import SessionFiles
-from mala_context.archive.local_view import LocalView, each_name
+from mala_context.archive.interface import SessionFiles, SessionView
+from mala_context.archive.layout import StoredFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from mala_context.archive.interface import Write
+    from mala_context.archive.interface import Reader, Write
+
+
+class LocalView(SessionView):
+    """A session's files in a directory, for reading."""
+
+    def __init__(self, session_id: str, directory: str, fd: int | None) -> None:
+        self.session_id = session_id
+        self._directory = directory
+        self._fd = fd
+
+    def list(self) -> Sequence[StoredFile]:
+        """Return the session's files, those too that only an object store has.
+
+        Files that are not ours, links, devices and empty files are none.
+        """
+        if self._fd is None:
+            return []
+        found = list(status_of(self._fd, self._own_names(self._fd)))
+        return sorted([*found, *self._elsewhere(found)], key=lambda each: each.name)
+
+    def _own_names(self, fd: int) -> Iterable[str]:
+        own = f"{self.session_id}_", f"{self.session_id}."
+        return (each for each in each_name(fd) if each.startswith(own) and layout.session_of(each) == self.session_id)
+
+    def _elsewhere(self, here: Iterable[StoredFile]) -> Sequence[StoredFile]:
+        data = self.manifest()
+        if b'"uploaded"' not in data:
+            return []
+        from mala_context.archive.remote.uploaded import elsewhere
+
+        return elsewhere(self.session_id, data, here)
+
+    def open(self, name: str) -> Reader:
+        """Open a file without following a link; where it is gone, and uploaded, the object store's.
+
+        Raises `ObjectStoreError` where that cannot be read.
+        """
+        import io
+
+        if self._fd is None or layout.session_of(name) != self.session_id:
+            raise FileNotFoundError(errno.ENOENT, "no such file in this archive", name)
+        try:
+            fd = os.open(name, READ, dir_fd=self._fd)
+        except FileNotFoundError:
+            remote = next((file.remote for file in self._elsewhere(()) if file.name == name), None)
+            if remote is None:
+                raise
+            from mala_context.archive.remote.bucket import bucket_at
+
+            return bucket_at(remote).open(name)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
+        return io.FileIO(fd, "rb")
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        try:
+            return self._read_manifest()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            return self._read_manifest()  # another machine has replaced it
+
+    def _read_manifest(self) -> bytes:
+        try:
+            fd = os.open(layout.manifest_name(self.session_id), READ, dir_fd=-1 if self._fd is None else self._fd)
+        except OSError as error:
+            if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP}:
+                return b""
+            raise
+        with os.fdopen(fd, "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+
+    def path(self, name: str) -> str:
+        """Return the path of a file."""
+        return os.path.join(self._directory, name)
+
+    def close(self) -> None:
+        """Close the directory."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def each_name(fd: int) -> Iterator[str]:
+    """Yield the names in a directory, through a description of its own.
+
+    Listing `fd` itself would go on from where its last listing ended if the kernel could not go back, and an archive
+    that looks empty would begin again.
+    """
+    own = os.open(".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0), dir_fd=fd)
+    try:
+        with os.scandir(own) as found:
+            for each in found:
+                yield each.name
+    finally:
+        os.close(own)
+
+
+def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
+    """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
+    return status_of(fd, (name for name in each_name(fd) if name.startswith(prefixes)))
+
+
+def status_of(fd: int, names: Iterable[str]) -> Iterator[StoredFile]:
+    """Yield those of the names that are files of ours with bytes in them."""
+    user = os.geteuid()
+    for name in names:
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != user or status.st_size == 0:
+            continue
+        yield StoredFile(
+            name=name,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            mode=stat.S_IMODE(status.st_mode),
+        )
+
 
 _MANIFEST = os.O_RDWR | os.O_APPEND | os.O_CREAT | (READ & ~os.O_RDONLY)
 
@@ -271,11 +393,12 @@ class LocalFiles(LocalView, SessionFiles):
         raise ArchiveBusyError(self.session_id, waited)
 
     def _drop_leftovers(self) -> None:
-        """Drop what a killed writer left: temporary files, and names that were taken but never filled.
+        """Remove what a killed writer left: temporary files, and names that were taken but never filled.
 
-        Whatever is there of the session is then known, and only we give it names: so the directory, in which very
-        many sessions may lie, is listed once.
+        Afterwards `_known` holds every name of the session. Only the lock's holder adds names, so one listing of the
+        directory is enough, however many sessions lie in it.
         """
+        # Safe only under the lock: another writer's temporary file would look the same as one that was left.
         prefix = layout.temporary_prefix(self.session_id)
         own = f"{self.session_id}_", f"{self.session_id}."
         found = [each for each in each_name(self._dir) if each.startswith((prefix, *own))]
@@ -284,7 +407,8 @@ class LocalFiles(LocalView, SessionFiles):
             if name.startswith(prefix):
                 discard(self._dir, name)
             elif layout.parse_piece_name(name) is not None:
-                with contextlib.suppress(FileNotFoundError):  # on a file system without locks
+                # Without hard links a name is first taken by an empty file: a kill in between leaves it empty.
+                with contextlib.suppress(FileNotFoundError):  # removed by a second writer: this system has no locks
                     status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_size == 0:
                         discard(self._dir, name)

@@ -6,7 +6,7 @@ import time
 
 from mala_context.archive import layout
 from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
-from mala_context.archive.records import StoredFile
+from mala_context.archive.layout import StoredFile
 from mala_context.errors import ArchiveBusyError
 from mala_context.transcripts.session_ids import check_session_id
 

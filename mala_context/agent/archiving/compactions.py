@@ -30,7 +30,7 @@ from mala_context.errors import ArchiveError, ArchiveUnavailableError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from mala_context.archive.records import ArchiveResult
+    from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
     from mala_context.tracking.events import Compaction, CompactionStatus
     from mala_context.tracking.tracker import ContextSnapshot

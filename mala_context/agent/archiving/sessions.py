@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mala_context.agent.reference.answer import Settings
     from mala_context.agent.stream import MessageStreamProcessor
-    from mala_context.archive.records import ArchiveResult
+    from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
     from mala_context.tracking.events import Event
     from mala_context.tracking.tracker import ContextSnapshot

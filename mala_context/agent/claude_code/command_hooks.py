@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
-    from mala_context.archive.records import ArchiveResult
+    from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
 ANSWER_SECONDS = 8.0

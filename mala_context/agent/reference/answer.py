@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from mala_context.archive.records import ArchiveResult
+    from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
 TRIGGERS = frozenset({"auto", "manual", "plugin"})

@@ -22,8 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from mala_context._util.safe_open import open_regular
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import manifest_name, parse_piece_name
-from mala_context.archive.records import Piece, StoredFile
+from mala_context.archive.layout import Piece, StoredFile, manifest_name, parse_piece_name
 from mala_context.archive.remote.address import is_address
 from mala_context.errors import MalaContextError, RecordingNotFoundError
 

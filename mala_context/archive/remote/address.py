@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import re
 import threading
 from functools import partial
 
-from mala_context.archive.layout import TEMPORARY
-from mala_context.archive.records import StoredFile
+from mala_context.archive.layout import TEMPORARY, StoredFile
 from mala_context.archive.remote.address import check_address
 
 TYPE_CHECKING = False

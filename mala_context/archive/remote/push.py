@@ -22,7 +22,7 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
 from mala_context.archive.increment import mend
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 from mala_context.archive.remote import uploaded
 from mala_context.archive.source import digest_of
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mala_context.archive.interface import SessionView
+    from mala_context.archive.layout import StoredFile
     from mala_context.archive.reader import ArchiveReader
-    from mala_context.archive.records import StoredFile
     from mala_context.archive.remote.bucket import Bucket
 
     Progress = Callable[[int], object]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from mala_context.archive.interface import Reader
-    from mala_context.archive.records import StoredFile
+    from mala_context.archive.layout import StoredFile
     from mala_context.archive.remote.bucket import Bucket
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
-from mala_context.archive.records import StoredFile
+from mala_context.archive.layout import StoredFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

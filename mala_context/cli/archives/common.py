@@ -23,7 +23,7 @@ from mala_context.transcripts.session_ids import check_session_id
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mala_context.archive.records import SessionSummary
+    from mala_context.archive.layout import SessionSummary
 
 F = TypeVar("F", bound=Callable[..., Any])
 

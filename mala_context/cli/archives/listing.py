@@ -12,7 +12,7 @@ from mala_context.archive.layout import stamp_microseconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mala_context.archive.records import Piece, SessionSummary
+    from mala_context.archive.layout import Piece, SessionSummary
     from mala_context.archive.store import TranscriptArchive
 
 HEAD = ("", "time (UTC)", "trigger", "agent", "size", "tokens", "outcome")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.records import Piece
+    from mala_context.archive.layout import Piece
     from mala_context.archive.store import TranscriptArchive
 
 R = TypeVar("R", Row, Row | LongRow)

@@ -23,7 +23,7 @@ from mala_context.cli.archives.common import (
 from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from mala_context.archive.records import SessionSummary
+    from mala_context.archive.layout import SessionSummary
     from mala_context.archive.store import TranscriptArchive
 
 

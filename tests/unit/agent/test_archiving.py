@@ -15,7 +15,7 @@ from mala_context._util.background import wait_for
 from mala_context.agent.archiving import SessionArchiver, compactions, sessions
 from mala_context.agent.archiving.compactions import ArchiveWork
 from mala_context.archive.catch_up import has_live_owner
-from mala_context.archive.records import ArchiveResult
+from mala_context.archive.layout import ArchiveResult
 from mala_context.config import ArchiveConfig
 from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd
 

@@ -201,7 +201,7 @@ class TestSessions:
         made = []
         real = os.scandir
         monkeypatch.setattr("os.scandir", lambda *where: made.append(where) or real(*where))
-        monkeypatch.setattr("mala_context.archive.names.SHARE", 1_000_000)  # what is asked for again while others write
+        monkeypatch.setattr("mala_context.archive.directory_cache.SHARE", 1_000_000)
         for many in (1, 12):
             for number in range(many):
                 other = place.path / f"o{number}.jsonl"

@@ -130,7 +130,7 @@ class TestVeryMany:
         """Return a function that makes sessions up to a number; the doctor looks at ten of each kind."""
         for module, name in ((archives, "MOST_SESSIONS"), (places, "MOST_IN_ONE"), (transcripts, "MOST_FILES")):
             monkeypatch.setattr(module, name, 10)
-        monkeypatch.setattr("mala_context.archive.names.SHARE", 1_000_000)  # what is listed again while others write
+        monkeypatch.setattr("mala_context.archive.directory_cache.SHARE", 1_000_000)
         data, (piece,) = machine.transcript.read_bytes(), machine.pieces
         manifest = (piece.parent / f"{SID}.manifest.jsonl").read_bytes()
 

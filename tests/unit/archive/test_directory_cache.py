@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from mala_context.archive import layout
-from mala_context.archive import names as names_module
+from mala_context.archive import directory_cache as names_module
+from mala_context.archive import layout, writer
+from mala_context.archive.directory_cache import SETTLED
 from mala_context.archive.local_store import ListedStore
-from mala_context.archive.names import SETTLED
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive
 
@@ -44,15 +44,14 @@ def grow_old(archive):
 def listings(monkeypatch):
     """Every listing of a directory, by whomever."""
     made = []
-    from mala_context.archive import local_view
 
-    real = local_view.each_name
+    real = writer.each_name
 
     def counted(fd):
         made.append(fd)
         return real(fd)
 
-    for module in (local_view, names_module):
+    for module in (writer, names_module):
         monkeypatch.setattr(module, "each_name", counted)
     monkeypatch.setattr(names_module, "SHARE", 1_000_000)  # what is asked for in between does not matter here
     return made

@@ -53,7 +53,7 @@ def test_sessions_are_listed_with_the_one_archived_last_first(store):
 
 def test_of_very_many_names_it_is_told_before_the_first_session(store, monkeypatch):
     names = [f"s{number}.manifest.jsonl" for number in range(9_999)]
-    monkeypatch.setattr("mala_context.archive.names.each_name", lambda _: names)
+    monkeypatch.setattr("mala_context.archive.directory_cache.each_name", lambda _: names)
     told = []
 
     class Progress:

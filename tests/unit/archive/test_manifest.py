@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import StoredFile
 from mala_context.archive.reading import chunks
-from mala_context.archive.records import StoredFile
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive as verify
 from mala_context.cli.app import app

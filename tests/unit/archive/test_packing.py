@@ -132,7 +132,7 @@ def test_a_packed_piece_that_does_not_unpack_to_the_plain_one_is_dropped(archive
 
 def test_a_packed_piece_that_is_not_listed_is_no_reason_to_drop_the_plain_one(archive, monkeypatch, caplog):
     """A network file system may be late with a name, or show a file as somebody else's."""
-    from mala_context.archive.local_view import LocalView
+    from mala_context.archive.writer import LocalView
 
     real = LocalView.list
     monkeypatch.setattr(LocalView, "list", lambda self: [each for each in real(self) if not each.name.endswith(".zst")])

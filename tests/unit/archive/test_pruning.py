@@ -9,9 +9,9 @@ import pytest
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import manifest_name
-from mala_context.archive.local_view import LocalView
 from mala_context.archive.remote import uploaded
 from mala_context.archive.store import TranscriptArchive
+from mala_context.archive.writer import LocalView
 
 STORE = "s3://bucket/archives"
 

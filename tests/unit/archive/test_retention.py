@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import retention
+from mala_context.archive.layout import SessionSummary
 from mala_context.archive.reading import chunks
-from mala_context.archive.records import SessionSummary
 from mala_context.archive.retention import DAY, Limits, choose, limits, past_limits
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive

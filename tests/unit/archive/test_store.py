@@ -571,7 +571,7 @@ def test_an_address_is_no_directory(tmp_path, monkeypatch):
 
 
 def test_a_piece_that_cannot_be_read_is_no_reason_to_archive_nothing(archive, transcript, monkeypatch, caplog):
-    from mala_context.archive.local_view import LocalView
+    from mala_context.archive.writer import LocalView
 
     def broken(self, name):
         raise OSError(errno.EIO, "Input/output error")

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from mala_context.archive.local_view import LocalView
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import KINDS, strays, verify_archive
+from mala_context.archive.writer import LocalView
 from mala_context.errors import ObjectStoreError, SessionNotFoundError
 
 

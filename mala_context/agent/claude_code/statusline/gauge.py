@@ -6,7 +6,7 @@ from mala_context._util.printable import printable
 from mala_context.agent.claude_code.statusline.usable import threshold_of
 from mala_context.agent.claude_code.statusline.values import count, table, tokens_of
 from mala_context.agent.hook_io import text_in
-from mala_context.archive.records import record
+from mala_context.archive.layout import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Final
 from mala_context.analysis.doctor.facts import DamagedArchive, DiskSpace, StoreProbe, VerifiedArchives
 from mala_context.analysis.doctor.gather.places import known, nearest
 from mala_context.archive import layout
-from mala_context.archive.records import Piece, SessionSummary
+from mala_context.archive.layout import Piece, SessionSummary
 from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.bucket import Bucket
 from mala_context.archive.store import TranscriptArchive

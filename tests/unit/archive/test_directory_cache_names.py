@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.archive import directory_cache as names_module
 from mala_context.archive import layout
-from mala_context.archive import names as names_module
-from mala_context.archive.names import SETTLED, Names, _session_of
+from mala_context.archive.directory_cache import SETTLED, Names, _session_of
 
 WHEN = layout.stamp(10**15)
 

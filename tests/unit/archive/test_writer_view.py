@@ -10,9 +10,9 @@ import pytest
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
 from mala_context.archive.local_store import LocalStore
-from mala_context.archive.local_view import LocalView, scan, status_of
 from mala_context.archive.remote import uploaded
 from mala_context.archive.remote.bucket import bucket_at
+from mala_context.archive.writer import LocalView, scan, status_of
 
 NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mala_context.archive.records import ArchiveResult, Piece, StoredFile, record
+from mala_context.archive.layout import ArchiveResult, Piece, StoredFile, record
 
 
 @record
