@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from mala_context.cli.app import app
 from mala_context.cli.replay import replay
 from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
+from tests.helpers.watch_sessions import Terminal
 
 
 @pytest.fixture
@@ -155,3 +156,42 @@ def test_a_share_of_a_guessed_window_is_marked(tmp_path, model, mark):
     text = run(rows.write(tmp_path / "a.jsonl"))
     assert ("50.0%?" in text, "a guess" in text) == (mark, mark)
     assert "50.0%" in text
+
+
+def test_a_wide_terminal_says_which_session_is_which_and_a_pipe_names_no_prompt(tmp_path):
+    rows = Rows()
+    rows.prompt("Fix the rounding\nof prices", cwd="/home/dev/web-shop", timestamp="2026-05-01T10:00:00Z")
+    rows.response("a", 20_000)
+    path = rows.write(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").write_text("")
+    with Terminal(sys.executable, "-m", "mala_context.cli", "replay", str(path), columns=160) as screen:
+        assert screen.ended() == 0
+        assert "2026-05-01 10:00" in screen.text
+        assert "web-shop Fix the rounding of prices" in screen.text
+    with Terminal(sys.executable, "-m", "mala_context.cli", "replay", str(path), columns=80) as screen:
+        assert screen.ended() == 0
+        assert "Fix the rounding" not in screen.text
+    assert "Fix the rounding" not in CliRunner().invoke(app, ["replay", str(path)]).output
+
+
+def test_refused_requests_are_in_the_table(tmp_path):
+    """Case people-23: 0 % to go, and the table said nothing."""
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 180_000)
+    message = {"model": "<synthetic>", "role": "assistant", "content": [{"type": "text", "text": "Prompt is too long"}]}
+    rows.row("assistant", message=message, isApiErrorMessage=True)
+    output = CliRunner().invoke(app, ["replay", str(rows.write(tmp_path / "a.jsonl"))]).output
+    heading, row = [line for line in output.splitlines() if line.startswith(("session", rows.session_id[:8]))]
+    assert row[heading.index("ref.") + 3] == "1"
+
+
+@pytest.mark.parametrize("path", ["-", "/nowhere.jsonl", "s3://bucket/x.jsonl"])
+def test_a_session_without_a_file_here_has_no_project(path):
+    from mala_context.cli.replay import _about
+
+    class Session:
+        started_at = None
+
+    Session.path = path
+    assert _about(Session, 20) == ("", "", "")
