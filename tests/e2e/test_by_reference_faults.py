@@ -217,7 +217,13 @@ def test_there_are_enough_of_them():
     assert len(FAULTS) >= 25
 
 
-@pytest.mark.parametrize("name", FAULTS)
+SOONER = ("the disk is full at the full text", "the tool fails", "a row is an object", "there are no messages")
+"""Those that are tried in every run; the others take about a second each."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SOONER else pytest.param(name, marks=pytest.mark.long) for name in FAULTS]
+)
 async def test_the_cli_compacts_and_the_turn_goes_on(mala_api, mala_options, monkeypatch, tmp_path, name):
     FAULTS[name](monkeypatch, tmp_path)
     script = [

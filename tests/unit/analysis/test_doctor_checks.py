@@ -93,6 +93,12 @@ def test_names_are_unique():
         ),
         (user(autoCompactEnabled=False), "compaction", "warning", "autoCompactEnabled is false"),
         (user(env={"DISABLE_AUTO_COMPACT": "1"}), "compaction", "warning", "DISABLE_AUTO_COMPACT is 1"),
+        (
+            {**user(hooks={"PreCompact": [{"hooks": []}]}), "config": ContextConfig(compaction="reference")},
+            "compaction",
+            "warning",
+            "PreCompact hooks in the user settings do not run",
+        ),
         ({"environment": {"DISABLE_COMPACT": "true"}}, "compaction", "warning", "and /compact is off"),
         (user(cleanupPeriodDays=0), "cleanup", "error", "is 0"),
         (user(cleanupPeriodDays=-1), "cleanup", "warning", "is -1"),
@@ -174,6 +180,8 @@ def test_each_fault_is_one_finding(changes, check, severity, words):
         user(disableAllHooks=False, autoCompactEnabled=True, cleanupPeriodDays=7),
         user(env={"DISABLE_AUTO_COMPACT": "0", "DISABLE_COMPACT": ""}),
         user(env="odd", model=["odd"]),
+        user(hooks={"PreCompact": [{"hooks": []}]}),
+        {**user(hooks=["odd"]), "config": ContextConfig(compaction="reference")},
         {"environment": {"DISABLE_COMPACT": "no"}},
         {
             "settings": (

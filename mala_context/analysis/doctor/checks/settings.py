@@ -33,6 +33,8 @@ class InForce(NamedTuple):
     environment: Mapping[str, str]
     keep: Retention | None
     """How long archives are kept, by `mala.yaml`."""
+    by_reference: bool = False
+    """Whether compactions are by reference, by `mala.yaml`."""
 
     def value(self, key: str) -> tuple[Any, SettingsFile | None]:
         """Return the value that counts and the file that has it, `None` twice where no file does."""
@@ -53,8 +55,8 @@ class InForce(NamedTuple):
 
 def in_force(facts: Facts) -> InForce | None:
     """Return what is in force, `None` where settings files were not gathered."""
-    keep = facts.config.archive.keep
-    return None if facts.settings is None else InForce(facts.settings, facts.environment, keep)
+    keep, by_reference = facts.config.archive.keep, facts.config.compaction == "reference"
+    return None if facts.settings is None else InForce(facts.settings, facts.environment, keep, by_reference)
 
 
 class InUse(NamedTuple):
@@ -118,6 +120,17 @@ def compaction(force: InForce) -> Iterator[Finding]:
         yield Finding(
             "compaction", "warning", found, file.path, "remove the key; or set compact_at or restart_at in mala.yaml"
         )
+    yield from _bypassed(force)
+
+
+def _bypassed(force: InForce) -> Iterator[Finding]:
+    """Find PreCompact hooks of others, which do not run for a compaction that a mod answers."""
+    for each in force.files if force.by_reference else ():
+        hooks = each.values.get("hooks")
+        if isinstance(hooks, Mapping) and hooks.get("PreCompact"):
+            found = f"PreCompact hooks in the {each.source} settings do not run for a compaction by reference"
+            fix = "do not rely on them to block or to record a compaction; or set compaction: cli in mala.yaml"
+            yield Finding("compaction", "warning", found, each.path, fix)
 
 
 def cleanup(force: InForce) -> Iterator[Finding]:
