@@ -164,6 +164,8 @@ SHAPES = {
     "torn lines": (same, compact, "\n"),
 }
 """Name → what is done to a file's rows, how a row is written, and what stands behind it."""
+UNREAD = "spaces"
+"""The shape in which ccusage 20.0.24 finds no row; the mixture is without it."""
 
 
 def reshape(path, name, random_):
@@ -189,7 +191,7 @@ def write(folder, name, megabytes, seed=1):
 
     corpus.write(folder, megabytes, seed)
     random_, total = random.Random(seed), 0
-    names, number = list(SHAPES), 0
+    names, number = [each for each in SHAPES if each != UNREAD], 0
     for at, _, files in sorted(os.walk(folder)):
         for file in sorted(files):
             path = os.path.join(at, file)

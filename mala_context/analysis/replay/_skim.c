@@ -1,7 +1,7 @@
 /* A block of a transcript as columns: what its plain rows say of themselves, and nothing of what that means.
 
    Rows that go on from one another come as one stretch: each names the row before it as its parent, all are one author's
-   in one session, and at most one response is among them, at the beginning. A row that is not plain (`_row.h`), or of a
+   in one session, and all responses among them are one model's. A row that is not plain (`_row.h`), or of a
    kind that is rare, is given as the bytes that it takes. So a row costs what it takes to pass over its text. */
 
 #define PY_SSIZE_T_CLEAN
@@ -15,7 +15,11 @@ static row_reader read_row; /* the best one on this processor */
 typedef enum { ODD = -1, FILLER, LINK, ATTACHMENT, USER, ASSISTANT } kind; /* as `columns` numbers them */
 
 typedef struct {
-    PyObject *found, *uuids; /* uuids: of the open stretch; NULL where none is open */
+    PyObject *found;
+    PyObject *uuids, *answers; /* of the open stretch; NULL where none is open, or has no response so far */
+    row answer;                /* its last response, which is not in `answers` yet where `answering` */
+    int answering;
+    Py_ssize_t answer_at, answer_line;
     Py_ssize_t line, lines;
     kind kind;
     row head;
@@ -59,29 +63,41 @@ static int goes_on(const state *self, const row *row, kind kind) {
     if (self->kind == FILLER || (self->kind == LINK && kind != LINK)) return 0;
     if (!same(row->parent, self->last) || !same(row->session, head->session)) return 0;
     if (!same(row->agent, head->agent) || row->sidechain != head->sidechain) return 0;
-    return kind != ASSISTANT
-        || (self->kind == ASSISTANT && same(row->id, head->id) && same(row->model, head->model)
-            && same(row->request, head->request) && row->input == head->input && row->creation == head->creation
-            && row->read == head->read);
+    if (kind != ASSISTANT || !self->answering) return 1;
+    const struct row *answer = &self->answer;
+    if (!same(row->model, answer->model)) return 0;
+    return !same(row->id, answer->id)
+        || (same(row->request, answer->request) && row->input == answer->input && row->creation == answer->creation
+            && row->read == answer->read);
+}
+
+/* Put the last response to the others. */
+static int answered(state *self) {
+    if (!self->answering) return 0;
+    const row *of = &self->answer;
+    if (!self->answers && !(self->answers = PyList_New(0))) return -1;
+    PyObject *answer = Py_BuildValue("(NN(LLLL)Lnn)", text(of->id), text(of->request), (long long)of->input, (long long)of->creation,
+        (long long)of->read, (long long)of->output, (long long)(of->input + of->creation + of->read), self->answer_at,
+        self->answer_line);
+    int wrong = !answer || PyList_Append(self->answers, answer);
+    Py_XDECREF(answer);
+    return wrong ? -1 : 0;
 }
 
 /* Give the open stretch, if there is one. */
 static int give(state *self) {
     if (!self->uuids) return 0;
+    if (answered(self)) return -1;
     const row *head = &self->head;
-    PyObject *uuids = self->uuids;
-    self->uuids = NULL;
+    PyObject *uuids = self->uuids, *answers = self->answers ? self->answers : Py_NewRef(Py_None);
     const row_text none = {0};
-    int responds = self->kind == ASSISTANT, filler = self->kind == FILLER;
+    int filler = self->kind == FILLER;
     PyObject *author = head->agent.size && !filler ? text(head->agent) : Py_NewRef(head->sidechain && !filler ? Py_True : Py_None);
-    PyObject *counts = !responds
-        ? Py_NewRef(Py_None)
-        : Py_BuildValue("(LLLL)", (long long)head->input, (long long)head->creation, (long long)head->read, (long long)head->output);
-    PyObject *stretch = Py_BuildValue(
-        "(nniNNNNNNNNLNNO)", self->line, self->lines, (int)self->kind, author, text(head->session), text(filler ? none : head->parent),
-        uuids, text(responds ? head->id : none), text(responds ? head->request : none), text(responds ? head->model : none), counts,
-        responds ? (long long)(head->input + head->creation + head->read) : 0, text(self->started), text(self->ended),
-        head->forked ? Py_True : Py_False);
+    PyObject *stretch = Py_BuildValue("(nniNNNNNNNNO)", self->line, self->lines, (int)self->kind, author, text(head->session),
+        text(filler ? none : head->parent), uuids, answers, text(self->answering ? self->answer.model : none), text(self->started),
+        text(self->ended), head->forked ? Py_True : Py_False);
+    self->uuids = self->answers = NULL;
+    self->answering = 0;
     int wrong = !stretch || PyList_Append(self->found, stretch);
     Py_XDECREF(stretch);
     return wrong ? -1 : 0;
@@ -96,7 +112,17 @@ static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
         self->started = self->ended = row->timestamp;
     }
     self->lines = line - self->line + 1;
-    if (kind == ASSISTANT && row->output > self->head.output) self->head.output = row->output;
+    if (kind == ASSISTANT) {
+        if (self->answering && same(row->id, self->answer.id)) {
+            if (row->output > self->answer.output) self->answer.output = row->output;
+        } else {
+            if (answered(self)) return -1;
+            self->answer = *row;
+            self->answering = 1;
+            self->answer_at = PyList_Size(self->uuids);
+            self->answer_line = line - self->line;
+        }
+    }
     if (row->forked) self->head.forked = 1;
     if (row->timestamp.size) {
         if (!self->started.size || before(row->timestamp, self->started)) self->started = row->timestamp;
@@ -147,6 +173,7 @@ static PyObject *stretches(PyObject *module, PyObject *block) {
     }
     Py_XDECREF(self.found);
     Py_XDECREF(self.uuids);
+    Py_XDECREF(self.answers);
     PyBuffer_Release(&data);
     return result;
 }

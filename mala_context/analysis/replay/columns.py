@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from mala_context.analysis.replay.record import Counts
 from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.events import SIDECHAIN, Appended, Link, Response, SubagentStart
 from mala_context.tracking.readers import read_row
@@ -27,11 +28,23 @@ ASSISTANT: Final = 4
 """A response's row with counts."""
 
 
-class Stretch(NamedTuple):
-    """Rows that go on from one another, of one author in one session; what they differ in is the first one's.
+class Answer(NamedTuple):
+    """A response: what the rows of it that follow one another say."""
 
-    Only the first row may be a response's, or all of one response with the same prompt.
-    """
+    identity: str
+    request: str | None
+    counts: Counts
+    """Its counts, with the largest output of its rows."""
+    tokens: int
+    """Size of its request."""
+    at: int
+    """Its first row among those of the stretch that have an id."""
+    line: int
+    """That row's line, counted from the stretch's first."""
+
+
+class Stretch(NamedTuple):
+    """Rows that go on from one another, of one author in one session; what they differ in is the first one's."""
 
     line: int
     """Its first line, counted from 0 in the block."""
@@ -45,14 +58,9 @@ class Stretch(NamedTuple):
     """Of the first row; `None` for a root."""
     uuids: list[str]
     """Of all rows that have one."""
-    identity: Any
-    """The response's id; `None` where none begins."""
-    request: str | None
+    answers: list[Answer] | None
+    """The responses; of one model."""
     model: str | None
-    counts: Any
-    """The response's four counts (see `record.Counts`), with the largest output of its rows."""
-    tokens: int
-    """Size of the response's request."""
     started: Any
     """The earliest time of a row; `None` where none has one."""
     ended: Any
@@ -74,25 +82,25 @@ def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
     events = read_row(row)
     moment, session, forked = text(row.get("timestamp")), text(row.get("sessionId")), row.get("forkedFrom") is not None
     if not events:
-        return Stretch(line, 1, FILLER, None, session, None, [], None, None, None, None, 0, moment, moment, forked)
+        return Stretch(line, 1, FILLER, None, session, None, [], None, None, moment, moment, forked)
     if len(events) > 1 and events[0].__class__ is not SubagentStart:
         return None
     event: Any = events[-1]
     kind = _KINDS.get(event.__class__)
     if kind is None or event.uuid is None or event.parent is None:
         return None
-    who, paid, tokens = None, None, 0
+    answers, model = None, None
     if kind == ASSISTANT:
-        who, tokens = event.message_id, event.usage.context_tokens if event.usage else 0
-        paid = Usage.parse(mapping(row.get("message")).get("usage"))
-        if who is None or not tokens or paid is None or event.usage.counts_cache_twice:
+        usage, paid = event.usage, Usage.parse(mapping(row.get("message")).get("usage"))
+        if event.message_id is None or usage is None or paid is None or usage.counts_cache_twice:
             return None
+        counts = (paid[0], paid[1], paid[2], paid[3])
+        answers = [Answer(event.message_id, event.request_id, counts, usage.context_tokens, 0, 0)]
+        model = event.model
     elif kind == USER and event.kind != "user":
         kind = ATTACHMENT
-    request, model = (event.request_id, event.model) if who else (None, None)
     author, parent = True if event.agent == SIDECHAIN else event.agent, event.parent or None
-    row_ = (line, 1, kind, author, session, parent, [event.uuid], who, request, model, paid and tuple(paid), tokens)
-    return Stretch(*row_, moment, moment, forked)
+    return Stretch(line, 1, kind, author, session, parent, [event.uuid], answers, model, moment, moment, forked)
 
 
 def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], int]:

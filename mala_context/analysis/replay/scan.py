@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Any, Final, cast
 
 from mala_context.analysis.replay import columns
-from mala_context.analysis.replay.columns import ASSISTANT, ATTACHMENT, FILLER, LINK, Odd, Stretch, stretch_of
+from mala_context.analysis.replay.columns import ASSISTANT, ATTACHMENT, FILLER, LINK, Answer, Stretch, stretch_of
 from mala_context.analysis.replay.files import Recording, blocks
 from mala_context.analysis.replay.record import Stretch as Told
 from mala_context.analysis.replay.recording_reader import RecordingReader, Tally
@@ -125,7 +125,7 @@ class Scanner(RecordingReader):
         self._entered: str | None = None
         """The session of the responses, which the tracker may not know yet."""
         self._forget()
-        self._begun[self._main_lane.context] = 0
+        self._begun[self._main_lane.context] = 0, [], [Answer("", None, (0, 0, 0, 0), 0, 0, 0)]
 
     def _forget(self) -> None:
         """Know no row, and no agent but the main one."""
@@ -135,8 +135,8 @@ class Scanner(RecordingReader):
         self._named: dict[str, Lane] = {}
         self._owners: dict[int, Lane] = {}
         """The lane of each context."""
-        self._begun: dict[int, int] = {}
-        """The line at which a context's response began, of contexts whose rows may have been let go."""
+        self._begun: dict[int, tuple[int, list[str], list[Answer]]] = {}
+        """Of contexts whose rows may have been let go: a stretch's first line and ids, and its responses."""
         self._main_lane = self._lane = self._lane_of(self.tracker.main)
         self._who: str | bool | None = None
         """Author of the rows before, whose lane `_lane` is."""
@@ -160,12 +160,7 @@ class Scanner(RecordingReader):
             self._block, self._ends = block, []
             self._passed.append((self._first, self._offset))
             self._turn()
-            found, lines = columns.skim(block)
-            for item in found:
-                if len(item) == 3:
-                    self._odd(item)
-                else:
-                    self._stretch(item)
+            lines = self._columns(0, 0, len(block))
             self._offset += len(block)
             self._first += lines
         self.number = self._first
@@ -185,8 +180,18 @@ class Scanner(RecordingReader):
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _odd(self, item: Odd) -> None:
-        line, begin, end = item
+    def _columns(self, line: int, begin: int, end: int) -> int:
+        """Take lines of the present block from one on, and from one byte to another; return how many."""
+        found, lines = columns.skim(self._block[begin:end])
+        for item in found:
+            if len(item) == 3:
+                number, start, stop = item
+                self._odd(line + number, begin + start, begin + stop)
+            else:
+                self._stretch(item if line == 0 else Stretch(line + item[0], *item[1:]))
+        return lines
+
+    def _odd(self, line: int, begin: int, end: int) -> None:
         rows, problem = decode(bytes(self._block[begin:end]))
         if problem is not None:
             self.problem(self._first + line + 1, problem)
@@ -202,7 +207,7 @@ class Scanner(RecordingReader):
 
     def _stretch(self, stretch: Stretch) -> None:  # noqa: C901  (a call costs more than most stretches may)
         """Hold rows back, or let the tracker have them."""
-        line, lines, kind, author, session, parent, uuids, _, _, _, _, _, started, ended, forked = stretch
+        line, lines, kind, author, session, parent, uuids, answers, model, started, ended, forked = stretch
         if kind != FILLER:
             places, older = self._places, self._older
             place = places.get(parent)
@@ -222,16 +227,20 @@ class Scanner(RecordingReader):
                 self._again(stretch, lane)
                 return
             if kind == ASSISTANT:
-                special = self._counted(stretch, place, lane)
+                special = lines == 1 and self._is_special(stretch, place, lane)
             else:
                 special = place != lane.context and self._elsewhere(stretch, place, lane)
             if special:
                 self._apart(line, lines)
                 return
-            context, first = lane.context, self._first + line
-            for uuid in uuids:
-                places[uuid] = context
-            lane.held.extend(range(first, first + lines))
+            if answers is None:
+                self._hold(lane, uuids, line, lines)
+            elif lines == 1 or self._may_answer(stretch, place, lane):
+                self._entered = self._entered or session
+                self._answer(lane, uuids, line, lines, answers, model)
+            else:
+                self._singly(line, lines)
+                return
         if started is not None:
             if self._started is None or started < self._started:
                 self._started = started
@@ -241,6 +250,13 @@ class Scanner(RecordingReader):
             self._is_fork = True
         if self._session_id is None:
             self._session_id = session
+
+    def _hold(self, lane: Lane, uuids: Iterable[str], line: int, lines: int) -> None:
+        """Hold rows back that go on from a lane's context."""
+        places, context, first = self._places, lane.context, self._first + line
+        for uuid in uuids:
+            places[uuid] = context
+        lane.held.extend(range(first, first + lines))
 
     def _of(self, author: str | bool | None, place: int | None) -> Lane | None:
         """Return the lane of a row by its author; of an old sidechain, which has no name, by the row before."""
@@ -260,12 +276,19 @@ class Scanner(RecordingReader):
             self._first_of(self._first + line)
         else:
             self._special(decode(self._line(line))[0], self._first + line)
-        self._singly(line + 1, lines - 1)
+        if lines > 1:
+            self._line(line + lines - 1)
+            self._columns(line + 1, self._ends[line] + 1, self._ends[line + lines - 1])
 
     def _singly(self, first: int, lines: int) -> None:
         """Take lines of the present block one by one."""
         for index in range(first, first + lines):
-            self._decoded(decode(self._line(index))[0], index)
+            line = self._line(index)
+            for item in columns.skim(memoryview(line))[0]:
+                if len(item) == 3:
+                    self._decoded(decode(line)[0], index)
+                else:
+                    self._stretch(Stretch(index, *item[1:]))
 
     def _again(self, stretch: Stretch, lane: Lane) -> None:
         """Take rows of which some were there before.
@@ -273,12 +296,12 @@ class Scanner(RecordingReader):
         Such a row changes nothing, but a response may have more output now; one of another session, and a response that
         was not there before, are special.
         """
-        line, lines, _, _, session, _, _, identity, request, _, counts, *_ = stretch
+        line, lines, _, _, session, _, _, answers, *_ = stretch
         if lines > 1:
             self._singly(line, lines)
             return
         special = session is not None and session not in (self._entered, self._session_id)
-        if identity is not None:
+        for identity, request, counts, *_ in answers or ():
             special = special or identity not in self._seen
             special = special or bool(request and self._seen[identity] not in (None, request))
             special = special or identity == lane.current
@@ -303,50 +326,85 @@ class Scanner(RecordingReader):
         (row,) = decode(self._line(line))[0]
         return not is_result(mapping(row.get("message")).get("content"))
 
-    def _counted(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:  # noqa: C901  (likewise)
-        """Take a response's row; return whether it is special instead."""
-        line, _, _, _, session, parent, uuids, identity, request, model, counts, tokens, _, _, _ = stretch
-        if session != self._entered and session is not None:
-            if self._entered is not None:
-                return True
-            self._entered = session
+    def _is_special(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
+        """Tell whether a response's row is special."""
+        _, _, _, _, session, parent, _, answers, model, _, _, _ = stretch
+        identity, _, _, tokens, _, _ = cast("list[Answer]", answers)[0]
+        if session is not None and session != self._entered is not None:
+            return True
         if identity == lane.current:
-            if lane.based != identity or tokens > lane.limit or (lane.fed and tokens != lane.known.tokens):
-                return True
-            lane.tokens = tokens
-            lane.tally.take(identity, counts, tokens)
-            return False
+            return lane.based != identity or tokens > lane.limit or (lane.fed and tokens != lane.known.tokens)
         if identity in self._seen:
             return True
         if place != lane.context and (
             place is not None or (parent is None and lane.answered and lane is self._main_lane)
         ):
             return True
-        if model != lane.model and model is not None:
-            if lane.model is not None or "[" in model:
-                return True
+        if model == lane.model or model is None:
+            return tokens > lane.limit
+        return lane.model is not None or "[" in model or tokens > self.tracker.window_of(model).tokens
+
+    def _may_answer(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
+        """Tell whether none of a stretch's responses is special, so that all are taken at once."""
+        answers = cast("list[Answer]", stretch[7])
+        place = place if stretch[2] == ASSISTANT else lane.context
+        if self._learns or self._is_special(stretch, place, lane):
+            return False
+        limit = lane.limit if lane.model is not None else self.tracker.window_of(stretch[8]).tokens
+        new = answers[1:] if stretch[2] == ASSISTANT and answers[0][0] == lane.current else answers
+        return (
+            len({each[0] for each in new}) == len(new)
+            and self._seen.keys().isdisjoint([each[0] for each in new])
+            and all(each[3] <= limit for each in new)
+        )
+
+    def _answer(
+        self, lane: Lane, uuids: list[str], line: int, lines: int, answers: list[Answer], model: str | None
+    ) -> None:
+        """Take rows with responses: each lets go of the one before."""
+        tally, first = lane.tally, self._first + line
+        if model is not None and lane.model is None:
             lane.model, lane.limit = model, self.tracker.window_of(model).tokens
-        if tokens > lane.limit:
-            return True
+        identity, _, counts, tokens, at, _ = answers[0]
+        if at == 0 and identity == lane.current:
+            lane.tokens = tokens
+            tally.take(identity, counts, tokens)
+            answers = answers[1:]
+        begun = answers[0] if answers else None
+        self._hold(lane, uuids if begun is None else uuids[: begun[4]], line, lines if begun is None else begun[5])
+        if begun is None:
+            return
         state = lane.state
         learned = self._learns and state.responses + (not lane.fed) + 1 >= state.due
         if learned or (lane.fed and lane.context not in self._begun):
             self._sync(lane)
-        elif not lane.fed:
-            state.responses += 1  # of which the tracker will never hear
-            lane.dropped = True
-        tally = lane.tally
-        self._seen[identity] = request
-        self._count = context = self._count + 1
-        self._owners[context] = lane
-        self._begun[context] = self._first + line
-        lane.before, lane.context = lane.context, context
-        lane.held, lane.fed, lane.row, lane.tokens = [], False, uuids[0], tokens
+            passed = len(answers) - 1
+        else:
+            passed = len(answers) - lane.fed
+        state.responses += passed  # of which the tracker will never hear
+        lane.dropped = lane.dropped or passed > 0
+        self._number_all(lane, uuids, first, answers)
+        for identity, request, counts, tokens, _, _ in answers:
+            self._seen[identity] = request
+            tally.counts[identity] = counts
+            if tally.peak is None or tokens > tally.peak:
+                tally.peak = tokens
+        identity, _, _, tokens, at, after = answers[-1]
+        lane.fed, lane.row, lane.tokens, lane.held = False, uuids[at], tokens, []
         lane.current = lane.based = identity
-        if tally.peak is None or tokens > tally.peak:
-            tally.peak = tokens
-        tally.counts[identity] = counts
-        return False
+        self._hold(lane, uuids[at:], line + after, lines - after)
+
+    def _number_all(self, lane: Lane, uuids: list[str], first: int, answers: list[Answer]) -> None:
+        """Give numbers to the contexts of responses: the last two have one each, those before share one."""
+        places = self._places
+        for start, end in ((0, len(answers) - 2), (max(0, len(answers) - 2), len(answers) - 1)):
+            if start < end:
+                context = self._number(lane)
+                self._begun[context] = first, uuids, answers[start:end]
+                places.update(dict.fromkeys(uuids[answers[start][4] : answers[end][4]], context))
+                lane.context = context
+        lane.before, lane.context = lane.context, self._number(lane)
+        self._begun[lane.context] = first, uuids, answers[-1:]
 
     # -- what the tracker has to see ---------------------------------------------------------------------------------
 
@@ -430,7 +488,10 @@ class Scanner(RecordingReader):
         if place is None or place not in self._begun or self.tracker.holds_row(uuid):
             return
         lane, tracker = self._owners[place], ContextTracker()
-        for line in self._lines(range(self._begun[place], number)):
+        first, uuids, answers = self._begun[place]
+        at = uuids.index(uuid) if uuid in uuids else len(uuids)
+        begun = first + max((each[5] for each in answers if each[4] <= at), default=0)
+        for line in self._lines(range(begun, number)):
             rows = decode(line)[0]
             for row in rows:
                 for event in read_row(row):
