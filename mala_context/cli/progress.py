@@ -51,9 +51,9 @@ class Wait:
         self.within(0)
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SearchProgress:
         """A progress for the search before the work: call it with the bytes of each session that was found."""
-        return Found(self.passed)
+        return SearchProgress(self.passed)
 
     def passed(self, count: int) -> None:
         """Count files or sessions that were found since the last call, before the work on them begins."""
@@ -122,7 +122,7 @@ def _new_bar(doing: str) -> Progress:
     return bar
 
 
-class Found(NamedTuple):
+class SearchProgress(NamedTuple):
     """A progress of a search, which counts sessions; and their names, too, where there are many."""
 
     passed: Callable[[int], object]

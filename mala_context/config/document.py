@@ -54,7 +54,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Scalar(Node):
+class ScalarNode(Node):
     """Text, a number, true, false or null."""
 
     text: str = ""
@@ -63,14 +63,14 @@ class Scalar(Node):
 
 
 @dataclass(slots=True)
-class Items(Node):
+class ListNode(Node):
     """A list."""
 
     items: list[Node] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Table(Node):
+class MappingNode(Node):
     """A mapping: its own entries in order, duplicates too, and after them those merged in by `<<`."""
 
     entries: list[tuple[Node, Node]] = field(default_factory=list)
@@ -137,13 +137,13 @@ class _Tree:
         strange = None if tag in _CORE_TAGS else tag
         if given.id == "scalar":
             value, quoted = plain_value(tag, given.value), bool(given.style)
-            node = self._made[id(given)] = Scalar(line, strange, text=given.value, value=value, quoted=quoted)
+            node = self._made[id(given)] = ScalarNode(line, strange, text=given.value, value=value, quoted=quoted)
         elif given.id == "sequence":
-            node = self._made[id(given)] = items = Items(line, strange, closed=False)
+            node = self._made[id(given)] = items = ListNode(line, strange, closed=False)
             items.items = [self.node(each) for each in given.value]
             items.size += sum(each.size for each in items.items)
         else:
-            node = self._made[id(given)] = table = Table(line, strange, closed=False)
+            node = self._made[id(given)] = table = MappingNode(line, strange, closed=False)
             table.entries = [(self.node(key), self.node(value)) for key, value in given.value]
             table.size += sum(key.size + value.size for key, value in table.entries)
             _apply_merges(table)
@@ -151,15 +151,15 @@ class _Tree:
         return node
 
 
-def _apply_merges(table: Table) -> None:
+def _apply_merges(table: MappingNode) -> None:
     """Move `<<` entries that name mappings into `merged`; earlier ones win, and the table's own win over all."""
     own: list[tuple[Node, Node]] = []
     for key, value in table.entries:
-        sources = value.items if isinstance(value, Items) else [value]
-        is_merge = isinstance(key, Scalar) and key.text == "<<" and not key.quoted
-        if is_merge and sources and all(isinstance(source, Table) for source in sources):
+        sources = value.items if isinstance(value, ListNode) else [value]
+        is_merge = isinstance(key, ScalarNode) and key.text == "<<" and not key.quoted
+        if is_merge and sources and all(isinstance(source, MappingNode) for source in sources):
             for source in sources:
-                if isinstance(source, Table):
+                if isinstance(source, MappingNode):
                     table.merged += source.entries + source.merged
         else:
             own.append((key, value))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mala_context._util.printable import printable
 from mala_context._util.safe_open import read_regular
-from mala_context.config.document import MAX_CHARACTERS, MalformedError, Node, Scalar, Table, read_document
+from mala_context.config.document import MAX_CHARACTERS, MalformedError, MappingNode, Node, ScalarNode, read_document
 from mala_context.config.schema import (
     ACCEPTED,
     NULLABLE_SECTIONS,
@@ -23,7 +23,7 @@ from mala_context.config.schema import (
     encryption_problem,
 )
 from mala_context.config.settings import ContextConfig
-from mala_context.config.values import WrongError, found, read, shown
+from mala_context.config.values import InvalidValueError, found, read, shown
 from mala_context.errors import ConfigError, ConfigProblem
 
 FILE_NAME: Final = "mala.yaml"
@@ -124,9 +124,9 @@ class _Walk:
         self.lines: dict[str, int] = {}
 
     def document(self, root: Node | None) -> ContextConfig:
-        if root is None or (isinstance(root, Scalar) and root.value is None and root.tag is None):
+        if root is None or (isinstance(root, ScalarNode) and root.value is None and root.tag is None):
             return ContextConfig()
-        if not isinstance(root, Table) or root.tag is not None:
+        if not isinstance(root, MappingNode) or root.tag is not None:
             self._problem("", root.line, f"found {found(root)} at the top level, wanted a mapping with `context:`")
             return ContextConfig()
         section: Node | None = None
@@ -146,8 +146,8 @@ class _Walk:
 
     def _section(self, path: str, node: Node | None) -> Any:
         """Return the record of a mapping, complete with defaults; `None` for one that is absent and may be."""
-        absent = node is None or (isinstance(node, Scalar) and node.value is None and node.tag is None)
-        if absent or not isinstance(node, Table) or node.tag is not None:
+        absent = node is None or (isinstance(node, ScalarNode) and node.value is None and node.tag is None)
+        if absent or not isinstance(node, MappingNode) or node.tag is not None:
             if not absent and node is not None:
                 names = ", ".join(_children(path))
                 self._problem(path, node.line, f"found {found(node)}, wanted a mapping of {names}")
@@ -173,12 +173,12 @@ class _Walk:
     def _value(self, key: Key, node: Node, values: dict[str, Any]) -> None:
         try:
             values[key.name] = read(key.kind, node)
-        except WrongError as wrong:
+        except InvalidValueError as wrong:
             hint = f" ({wrong})" if str(wrong) else ""
             self._problem(key.path, node.line, f"found {found(node)}, wanted {key.kind.words}{hint}")
 
     def _entries(
-        self, table: Table, path: str, duplicates: frozenset[str] | None = None
+        self, table: MappingNode, path: str, duplicates: frozenset[str] | None = None
     ) -> list[tuple[str, Node, Node]]:
         """Return (name, key, value) of each key once; says those that are no text or stand twice.
 
@@ -187,7 +187,7 @@ class _Walk:
         seen: dict[str, tuple[Node, Node]] = {}
         merged_from = len(table.entries)
         for number, (key, value) in enumerate([*table.entries, *table.merged]):
-            if not isinstance(key, Scalar):
+            if not isinstance(key, ScalarNode):
                 self._problem(path, key.line, f"found {found(key)} as a key, wanted a name")
             elif key.text not in seen:
                 seen[key.text] = (key, value)

@@ -1,6 +1,7 @@
-"""Kinds of values: what is right, in words, and how a node of the document becomes a value.
+"""Kinds of values: the valid values in words, and how a node of the document becomes a value.
 
-A kind's `read` returns the value or raises `WrongError`; nothing else. Whoever shows the error adds file, line and key.
+A kind's `read` returns the value or raises `InvalidValueError`; nothing else. The caller adds file, line and key to the
+error.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any, Final
 from mala_context._util.formatting import size_bytes
 from mala_context._util.printable import printable
 from mala_context.archive.remote.address import check_address, check_prefix, is_address
-from mala_context.config.document import Items, Node, Scalar, plain_value
+from mala_context.config.document import ListNode, Node, ScalarNode, plain_value
 
 _TOOL = re.compile(r"[A-Za-z_][\w.-]*(\(.+\))?\*?")
 _SHOWN: Final = 60
 
 
-class WrongError(Exception):
+class InvalidValueError(Exception):
     """The node does not hold a value of this kind; the text, if any, is a hint on how to fix it."""
 
 
@@ -31,7 +32,7 @@ class Kind:
     words: str
     """Which values are valid; follows "wanted" in an error."""
     read: Callable[[Node], Any]
-    """Node to value; raises `WrongError`."""
+    """Node to value; raises `InvalidValueError`."""
 
 
 def shown(text: str) -> str:
@@ -44,11 +45,11 @@ def found(node: Node) -> str:
     """Describe the value in the file; follows "found" in an error."""
     if node.tag is not None:
         return f"the tag {shown(node.tag)}"
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         if isinstance(node.value, str):
             return f'the text "{shown(_without_secrets(node.text))}"' if node.text else "an empty text"
         return "nothing" if node.value is None else shown(node.text)
-    return "a list" if isinstance(node, Items) else "a mapping"
+    return "a list" if isinstance(node, ListNode) else "a mapping"
 
 
 def _without_secrets(text: str) -> str:
@@ -64,18 +65,18 @@ def _without_secrets(text: str) -> str:
 
 
 def read(kind: Kind, node: Node) -> Any:
-    """Read `node` as `kind`, with hints for the slips that are easily made; raises `WrongError`."""
+    """Read `node` as `kind`, with hints for the slips that are easily made; raises `InvalidValueError`."""
     if node.tag is not None:
-        raise WrongError("tags are not read here")
+        raise InvalidValueError("tags are not read here")
     try:
         return kind.read(node)
-    except WrongError as wrong:
-        if str(wrong) or not isinstance(node, Scalar):
+    except InvalidValueError as wrong:
+        if str(wrong) or not isinstance(node, ScalarNode):
             raise
-        raise WrongError(_hint(kind, node)) from None
+        raise InvalidValueError(_hint(kind, node)) from None
 
 
-def _hint(kind: Kind, node: Scalar) -> str:
+def _hint(kind: Kind, node: ScalarNode) -> str:
     """Return a text that would have been right in place of the one found, or nothing."""
     tries: list[tuple[str, str]] = []
     text = node.text.strip()
@@ -93,8 +94,8 @@ def _hint(kind: Kind, node: Scalar) -> str:
     tries += [(text.lower(), f"write {shown(text.lower())}")]
     for candidate, hint in tries:
         try:
-            kind.read(Scalar(node.line, text=candidate, value=_plain(candidate)))
-        except WrongError:
+            kind.read(ScalarNode(node.line, text=candidate, value=_plain(candidate)))
+        except InvalidValueError:
             continue
         return hint
     return ""
@@ -115,9 +116,9 @@ def flag() -> Kind:
     """Return the kind of `true` and `false`."""
 
     def convert(node: Node) -> bool:
-        if isinstance(node, Scalar) and isinstance(node.value, bool):
+        if isinstance(node, ScalarNode) and isinstance(node.value, bool):
             return node.value
-        raise WrongError
+        raise InvalidValueError
 
     return Kind("true or false", convert)
 
@@ -126,10 +127,10 @@ def whole(least: int, most: int, unit: str = "") -> Kind:
     """Return the kind of whole numbers from `least` to `most`."""
 
     def convert(node: Node) -> int:
-        value = node.value if isinstance(node, Scalar) else None
+        value = node.value if isinstance(node, ScalarNode) else None
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        raise WrongError
+        raise InvalidValueError
 
     return Kind(f"a whole number{' of ' * bool(unit)}{unit} from {least:,} to {most:,}", convert)
 
@@ -138,10 +139,10 @@ def ratio() -> Kind:
     """Return the kind of numbers above 0 and at most 1."""
 
     def convert(node: Node) -> float:
-        value = node.value if isinstance(node, Scalar) else None
+        value = node.value if isinstance(node, ScalarNode) else None
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
             return float(value)
-        raise WrongError
+        raise InvalidValueError
 
     return Kind("a number above 0 and at most 1", convert)
 
@@ -150,9 +151,9 @@ def choice(*options: str) -> Kind:
     """Return the kind of a few fixed words."""
 
     def convert(node: Node) -> str:
-        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value in options:
+        if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value in options:
             return node.value
-        raise WrongError
+        raise InvalidValueError
 
     return Kind(" or ".join(options), convert)
 
@@ -161,9 +162,14 @@ def text(words: str) -> Kind:
     """Return the kind of texts that are not blank and hold no NUL."""
 
     def convert(node: Node) -> str:
-        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip() and "\0" not in node.value:
+        if (
+            isinstance(node, ScalarNode)
+            and isinstance(node.value, str)
+            and node.value.strip()
+            and "\0" not in node.value
+        ):
             return node.value
-        raise WrongError
+        raise InvalidValueError
 
     return Kind(words, convert)
 
@@ -177,7 +183,7 @@ def place() -> Kind:
         try:
             return check_address(value) if is_address(value) else value
         except ValueError as error:
-            raise WrongError(str(error)) from None
+            raise InvalidValueError(str(error)) from None
 
     return Kind(words.words, convert)
 
@@ -186,13 +192,13 @@ def prefix() -> Kind:
     """Return the kind of prefixes: plain names between slashes, `{host}` and `{repo}` among them."""
 
     def convert(node: Node) -> str:
-        value = node.value if isinstance(node, Scalar) else None
+        value = node.value if isinstance(node, ScalarNode) else None
         try:
             if isinstance(value, str):
                 return check_prefix(value)
         except ValueError:
             pass
-        raise WrongError
+        raise InvalidValueError
 
     return Kind("names of letters, digits, . _ - between slashes, {host} and {repo} among them", convert)
 
@@ -201,12 +207,12 @@ def size() -> Kind:
     """Return the kind of sizes in bytes: a whole number, or a number with a unit."""
 
     def convert(node: Node) -> int:
-        if not isinstance(node, Scalar) or isinstance(node.value, bool | None):
-            raise WrongError
+        if not isinstance(node, ScalarNode) or isinstance(node.value, bool | None):
+            raise InvalidValueError
         try:
             return size_bytes(node.text)
         except ValueError:
-            raise WrongError from None
+            raise InvalidValueError from None
 
     return Kind("a size such as 500MB, 1GB or 2GiB, or a whole number of bytes", convert)
 
@@ -215,13 +221,13 @@ def tools() -> Kind:
     """Return the kind of lists of tools, each `Name` or `Name(pattern)`."""
 
     def convert(node: Node) -> tuple[str, ...]:
-        if not isinstance(node, Items):
-            raise WrongError
+        if not isinstance(node, ListNode):
+            raise InvalidValueError
         names = []
         for number, item in enumerate(node.items, start=1):
-            name = item.value if isinstance(item, Scalar) and item.tag is None else None
+            name = item.value if isinstance(item, ScalarNode) and item.tag is None else None
             if not isinstance(name, str) or not _TOOL.fullmatch(name):
-                raise WrongError(f"item {number} is {found(item)}")
+                raise InvalidValueError(f"item {number} is {found(item)}")
             names.append(name)
         return tuple(names)
 
@@ -232,7 +238,7 @@ def either(word: str | None, kind: Kind) -> Kind:
     """Return `kind` with one more value: the `word`, or null (`None`)."""
 
     def convert(node: Node) -> Any:
-        if isinstance(node, Scalar) and node.value == word and isinstance(node.value, str) == isinstance(word, str):
+        if isinstance(node, ScalarNode) and node.value == word and isinstance(node.value, str) == isinstance(word, str):
             return word
         return kind.read(node)
 

@@ -17,7 +17,7 @@ from mala_context.testing.replies import Failure, Reply, api_error, too_long
 from mala_context.testing.requests import Request, State
 from mala_context.testing.scripting import Casting, Script
 from mala_context.testing.server import Exchange, LoopbackServer
-from mala_context.testing.token_counts import Counter
+from mala_context.testing.token_counts import TokenCounter
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -70,7 +70,7 @@ class ScriptedMessagesAPI:
         self.requests: list[Request] = []
         self.problems: list[str] = []
         self._casting = Casting(script, subagents, compactions)
-        self._counter = Counter(chars_per_token)
+        self._counter = TokenCounter(chars_per_token)
         self._changed = threading.Condition()
         self._tag = secrets.token_hex(5)
         self._server: LoopbackServer | None = None

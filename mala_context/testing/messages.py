@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mala_context.testing.token_counts import Counter, Size, block_text
+from mala_context.testing.token_counts import Size, TokenCounter, block_text
 
 if TYPE_CHECKING:
     from mala_context.testing.replies import Failure, Reply
@@ -62,13 +62,13 @@ def usage_of(size: Size, output_tokens: int) -> dict[str, Any]:
     }
 
 
-def output_tokens_of(content: Sequence[Mapping[str, Any]], counter: Counter) -> int:
+def output_tokens_of(content: Sequence[Mapping[str, Any]], counter: TokenCounter) -> int:
     """Return the tokens of a response: its characters at the counter's rate, at least one."""
     return max(1, counter.tokens(sum(len(block_text(one)) for one in content)))
 
 
 def build_message(
-    reply: Reply, size: Size, counter: Counter, *, number: int, tag: str, model: str, usage_in: str
+    reply: Reply, size: Size, counter: TokenCounter, *, number: int, tag: str, model: str, usage_in: str
 ) -> Message:
     """Give a reply its ids and its usage."""
     content = _with_ids(reply.content, f"{tag}{number:06d}")
@@ -98,7 +98,7 @@ def _with_ids(content: Sequence[Mapping[str, Any]], tag: str) -> list[dict[str, 
     ]
 
 
-def _looped_usage(reply: Reply, size: Size, counter: Counter, output: int) -> tuple[dict[str, Any], int]:
+def _looped_usage(reply: Reply, size: Size, counter: TokenCounter, output: int) -> tuple[dict[str, Any], int]:
     """Return the usage of a server-side loop: a row for each model call, the sums on top, and the last call's size."""
     cached = size.cache_creation_input_tokens + size.cache_read_input_tokens
     rows = [size]

@@ -88,7 +88,7 @@ def count_characters(body: Mapping[str, Any]) -> int:
     return sum(len(piece) for piece, _ in prompt_pieces(body))
 
 
-class Counter:
+class TokenCounter:
     """Counts requests and keeps the caches that they leave; not safe for several threads at once."""
 
     def __init__(self, chars_per_token: float = 4.0) -> None:

@@ -28,7 +28,7 @@ class ArchivedPiece:
 
 
 @dataclass(frozen=True)
-class Archived:
+class ArchiveFindings:
     """What the archive of one session holds; `asdict` of it is its JSON."""
 
     directory: str
@@ -60,7 +60,7 @@ class Archived:
         return self.directory_mode == "0700" and all(piece.mode == "0600" for piece in self.pieces)
 
 
-def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> Archived:
+def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> ArchiveFindings:
     """Compare a session's pieces with its transcript; reads all of both. Raises `OSError` where a file is gone."""
     directory = archive.location
     pieces, contents = [], []
@@ -79,7 +79,7 @@ def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> A
         content for piece, content in zip(pieces, contents, strict=True) if piece.trigger != "session_end"
     )
     held = b"".join(contents)
-    return Archived(
+    return ArchiveFindings(
         directory=directory,
         directory_mode=mode_text(os.stat(directory)) if pieces else "0000",
         pieces=tuple(pieces),

@@ -25,7 +25,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.formatting import size_text
-from mala_context.cli.scenarios.archived import Archived, examine
+from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, percent_off
 
@@ -61,7 +61,7 @@ async def play(stage: Stage) -> Report:
         return _report(recorder, recorder.rows(), recorder.settle(), archived, runtime.tracker.snapshot())
 
 
-def _examine(recorder: Recorder) -> Archived | None:
+def _examine(recorder: Recorder) -> ArchiveFindings | None:
     archive, session_id = recorder.runtime.archive, recorder.session_id
     if archive is None or session_id is None:
         return None
@@ -76,7 +76,7 @@ def _report(
     recorder: Recorder,
     rows: Sequence[ResponseRow],
     compactions: Sequence[CompactionRow],
-    archived: Archived | None,
+    archived: ArchiveFindings | None,
     last: ContextSnapshot,
 ) -> Report:
     errors = formula_errors(rows)
@@ -146,7 +146,7 @@ def _estimator_table(rows: Sequence[ResponseRow], errors: Mapping[str, Mapping[s
     )
 
 
-def _archive_lines(archived: Archived) -> Lines:
+def _archive_lines(archived: ArchiveFindings) -> Lines:
     lines = [f"{archived.directory}/  mode {archived.directory_mode}"]
     for piece in archived.pieces:
         size = f"{size_text(piece.bytes)}, {piece.rows:,} rows"
@@ -192,7 +192,7 @@ def _estimate_check(compactions: Sequence[CompactionRow]) -> Check:
     return Check("estimate_after_compaction", abs(worst) <= ESTIMATE_WITHIN, words)
 
 
-def _archive_checks(archived: Archived | None) -> list[Check]:
+def _archive_checks(archived: ArchiveFindings | None) -> list[Check]:
     if archived is None or not archived.pieces:
         return [Check("archive_written", ok=False, words="there is no archive, or no transcript to compare it with")]
     modes = ", ".join(sorted({piece.mode for piece in archived.pieces}))

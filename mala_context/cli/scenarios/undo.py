@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.cli.scenarios.archived import Archived, examine
+from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _WAYS: Final = {"there": "fork_session", "deleted": "archive"}
 
 
 @dataclass(frozen=True)
-class Conversation:
+class OldConversation:
     """What was said before the compaction: words by which a request shows that it holds them."""
 
     project: str
@@ -51,7 +51,7 @@ class Conversation:
     """A line of each tool result, which no prompt, answer or command repeats."""
 
     @classmethod
-    def of(cls, project: str, turns: int) -> Conversation:
+    def of(cls, project: str, turns: int) -> OldConversation:
         """Furnish a project with what the agent will look at, and return what will be said in `turns` turns.
 
         The logs are long, since the CLI carries the newest few thousand tokens over a compaction.
@@ -102,7 +102,7 @@ class Held:
         return self.prompts == self.answers == self.tool_results == self.of
 
 
-def held(when: str, request: Request, tracked: int | None, conversation: Conversation) -> Held:
+def held(when: str, request: Request, tracked: int | None, conversation: OldConversation) -> Held:
     """Count what a request held of a conversation."""
     shown = request.text
 
@@ -130,7 +130,7 @@ class _Play:
     api: ScriptedMessagesAPI
     config: ContextConfig
     home: str
-    conversation: Conversation
+    conversation: OldConversation
     errors: list[str] = field(default_factory=list)
     cli_version: str | None = None
     requests: list[Held] = field(default_factory=list)
@@ -170,7 +170,7 @@ async def play(stage: Stage) -> Report:
     from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing import ScriptedMessagesAPI
 
-    conversation = Conversation.of(stage.place("project"), stage.turns - 1)
+    conversation = OldConversation.of(stage.place("project"), stage.turns - 1)
     home = stage.place("home")
     config = ContextConfig(archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
     with ScriptedMessagesAPI(conversation.script, chars_per_token=3.0, strict=False) as api:
@@ -202,7 +202,7 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _report(run: _Play, runtime: Any, session_id: str, archived: Archived, checks: Sequence[Check]) -> Report:
+def _report(run: _Play, runtime: Any, session_id: str, archived: ArchiveFindings, checks: Sequence[Check]) -> Report:
     data: dict[str, Any] = {
         "model": runtime.tracker.snapshot().model,
         "session_id": session_id,
@@ -234,7 +234,7 @@ def _restored_dict(state: str, result: RestoreResult) -> dict[str, Any]:
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _checks(run: _Play, archived: Archived, compactions: int, *, untouched: bool) -> list[Check]:
+def _checks(run: _Play, archived: ArchiveFindings, compactions: int, *, untouched: bool) -> list[Check]:
     before, after, *restored = run.requests
     words = "; ".join(run.errors) if run.errors else "all turns ended without an error"
     checks = [

@@ -27,7 +27,7 @@ def run(path, *command, **more):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, **more)
 
 
-def in_bash(path, line):
+def in_bash(path, line, **env):
     """Return what bash offers behind a line, as it would on Tab."""
     script = (
         'eval "$(mala-context completion bash)"\n'
@@ -35,7 +35,7 @@ def in_bash(path, line):
         f"COMP_WORDS=({line})\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n"
         "_mala_context_completion mala-context\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"
     )
-    done = run(path, "bash", "--norc", "-c", script)
+    done = run(path, "bash", "--norc", "-c", script, env=env)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout.split()
 
@@ -55,6 +55,17 @@ def in_bash(path, line):
 )
 def test_bash(path, line, offered):
     assert set(in_bash(path, line)) == offered
+
+
+@pytest.mark.parametrize("line", ["replay --session", "report", "watch", "run --resume"])
+def test_session_ids_are_completed(path, tmp_path, line):
+    ids = ("0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7")
+    folder = tmp_path / ".claude" / "projects" / "-repo"
+    folder.mkdir(parents=True)
+    for session_id in ids:
+        (folder / f"{session_id}.jsonl").touch()
+    assert set(in_bash(path, f"mala-context {line} ''", HOME=str(tmp_path))) == set(ids)
+    assert in_bash(path, f"mala-context {line} 7c9", HOME=str(tmp_path)) == [ids[1]]
 
 
 def test_a_commands_name_is_completed_without_importing_any():

@@ -9,7 +9,7 @@ import pytest
 
 from mala_context.archive.restore import RestoreResult
 from mala_context.cli.scenarios import undo
-from mala_context.cli.scenarios.undo import Conversation, Held
+from mala_context.cli.scenarios.undo import Held, OldConversation
 from mala_context.testing.environment import ANOTHER_ACCOUNT
 
 UNDO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo", "--scenario", "undo")
@@ -122,7 +122,7 @@ class TestChecks:
 
 
 def test_the_words_that_are_looked_for_are_said_only_where_they_belong(tmp_path):
-    conversation = Conversation.of(os.fspath(tmp_path), 60)
+    conversation = OldConversation.of(os.fspath(tmp_path), 60)
     said = [*conversation.prompts, *conversation.answers, *conversation.results]
     assert len(set(said)) == 180
     assert not [(a, b) for a in said for b in said if a != b and a in b]

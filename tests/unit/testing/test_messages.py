@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from mala_context.testing.messages import CHUNK, build_message, encode_event, error_body, stream_events
 from mala_context.testing.replies import Failure, Reply, block, looped, text, thinking, tool
-from mala_context.testing.token_counts import Counter, Size
+from mala_context.testing.token_counts import Size, TokenCounter
 
 SIZE = Size(3, 20, 100)
 
 
 def build(reply, usage_in="start", number=1):
-    return build_message(reply, SIZE, Counter(1.0), number=number, tag="ab", model="m", usage_in=usage_in)
+    return build_message(reply, SIZE, TokenCounter(1.0), number=number, tag="ab", model="m", usage_in=usage_in)
 
 
 def assembled(message):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.testing.token_counts import IMAGE_CHARACTERS, Counter, block_text, count_characters, request_text
+from mala_context.testing.token_counts import IMAGE_CHARACTERS, TokenCounter, block_text, count_characters, request_text
 
 WORDS = st.text(max_size=40)
 BLOCKS = st.one_of(
@@ -71,25 +71,25 @@ def test_tools_system_and_messages_count():
 
 def test_the_rate_is_settable_and_rounds_up():
     body = {"messages": [{"role": "user", "content": "x" * 9}]}
-    assert [Counter(rate).count(body) for rate in (4.0, 9.0, 0.5)] == [3, 1, 18]
+    assert [TokenCounter(rate).count(body) for rate in (4.0, 9.0, 0.5)] == [3, 1, 18]
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])
 def test_a_rate_that_is_not_positive_is_refused(rate):
     with pytest.raises(ValueError, match="chars_per_token"):
-        Counter(rate)
+        TokenCounter(rate)
 
 
 @given(MESSAGES, MESSAGES, RATES)
 def test_more_text_never_counts_less(messages, more, rate):
-    counter = Counter(rate)
+    counter = TokenCounter(rate)
     shorter = counter.count({"messages": messages})
     assert shorter == counter.count({"messages": messages}) <= counter.count({"messages": messages + more})
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=5), RATES)
 def test_the_three_numbers_always_add_up_to_the_count(requests, rate):
-    counter = Counter(rate)
+    counter = TokenCounter(rate)
     for messages in requests:
         body = marked({"model": "m", "messages": messages})
         size = counter.measure(body)
@@ -99,7 +99,7 @@ def test_the_three_numbers_always_add_up_to_the_count(requests, rate):
 
 @given(MESSAGES, MESSAGES, RATES)
 def test_a_conversation_that_goes_on_reads_what_it_wrote(messages, more, rate):
-    counter = Counter(rate)
+    counter = TokenCounter(rate)
     first = counter.measure(marked({"model": "m", "messages": messages}))
     second = counter.measure(marked({"model": "m", "messages": messages + more}))
     written = first.cache_creation_input_tokens + first.cache_read_input_tokens
@@ -107,7 +107,7 @@ def test_a_conversation_that_goes_on_reads_what_it_wrote(messages, more, rate):
 
 
 def test_another_model_or_another_beginning_reads_nothing():
-    counter = Counter(1.0)
+    counter = TokenCounter(1.0)
     body = marked({"model": "a", "system": "sys", "messages": [{"role": "user", "content": "hello"}]})
     assert counter.measure(body).cache_creation_input_tokens == 8
     assert counter.measure(body).cache_read_input_tokens == 8
@@ -116,7 +116,7 @@ def test_another_model_or_another_beginning_reads_nothing():
 
 
 def test_without_a_mark_nothing_is_cached():
-    counter = Counter(1.0)
+    counter = TokenCounter(1.0)
     body = {"model": "a", "messages": [{"role": "user", "content": "hello"}]}
     for _ in range(2):
         size = counter.measure(body)
@@ -124,7 +124,7 @@ def test_without_a_mark_nothing_is_cached():
 
 
 def test_counting_alone_writes_no_cache():
-    counter = Counter(1.0)
+    counter = TokenCounter(1.0)
     body = marked({"model": "a", "messages": [{"role": "user", "content": "hello"}]})
     counter.count(body)
     assert counter.measure(body).cache_read_input_tokens == 0
@@ -132,4 +132,4 @@ def test_counting_alone_writes_no_cache():
 
 def test_text_that_no_encoding_can_hold_is_counted():
     body = marked({"model": "a", "messages": [{"role": "user", "content": "\ud800"}]})
-    assert Counter(1.0).measure(body).tokens == 1
+    assert TokenCounter(1.0).measure(body).tokens == 1
