@@ -4,7 +4,7 @@ The thread is a daemon and not one of a pool: an abandoned pool worker holds the
 answers, a daemon does not. Work that misses its deadline goes on; only the waiting ends.
 
 Three things must not stop a worker for good. A thread may fail to start (RLIMIT_NPROC): the jobs stay, and whoever
-submits or waits next tries again. A fork leaves the thread behind: the child begins with no jobs and no thread, since
+submits or waits next tries again. A fork does not copy the thread: the child begins with no jobs and no thread, since
 the parent does its own. And a loop may stop while a job is waited for: its end is told without waiting for the loop.
 """
 
@@ -43,7 +43,7 @@ class Worker:
         self._running = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Queue `work` and return its future; it runs even if nobody waits. Never blocks."""
+        """Queue `work` and return its future; it runs even if no caller waits. Never blocks."""
         future: _Job[T] = _Job(self)
         with self._lock:
             self._jobs.append((work, future))
@@ -117,7 +117,7 @@ async def wait_for(future: Future[T], *, seconds: float) -> T:
     soon = _soon()
 
     def wake(_: Future[T]) -> None:
-        with contextlib.suppress(Exception):  # the loop is gone: nobody waits any more
+        with contextlib.suppress(Exception):  # the loop is gone, and with it the caller
             soon(finished.set)
 
     future.add_done_callback(wake)

@@ -1,4 +1,4 @@
-"""Archiving what nobody archived: the rest of sessions that ended, and how their compactions ended.
+"""Archive what no hook archived: the rest of ended sessions, and the outcomes of their compactions.
 
 The sessions looked after are those that the archive knows, by a piece or by a `session` row. One whose transcript is
 exactly as long as what is archived and was not written to since is passed over without reading it and without

@@ -5,7 +5,7 @@ summary (`isCompactSummary`) is the first one of the compacted conversation. A b
 copy, as forks and resumed sessions have them. Compactions are counted from 1 in the order of the file.
 
 What a transcript was at some time is what stood before the first row that is stamped at or after it. Rows are stamped
-before they are written, so nothing behind that row was there either, whatever its own stamp says.
+before they are written, so no row after it was there either, whatever its own stamp says.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import Write
 
 SHARE = 20
-"""A listing is held for so many times as long as it took, at least, while the directory changes."""
+"""While the directory changes, a listing is kept for this many times the time that it took."""
 SETTLED = 2_000_000_000
 """Nanoseconds after which a time stamp surely differs from that of a later change, on any file system."""
 _TOLD = 1 << 12
@@ -65,7 +65,7 @@ class Names:
         return self._stamp is not None and self._stamp == _stamp(fd)
 
     def is_right(self, session_id: str, manifest_mtime_ns: int) -> bool:
-        """Tell whether nobody else wrote to a session since the listing, given its manifest's time under its lock."""
+        """Tell, from the manifest's time under its lock, whether no other process wrote since the listing."""
         if self._written.get(session_id) == manifest_mtime_ns:
             return True
         passed = time.time_ns() - self._listed_ns - int((time.monotonic() - self._listed_at) * 1e9)
@@ -151,7 +151,7 @@ class ListedView(LocalView):
 
 
 class ListedFiles(LocalFiles):
-    """The same for the holder of the session's lock, who lists anew where another has written since."""
+    """The same for the holder of the session's lock, who lists again if another process has written since."""
 
     def __init__(self, names: Names, session_id: str, directory: str, timeout: float) -> None:
         self._names = names

@@ -104,11 +104,11 @@ class History:
             yield row
 
     def lines(self) -> Iterator[Row | LongRow]:
-        """Yield them likewise, but a long one to be read in parts."""
+        """Yield the same rows, but each long one to be read in parts."""
         for line in lines(self._data()):
             yield line
             if isinstance(line, LongRow):
-                line.finish()  # what nobody looked at was read all the same
+                line.finish()  # the caller may not have read all of it, but the bytes were read
             self.told(line.size)
 
     def _data(self) -> Iterator[bytes]:

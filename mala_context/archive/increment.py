@@ -1,7 +1,7 @@
 """Adding one piece to a session: which chain, from which byte, up to which, and what the manifest says of it.
 
 What is archived of a transcript is a chain of pieces that lie end to end from its first byte. Before a piece is added
-the transcript must still begin with exactly those bytes. If it does, the piece holds what comes behind them. If it
+the transcript must still begin with exactly those bytes. If it does, the piece holds what comes after them. If it
 does not (another program rewrote it, the CLI truncated it, pieces were deleted), the old chain stays as it is, for it
 may be the only copy, and a new chain begins with the whole transcript. A chain is of one mode: all pieces
 incremental, or all full copies.

@@ -147,7 +147,7 @@ class PieceStore(ABC):
 
     @abstractmethod
     def view(self, session_id: str) -> SessionView:
-        """Open a session's files for reading; a session that nobody archived has none."""
+        """Open a session's files for reading; a session without an archive has none."""
 
     @abstractmethod
     def lock(self, session_id: str, timeout: float) -> SessionFiles:
@@ -186,8 +186,8 @@ class PieceStore(ABC):
         """Return the sessions, the one that was written to last first; none where that takes longer than `until`.
 
         `until` is a time of the monotonic clock. A session without a manifest may be left out. `progress` is told the
-        files that were passed since it was told last. Of more than `most` sessions the times of so many are asked for,
-        and the others come last.
+        files that were passed since it was told last. Of more than `most` sessions, only the first `most`
+        found are sorted by their times; the others come last.
         """
         del until, progress, most
         return [each.session_id for each in self.summaries()]

@@ -46,19 +46,19 @@ else:
             self.__dict__.update(defaults)
             self.__dict__.update(values)
 
-        def __setattr__(self: object, name: str, value: object) -> None:  # noqa: ARG001, N807  # likewise
+        def __setattr__(self: object, name: str, value: object) -> None:  # noqa: ARG001, N807  # as above
             raise AttributeError(f"{cls.__name__} is frozen: cannot set {name}")
 
-        def __delattr__(self: object, name: str) -> None:  # noqa: ARG001, N807  # likewise
+        def __delattr__(self: object, name: str) -> None:  # noqa: ARG001, N807  # as above
             raise AttributeError(f"{cls.__name__} is frozen: cannot delete {name}")
 
-        def __eq__(self: object, other: object) -> bool:  # noqa: N807  # likewise
+        def __eq__(self: object, other: object) -> bool:  # noqa: N807  # as above
             return self.__dict__ == other.__dict__ if type(other) is cls else NotImplemented
 
-        def __hash__(self: object) -> int:  # noqa: N807  # likewise
+        def __hash__(self: object) -> int:  # noqa: N807  # as above
             return hash(tuple(self.__dict__[name] for name in fields))
 
-        def __repr__(self: object) -> str:  # noqa: N807  # likewise
+        def __repr__(self: object) -> str:  # noqa: N807  # as above
             return f"{cls.__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in fields)})"
 
         for method in (__init__, __setattr__, __delattr__, __eq__, __hash__, __repr__):
@@ -358,7 +358,7 @@ def repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | No
 
 
 def read_marker(directory: str) -> str | None:
-    """Return the repository that claimed a directory of the runs directory, or `None` where nobody did."""
+    """Return the repository that claimed a directory of the runs directory, or `None` where none did."""
     try:
         fd = os.open(os.path.join(directory, REPO_MARKER), READ)
     except OSError:

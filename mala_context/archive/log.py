@@ -1,6 +1,6 @@
 """Log lines of the archive, through the standard library's logging under `mala_context.archive`.
 
-`logging` costs a hook process 20 ms. Where nobody has imported it nobody has configured it either, so INFO and DEBUG
+`logging` costs a hook process 20 ms. Where no code has imported it, no code has configured it, so INFO and DEBUG
 lines would go nowhere: they are dropped without importing it. Warnings and errors are always logged.
 """
 

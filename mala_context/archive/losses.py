@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _BETWEEN: Final = {"type": "system", "subtype": BOUNDARY}
-"""Stands behind the piece of the compaction before: old CLIs wrote no boundary."""
+"""Stands after the piece of the previous compaction: old CLIs wrote no boundary."""
 
 
 def read_loss(
@@ -46,7 +46,7 @@ def read_loss(
 ) -> Loss | None:
     """Compare what the main agent's last compaction dropped with its summary; `None` where either is not known.
 
-    `piece` names the piece of another compaction. Without `summary` it is looked for behind the
+    `piece` names the piece of another compaction. Without `summary` it is looked for after the
     boundary. `preserved` are ids of rows that stayed in the context. `transcript` is the path of the
     transcript where it may hold rows of the last compaction that are not archived yet. Raises like
     `TranscriptArchive.pieces`.
@@ -94,7 +94,7 @@ def _rows(files: SessionView, piece: Piece) -> list[dict[str, Any]]:
 
 
 def _later(pieces: Iterable[Piece], piece: Piece) -> list[Piece]:
-    """Return the pieces behind one of its chain; in the next one stands the summary."""
+    """Return the pieces after one in its chain; the next one holds the summary."""
     same = [each for each in pieces if (each.subagent, each.chain) == (piece.subagent, piece.chain)]
     return [each for each in same if each.stamp > piece.stamp]
 
@@ -115,7 +115,7 @@ def dropped(pieces: Iterable[Piece], manifest: manifests.Manifest, name: str | N
 
 
 def _compacted(manifest: manifests.Manifest) -> set[Any]:
-    """Return the names of the pieces behind which the conversation was compacted."""
+    """Return the names of the pieces after which the conversation was compacted."""
     outcomes = manifest.of_kind("outcome")
     return {row.get("piece") for row in outcomes if row.get("outcome") in manifests.TOOK_PLACE}
 

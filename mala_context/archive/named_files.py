@@ -26,7 +26,7 @@ _RESULTS = b"/tool-results/"
 _STOPS = (b'"', b"\\", b"<", b">", b"\r", b"\n", b"\t")
 _NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/")
 MOST = 10_000
-"""Names beyond so many are not followed."""
+"""Names beyond this number are not followed."""
 
 
 @record

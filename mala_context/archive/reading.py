@@ -63,7 +63,7 @@ def missing_pieces(files: SessionView, pieces: Sequence[Piece]) -> list[str]:
 def chunks(files: SessionView, pieces: Sequence[Piece], *, strict: bool = True) -> Iterator[bytes]:
     """Yield the plain bytes of a chain, at most 256 KiB at a time.
 
-    Raises `CorruptArchiveError` before the first byte where a piece is missing, behind the bytes of a piece that does
+    Raises `CorruptArchiveError` before the first byte where a piece is missing, after the bytes of a piece that does
     not match its hash, and where one unpacks to more than was archived. With `strict` false what is there is given,
     gaps or not, and a damaged packed piece ends where it breaks.
     """

@@ -33,7 +33,7 @@ MOST = 16 << 20
 _LEFT_OUT = frozenset({"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector"})
 _WINDOW, _OVERLAP = 20_000, 1_000
 _SHORT, _REMEMBERED = 2_000, 20_000
-"""So many clean lines of at most this length are not searched again: transcripts repeat themselves."""
+"""Clean lines up to this length, this many of them, are not searched again: transcripts repeat themselves."""
 _TAIL = re.compile(r"[A-Za-z0-9_+/=.~-]*")
 _NAME = r"(?:pass(?:wd|word|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential)s?"
 _SURELY = (
@@ -44,7 +44,7 @@ _SURELY = (
 _TELLING = re.compile(_NAME, re.IGNORECASE)
 _VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
 _NAMED = re.compile(rf"(?:^|[\W_]|(?<=[a-z])(?=[A-Z])){_NAME}$", re.IGNORECASE)
-"""A field's name that says that its value is a secret, with nothing behind the word: not `token_count`."""
+"""A field's name that says that its value is a secret, with nothing after the word: not `token_count`."""
 
 OUR_PATTERNS = (
     re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"),

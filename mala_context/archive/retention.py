@@ -136,7 +136,7 @@ def choose(
     doubt = not trust_clock and not clock_is_trusted(sessions, limit, now_ns)
     if doubt:
         limit = Limits(bytes=limit.bytes, sessions=limit.sessions)
-    # Nobody looks on: a session that is at work is no session to remove, however large it has grown.
+    # No user looks on: a session that is at work is no session to remove, however large it has grown.
     settled: list[SessionSummary] = []
     spared: list[SessionSummary] = []
     for each in sessions:
@@ -184,7 +184,7 @@ def remove(
         with files:
             names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
             row = manifests.new_row("removing", time.time_ns() // 1000, names=[plain(name) for name in names])
-            with contextlib.suppress(OSError):  # on a full disk, which removing is there to mend
+            with contextlib.suppress(OSError):  # on a full disk, which removing is there to fix
                 files.append(manifests.dump([row]))
             for name in [*reversed(names), manifest_name(session_id)]:
                 files.remove(name)

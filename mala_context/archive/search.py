@@ -9,8 +9,8 @@ for each search.
 A query is words, not a language: every word must be found in one text, in any order, `"words in a row"` only so, and a
 `*` at the end of a word stands for any ending. Whatever else stands in it is text like any other, so no query can be
 wrong. Chinese and Japanese are written without spaces, so each of their characters is a word of the index, and a word
-of a query is a row of them. A text of more than 200,000 characters is searched in stretches of so many, each as a text
-of its own.
+of a query is a row of them. A text of more than 200,000 characters is searched in stretches of that length, each as a
+text of its own.
 """
 
 from __future__ import annotations
@@ -216,8 +216,9 @@ def _make(index: sqlite3.Connection) -> sqlite3.Connection:
 def _begin(index: sqlite3.Connection, path: str) -> None:
     """Become the only writer of an index.
 
-    A kill leaves its journal beside it, and the next opening goes back by what is in it. One in which nothing had been
-    written yet stays until something is; with the lock that we have then, it is nobody's (an empty index's is ours).
+    A killed writer leaves its journal beside the index, and the next opening rolls back by it. SQLite leaves a journal
+    in place whose transaction had written nothing yet. Under our lock no other process can own that journal, so we
+    remove it: otherwise a later opening would roll back to it. An empty index is new, its journal our own.
     """
     index.execute("PRAGMA journal_mode = DELETE")
     index.execute("PRAGMA synchronous = OFF")  # what a crash of the machine leaves is made again

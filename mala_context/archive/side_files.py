@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEPTH = 4
 """Directories deeper than this are not looked into."""
 MOST = 20_000
-"""Files beyond so many are not looked at: that is no CLI's directory any more."""
+"""Files beyond this number are not looked at: no CLI writes that many."""
 
 
 def side_directory(transcript: str) -> str:

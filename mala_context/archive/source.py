@@ -3,7 +3,7 @@
 The path comes from a hook's input and its folder may be writable by whatever the agent runs, so nothing is decided
 from the path: it is opened without following a link in its last component and without waiting for a FIFO's writer,
 and what was opened must then be a regular file. The size is taken once; a transcript that grows meanwhile gains bytes
-behind that size, which belong to the next piece. One that loses bytes under our reading is `changing`.
+after that size, which belong to the next piece. One that loses bytes under our reading is `changing`.
 
 All reading goes through buffers of 256 KiB that are used again, so memory does not grow with the transcript.
 """
@@ -51,7 +51,7 @@ class Source:
         self._file.close()
 
     def take_size(self) -> None:
-        """Take the size anew: what another writer archived before us may be longer than what we saw on opening."""
+        """Take the size again: what another writer archived before us may be longer than what we saw on opening."""
         try:
             status = os.fstat(self._file.fileno())
         except OSError as error:
@@ -72,13 +72,13 @@ class Source:
             _refuse(self.path, *_reason(error))
 
     def open_again(self) -> None:
-        """Open the path anew, for the file that it leads to may be another one by now. Raises as the constructor."""
+        """Open the path again: it may lead to another file by now. Raises as the constructor."""
         file = _open(self.path, self._own)
         self._file.close()
         self._file = file
 
     def last_newline(self, start: int, end: int) -> int:
-        """Return the offset behind the last newline between two offsets, `start` where there is none."""
+        """Return the offset after the last newline between two offsets, `start` where there is none."""
         buffer = bytearray(min(CHUNK, end - start))
         while end > start:
             begin = max(start, end - CHUNK)

@@ -48,7 +48,7 @@ class TranscriptArchive(ArchiveReader):
         mode: `incremental` (each piece is what the transcript gained) or `full` (each is a whole copy).
         compress: `none`, or `zstd`: `pack` packs pieces, which is never done while a hook waits.
         keep: limits that `apply_keep` holds: any of `days`, `bytes`, `sessions`.
-        warn_bytes: past so many bytes in this archive there is a WARNING.
+        warn_bytes: above this many bytes in the archive there is a WARNING.
         timeout: seconds to wait for another writer of the same session.
         target: the object store that `push` sends to what is kept here.
         projects_dirs: where CLIs keep their transcripts, to find one by its session; `None` for the usual places of
@@ -158,7 +158,7 @@ class TranscriptArchive(ArchiveReader):
     ) -> list[ArchiveResult]:
         """Archive what lies beside a transcript: subagents' transcripts and the files that rows name.
 
-        `final` says that nobody writes on, so that a line without an end counts. Returns a result for each subagent's
+        `final` says that the writer has ended, so a line without an end counts. Returns a result for each subagent's
         transcript that was looked at. One that cannot be read is a WARNING.
         Raises like `archive` where writing is impossible.
         """
@@ -234,7 +234,7 @@ class TranscriptArchive(ArchiveReader):
             self.apply_keep()
 
     def drop_leftovers(self) -> None:
-        """Drop what killed writers left in sessions that nobody writes to now."""
+        """Drop what killed writers left in sessions without a writer now."""
         from mala_context.errors import ArchiveBusyError
 
         if self.repo_path is not None and self._directory is None:
@@ -285,7 +285,7 @@ class TranscriptArchive(ArchiveReader):
         return prune(self, limit, session_ids, trust_clock=True, dry_run=dry_run, progress=progress)
 
     def apply_keep(self) -> PruneResult:
-        """Hold the limits of `keep`, with nobody looking on: see `retention` for what is never removed then."""
+        """Hold the limits of `keep`, without a user who looks on: see `retention` for what is never removed then."""
         from mala_context.archive.pruning import prune
         from mala_context.archive.retention import limits
 
@@ -305,7 +305,7 @@ class TranscriptArchive(ArchiveReader):
     ) -> None:
         """Write down that a session runs here, so that `catch_up` archives it even if nothing else is ever called.
 
-        With `pid`, the process on this host that archives the session itself: while it lives nobody else catches up.
+        With `pid`, the process on this host that archives the session itself: while it lives, no other one catches up.
         """
         from mala_context.archive.atomic_write import process_start
 
@@ -425,7 +425,7 @@ class TranscriptArchive(ArchiveReader):
         return restore_options(self, session_id, **where)
 
     def on_change(self, observer: Callable[[str], object] | None) -> None:
-        """Have `observer` called with a session's id whenever something of it was archived; `None` for nobody."""
+        """Have `observer` called with a session's id whenever something of it was archived; `None` for none."""
         self._on_change = observer
 
     def _say_changed(self, session_id: str) -> None:

@@ -1,6 +1,6 @@
-"""Checking an archive: every hash, every permission, every gap; and mending what can be mended.
+"""Check an archive: every hash, every permission, every gap. Repair what can be repaired.
 
-The files are the truth, so mending never touches a piece's bytes. What is mended is what was derived from them (rows
+The files are the truth, so a repair never touches a piece's bytes. It restores what was derived from them (rows
 of the manifest that are missing, cut or state a wrong offset) and permissions. A piece that is not what its hash
 says, one that is gone and a side file that is gone stay problems: the next archive of that transcript, if it still
 exists, begins a new chain with all of it.
@@ -96,7 +96,8 @@ def verify_archive(
     """Check an archive, or the sessions of `session_ids`. With `repair`, fix the problems that can be fixed.
 
     `progress` is called with the bytes of each piece that was read. Raises `SessionNotFoundError` for a session that
-    is not there, `ArchiveBusyError` where one that has to be mended is written to, and `ArchiveUnavailableError`.
+    is not there, `ArchiveBusyError` where another process writes to one that needs a repair, and
+    `ArchiveUnavailableError`.
     """
     location = archive.location
     problems: list[Problem] = []
@@ -283,7 +284,7 @@ def strays(location: str) -> list[tuple[str, int]]:
 
 
 def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
-    """Mend what can be mended; return all problems, the mended ones marked."""
+    """Repair what can be repaired; return all problems, the repaired ones marked."""
     kinds = {problem.kind for problem in problems}
     done = {"row", "manifest", "offset"} & kinds
     now = time.time_ns() // 1000
@@ -313,7 +314,7 @@ def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _rewrite(files: SessionFiles, now: int) -> None:
-    """Write the manifest anew; lines that are no rows are kept as text in rows of their own."""
+    """Write the manifest again; lines that are no rows are kept as text in rows of their own."""
     manifest = manifests.parse(files.manifest())
     kept: list[Any] = [
         manifests.new_row("unreadable", now, text=line.decode("utf-8", "backslashreplace"))

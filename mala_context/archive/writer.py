@@ -291,7 +291,7 @@ class LocalFiles(LocalView, SessionFiles):
         self._known.discard(name)
 
     def close(self) -> None:
-        """Let the next writer in; a manifest that nobody wrote to goes."""
+        """Let the next writer in; a manifest without rows is removed."""
         try:
             if self._manifest >= 0:
                 with contextlib.suppress(OSError):  # an empty manifest that stays is no harm

@@ -78,14 +78,14 @@ class ArchiveWork:
                 self._warn(error)
             except OSError as error:
                 log.error("Archive: could not be written: %s", error)  # noqa: TRY400 - the trace says no more
-            except Exception:  # nobody may be waiting for it, and what is not said here is said nowhere
+            except Exception:  # no caller may wait for it, so the failure must be logged here
                 log.exception("Archive: failed")
             return None
 
         return self._worker.submit(partial(copy_context().run, guarded))
 
     async def finish(self, seconds: float) -> None:
-        """Wait until all is done that was asked for so far; raises `TimeoutError` after so many `seconds`."""
+        """Wait until all is done that was asked for so far; raises `TimeoutError` after `seconds`."""
         await wait_for(self._worker.submit(lambda: None), seconds=seconds)
 
     def archived(self, trigger: str, do: Callable[[], Results]) -> Results:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 CATCH_UP_SECONDS: Final = 5.0
-"""Longest that a process's end is held up by what other sessions left behind."""
+"""Longest that a process's end is delayed by the archives of other sessions."""
 UPLOAD_SECONDS: Final = 10.0
 """Longest that it is held up by an object store that answers; one that fails is not waited for."""
 
@@ -71,7 +71,7 @@ class ArchiveMaintenance:
         self._last = self._tidying.submit(lambda: _guarded(lambda: archive.tidy(list(session_ids)), "tidying"))
 
     async def finish(self, seconds: float) -> None:
-        """Wait for what was begun, at most so many seconds. Never raises."""
+        """Wait at most `seconds` for the work that was begun. Never raises."""
         end = time.monotonic() + seconds
         for job, most in ((self._last, seconds), (self._catching_up, CATCH_UP_SECONDS)):
             if job is None:
@@ -85,7 +85,7 @@ class ArchiveMaintenance:
 
 
 def _guarded(work: Any, doing: str) -> None:
-    """Do `work`; nobody waits for it, so what goes wrong is a line of log."""
+    """Do `work`; no caller waits for it, so a failure becomes a line of log."""
     try:
         work()
     except ArchiveUnavailableError as error:

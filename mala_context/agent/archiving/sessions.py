@@ -56,7 +56,7 @@ class _Session:
     noted: bool = False
     """Whether it was written down that it runs here."""
     cleared: bool = False
-    """Whether a `/clear` left it, so that its rest is archived; the CLI writes some rows more behind that."""
+    """Whether a `/clear` left it, so that its rest is archived; the CLI writes a few more rows after that."""
 
 
 class SessionArchiver:
@@ -128,7 +128,7 @@ class SessionArchiver:
     async def by_reference(self, request: Mapping[str, Any], settings: Settings, seconds: float) -> Replacement:
         """Archive a conversation and return what takes its place; `request` is that of `by_reference.answer`.
 
-        Raises `Doubt` for one that is the CLI's, and `TimeoutError` after so many `seconds`.
+        Raises `Doubt` for one that is the CLI's, and `TimeoutError` after `seconds`.
         """
         hook_input = {"transcript_path": request.get("transcript"), "session_id": request.get("session")}
         hook_input |= {name: request.get(name) for name in ("cwd", "trigger")}
@@ -163,7 +163,7 @@ class SessionArchiver:
             self._compactions.on_summary(*key, hook_input.get("trigger"), words)
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> None:
-        """Learn where a session's transcript is; what a `/clear` left behind is archived now.
+        """Learn where a session's transcript is; what a `/clear` left is archived now.
 
         The hook for a session's end is of no use: when the CLI ends it cannot be answered any more, and older CLIs
         print an error about that.
@@ -342,7 +342,7 @@ class SessionArchiver:
             self._upkeep.begin(self._sessions.keys())
 
     def _note(self, session_id: str) -> None:
-        """Write down that this session runs here, once; nobody waits for it."""
+        """Write down that this session runs here, once; no caller waits for it."""
         session = self._sessions[session_id]
         if not self._at_session_end or session.noted:
             return

@@ -1,4 +1,4 @@
-"""Uploading in the background: pieces go to the object store while the agent works, and nobody waits for them.
+"""Uploading in the background: pieces go to the object store while the agent works, and no caller waits for them.
 
 One daemon thread for each archive, alive while there is something to send. It never holds the process at its exit:
 what was not sent is found in the manifests by the next start, or by `archives push`. The first round looks at every
@@ -39,7 +39,7 @@ class Uploads:
     Args:
         archive: the archive; the only observer of its changes.
         tell: is given an `Uploaded` when a round begins and when it ends.
-        pause: waits so many seconds, or until the event is set; for tests.
+        pause: waits the given seconds, or until the event is set; for tests.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Uploads:
                 self._running = False
 
     async def finish(self, seconds: float) -> None:
-        """Wait for what is to be sent, at most so many seconds and not at all while the store fails. Never raises."""
+        """Wait for what is to be sent, at most `seconds`, and not at all while the store fails. Never raises."""
         future: Future[None] = Future()
         with self._lock:
             if self._running and not self._failing:
@@ -97,7 +97,7 @@ class Uploads:
     def _run(self) -> None:
         try:
             self._rounds()
-        except BaseException:  # the next change begins again, and nobody waits for this thread
+        except BaseException:  # the next change begins again, and no caller waits for this thread
             log.exception("Archive: uploading failed")
             with self._lock:
                 self._running = False

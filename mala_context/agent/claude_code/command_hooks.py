@@ -30,7 +30,7 @@ ANSWER_SECONDS = 8.0
 WARN_SECONDS = 3.0
 """The same for the event that only warns, of which the answer is all that there is."""
 CATCH_UP_SECONDS = 1.0
-"""Longest that a session's start is held up by what earlier sessions left behind."""
+"""Longest that a session's start is delayed by archiving what earlier sessions left."""
 OWNER_SECONDS = 3.0
 """Longest that a compaction waits for the process that looks after the session; then it is taken for hung."""
 _RECENT_SECONDS = 10.0
@@ -190,7 +190,7 @@ class _Configured:
         try:
             import site
 
-            site.main()  # the script runs without it, which halves its time; PyYAML lives behind it
+            site.main()  # the script runs without it, which halves its time; PyYAML is found only with it
             import yaml  # noqa: F401  # to tell whether it is there
         except ImportError:
             _say(f"{path} is not read, since this python3 has no PyYAML; environment and defaults are used")
@@ -291,7 +291,7 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
     """Tell whether the process that looks after the session has archived for this compaction, waiting for it a while.
 
     Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
-    compaction. Where nobody looks after the session, or whoever does is dead or hung, the answer is no.
+    compaction. If no process owns the session, or its owner is dead or hangs, the answer is no.
     """
     from mala_context.archive.catch_up import has_live_owner
 

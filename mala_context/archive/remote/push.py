@@ -6,7 +6,7 @@ and hashed, and only then its row is written. S3 is also sent each part's SHA-25
 what was damaged on the way; reading back is what holds everywhere.
 
 A name is never given twice, so sending again replaces bytes by the same bytes: no duplicates. The manifest goes last,
-and stays pending as long as rows are added behind it.
+and stays pending as long as rows are added after it.
 
 Sessions are sent one after the other. A lock on the archive's directory keeps a second process from sending the same
 files at the same time; the session's own lock is held only while a row is added, so a hook never waits for a network.

@@ -2,7 +2,7 @@
 
 A row `uploaded` is written once the store holds a file and has given back its bytes: its name, the place it went to,
 the size and the hash of the stored bytes. The row for the manifest itself is the last one of a session of which all
-is uploaded; any other row behind it (a new piece, an outcome) makes the manifest pending again. All functions here
+is uploaded; any other row after it (a new piece, an outcome) makes the manifest pending again. All functions here
 are pure.
 """
 
@@ -80,7 +80,7 @@ def places(manifest: Manifest) -> set[str]:
 def continues(local: Manifest, remote: Manifest) -> bool:
     """Say whether a store's manifest tells of the same pieces as the one here, which may have been made again.
 
-    It does not where this machine forgot the session and began it anew under the same name.
+    It does not where this machine forgot the session and began it again under the same name.
     """
     ours, theirs = list(local.pieces()), remote.pieces()
     return not ours or min(ours, key=_stamp) in theirs
