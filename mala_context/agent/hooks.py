@@ -108,7 +108,7 @@ HOOKS: Final[Mapping[str, Factory]] = {
     event: _factory(event, actions)
     for event, *actions in (
         ("PreCompact", ("archivist", "before_compaction"), ("pin", "before_compaction"), ("reference", "left_to_cli")),
-        ("PostCompact", ("archivist", "after_compaction"), ("pin", "after_compaction")),
+        ("PostCompact", ("archivist", "after_compaction"), ("gauge", "after_compaction"), ("pin", "after_compaction")),
         ("SessionStart", ("archivist", "session_started"), ("gauge", "observe"), ("pin", "session_started")),
         (
             "UserPromptSubmit",

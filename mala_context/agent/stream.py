@@ -379,7 +379,9 @@ def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapsh
     if snapshot is None:
         return
     if processor._compaction_logger is None or not processor._compaction_logger(event, snapshot):
-        line = compaction_line(event.pre_tokens, snapshot.tokens, event.trigger, event.duration_ms)
+        known = snapshot.before.tokens if snapshot.before is not None else None
+        before = known if event.pre_tokens is None else event.pre_tokens  # nobody says a subagent's
+        line = compaction_line(before, snapshot.tokens, event.trigger, event.duration_ms)
         log.info(line, **log_values(snapshot))
     if event.agent is None:
         processor.overflow = None

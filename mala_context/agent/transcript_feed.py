@@ -26,7 +26,7 @@ from anyio.lowlevel import checkpoint
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import texts_in
-from mala_context.tracking.events import Appended, Refusal, Response, SessionStart, TotalTokens, UsageDelta
+from mala_context.tracking.events import Appended, Compaction, Refusal, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.tracking.readers import read_row
 from mala_context.transcripts.tail import TranscriptTail, read_opening
 
@@ -84,6 +84,20 @@ class TranscriptFeed:
             await self._follow(session_id, path, settle)
         if self._fed:
             await self._complete(session_id, path, hook_input, settle)
+
+    async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
+        """Count a subagent's compaction (PostCompact): the stream has no boundary for it.
+
+        What remains is told by the summary alone, at the CLI's own four characters a token.
+        """
+        session_id, agent, trigger, summary = texts_in(
+            hook_input, "session_id", "agent_id", "trigger", "compact_summary"
+        )
+        if agent is None or not self._processor.enabled:
+            return
+        await checkpoint()  # so that the messages before this hook have been taken in
+        remaining = None if summary is None else len(summary) // 4
+        self._processor.take(Compaction(agent, session_id, trigger, None, remaining))
 
     async def _follow(self, session_id: str, path: str, settle: float) -> None:
         seeding, self._to_seed = self._to_seed, False

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.log_lines import compaction_line, log_values
-from mala_context.agent.telemetry.records import Archived, CompactionSeen
+from mala_context.agent.telemetry.records import Archived
 from mala_context.archive.losses import history_path, read_loss, read_subagent_loss
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 
@@ -136,16 +136,12 @@ class Compactions:
         archive: where to.
         work: what touches the disk.
         where: where the transcripts are.
-        tell: is given a subagent's `CompactionSeen`, which no message tells.
     """
 
-    def __init__(
-        self, archive: TranscriptArchive, work: ArchiveWork, where: Where, tell: Callable[[object], object]
-    ) -> None:
+    def __init__(self, archive: TranscriptArchive, work: ArchiveWork, where: Where) -> None:
         self._archive = archive
         self._work = work
         self._where = where
-        self._tell = tell
         self.open: dict[tuple[str, str | None], _Open] = {}
         """Compactions that began, by session and agent."""
 
@@ -164,7 +160,6 @@ class Compactions:
         known.summary = summary
         if agent is not None:
             del self.open[session_id, agent]
-            self._tell(CompactionSeen(session_id, agent, known.trigger))
             self._subagent_compacted(session_id, agent, known)
 
     def on_completed(self, session_id: str, event: Compaction, snapshot: ContextSnapshot | None) -> None:

@@ -65,7 +65,7 @@ class SessionArchiver:
     Args:
         archive: where to; it finds the transcripts of sessions whose hooks do not run.
         at_session_end: whether the rest of a session is archived, now or at the next start here.
-        tell: is given each `Archived` and `Uploaded`, and a subagent's `CompactionSeen`, which no message tells.
+        tell: is given each `Archived` and `Uploaded`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SessionArchiver:
         self._at_session_end = self._to_catch_up = at_session_end
         self._work = ArchiveWork(tell)
         self._upkeep = ArchiveMaintenance(archive, tell)
-        self._compactions = Compactions(archive, self._work, self._where, tell)
+        self._compactions = Compactions(archive, self._work, self._where)
         self._sessions: dict[str, _Session] = {}
         self._ended: list[str] = []
         self._overdue: Future[Any] | None = None

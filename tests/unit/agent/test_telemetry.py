@@ -80,7 +80,9 @@ async def test_an_agents_life_in_records(tmp_path):
             runtime.processor.process(message)
         await hook(hook_input)
         runtime.processor.process(boundary(60_000, 5_000, "manual"))
+        runtime.processor.process(assistant("m3", 20_000, parent="a1"))
         await after({**hook_input, "agent_id": "a1", "compact_summary": PLANTED})
+        assert runtime.tracker.snapshot("a1").compactions == 1
         transcript.write_text(transcript.read_text() * 2)
     kinds = [type(record) for record in told]
     assert kinds[:2] == [ContextUpdated, ContextUpdated]
@@ -89,7 +91,8 @@ async def test_an_agents_life_in_records(tmp_path):
     assert first.path.startswith(str(runtime.archive.location))
     main, subagent = (record for record in told if isinstance(record, CompactionSeen))
     assert (main.agent, main.trigger, main.tokens_before) == (None, "manual", 60_000)
-    assert subagent == CompactionSeen("s1", "a1", "manual")
+    assert (subagent.agent, subagent.trigger, subagent.tokens_before) == ("a1", "manual", 20_000)
+    assert subagent.tokens_after == 20_000 + len(PLANTED) // 4
     assert told[-1] == SessionEnded("s1")
     assert PLANTED not in repr(told)
 

@@ -9,7 +9,7 @@ from claude_agent_sdk import AssistantMessage
 from mala_context import MessageStreamProcessor, Usage
 from mala_context.agent import transcript_feed as gauge_module
 from mala_context.agent.transcript_feed import TranscriptFeed
-from mala_context.tracking.events import Compaction, TurnEnd, UsageDelta
+from mala_context.tracking.events import Compaction, Response, TurnEnd, UsageDelta
 
 
 def row(kind, prompt=None, uuid="u", session="s1", **fields):
@@ -237,3 +237,20 @@ async def test_ids_without_counts_are_kept_in_a_bounded_table(path):
     for number in range(1_000):
         processor.process(assistant(f"n{number}"))
     assert len(gauge._uncounted) <= 256
+
+
+async def test_a_subagents_compaction_is_counted_with_its_sizes_and_its_line(caplog):
+    caplog.set_level("INFO")
+    processor = MessageStreamProcessor()
+    feed = TranscriptFeed(processor)
+    for number, size in enumerate((15_000, 90_000)):
+        processor.take(Response("a1", "s1", f"m{number}", "claude-sonnet-4-5", Usage(size, 0, 0, 5)))
+    told = {"session_id": "s1", "agent_id": "a1", "trigger": "auto", "compact_summary": "x" * 4_000}
+    await feed.after_compaction(told)
+    snapshot = processor.tracker.snapshot("a1")
+    assert (snapshot.compactions, snapshot.tokens, snapshot.accuracy) == (1, 16_000, "rough")
+    assert "Compaction: 90,000 → 16,000 tokens (trigger=auto)" in caplog.text
+    await feed.after_compaction({**told, "agent_id": None})  # of the main agent's the stream tells
+    processor.enabled = False
+    await feed.after_compaction(told)
+    assert (processor.tracker.snapshot("a1").compactions, processor.tracker.snapshot().compactions) == (1, 0)
