@@ -15,11 +15,12 @@ would cost a live message more than all the rest of its way.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import Interval, Ratios, after_compaction, after_keeping
+from mala_context.tracking.projection import Interval, Ratios, after_compaction, after_keeping, thinking_tokens
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
 from mala_context.tracking.usage import Usage
@@ -464,6 +465,15 @@ class AgentState:
         if self.first_input is None:
             return None
         return max(0, self.first_input - round(self.opening.prompt_chars / self.ratios.chars_per_token(self.model)))
+
+    def keep_thinking(self, signatures: Sequence[int]) -> None:
+        """Add the hidden thinking of rows that a compaction kept: the next request holds it, `post_tokens` does not.
+
+        `signatures` are the lengths of their signatures (case core-30).
+        """
+        context = self.context
+        if context.tokens is not None:
+            context.tokens += round(sum(thinking_tokens(signed, self.model) for signed in signatures))
 
     def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.

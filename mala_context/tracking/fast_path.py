@@ -89,10 +89,13 @@ class FastPath:
             or main.current != identity
             or message.model != counted.model
             or message.session_id != reducer.session_id
+            or message.content.__class__ is not list
         ):
             return False
         if message.content:
             main.context.parts.append(("response", message.content))
+            if message.content[0].__class__.__name__ == "ThinkingBlock":
+                registry.sign(uuid, message.content)
         seen[uuid] = None  # too many of them are seen to with the next response
         return True
 
@@ -110,6 +113,7 @@ class FastPath:
             or message.stop_reason is not None
             or (message.model != main.model and is_other(message.model, main.model))
             or message.session_id != reducer.session_id
+            or message.content.__class__ is not list
             or not message.content
             or not main.responses  # the first one of a conversation says more than its size
         ):
@@ -130,6 +134,8 @@ class FastPath:
         if len(counted) > counted.most:
             counted.trim()
         main.start(identity, new(Usage, counts), tokens, message.content)
+        if message.content[0].__class__.__name__ == "ThinkingBlock":
+            registry.sign(uuid, message.content)
         if tokens > reducer.windows.smallest:
             reducer.check_window(main)
         seen[uuid] = None

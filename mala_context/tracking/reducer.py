@@ -176,6 +176,7 @@ class EventReducer:
             self.check_window(agent)
         if content and not again and (usage is not None or not agent.kept(uuid)):
             agent.add("response", content)
+            registry.sign(uuid, content)
         if stop_reason is not None:
             agent.stop(stop_reason)
         registry.note(uuid, parent, agent)
@@ -265,6 +266,7 @@ class EventReducer:
             self.registry.follow(agent, event.parent, begins=True)
         self._compact(agent, event.pre_tokens, event.post_tokens)
         agent.preserved, agent.wait_summary = event.preserved, True
+        agent.keep_thinking([self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed])
         if event.trigger == "auto" and event.pre_tokens:
             self.windows.compacted(agent.model, event.pre_tokens, self.auto_compact_window)
         self.registry.place(event.uuid, agent)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from mala_context.tracking.agent_state import AgentState, ContextState
 from mala_context.tracking.events import SIDECHAIN
+from mala_context.tracking.text_counts import hidden_thinking
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -110,6 +111,7 @@ class AgentRegistry:
         "responses",
         "rows",
         "seen",
+        "signed",
         "subagents",
     )
 
@@ -122,6 +124,8 @@ class AgentRegistry:
         """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
         self.seen: BoundedDict[str, None] = BoundedDict(remembers // 2)
         """Live messages, which no other names as its parent."""
+        self.signed: BoundedDict[str, int] = BoundedDict(remembers)
+        """Length of the signatures of rows whose thinking is hidden; a compaction may keep them (case core-30)."""
         self.responses: BoundedDict[int, int | None] = BoundedDict(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
@@ -202,6 +206,14 @@ class AgentRegistry:
         self.seen[uuid] = None
         if len(self.seen) > self.seen.most:
             self.seen.trim()
+
+    def sign(self, uuid: str | None, content: Any) -> None:
+        """Remember how long the signature of a row's hidden thinking is; of a row without any, nothing."""
+        signed = hidden_thinking(content)
+        if signed and uuid is not None:
+            self.signed[uuid] = signed
+            if len(self.signed) > self.signed.most:
+                self.signed.trim()
 
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember that a row ends where its agent's context ends now."""

@@ -271,6 +271,16 @@ def text_length(content: Any) -> int:
     return total
 
 
+def hidden_thinking(content: Any) -> int:
+    """Return the length of the signatures of a response's thinking whose text is not shown; 0 for none."""
+    signed = 0
+    for block in content if content.__class__ is list else ():
+        signature = block.get("signature") if block.__class__ is dict else getattr(block, "signature", None)
+        if signature and isinstance(signature, str) and not field(block, "thinking"):
+            signed += len(signature)
+    return signed
+
+
 def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
     """Return the countable things in a response's content, an appended message's, or an attachment.
 

@@ -8,7 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from claude_agent_sdk import TextBlock, UserMessage
+from claude_agent_sdk import TextBlock, ThinkingBlock, UserMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -546,3 +546,18 @@ def test_memory_stays_flat(tracker: ContextTracker) -> None:
     assert held[1] < 1.25 * held[0] < 20_000_000
     assert len(tracker.agents()) <= 256
     assert sys.getsizeof(tracker.snapshot()) < 1_000
+
+
+@pytest.mark.parametrize("kept", [["b", "elsewhere"], []])
+def test_the_hidden_thinking_of_kept_messages_is_in_the_estimate(tracker: ContextTracker, kept: list[str]) -> None:
+    """Case core-30: 19,056 were said for 26,202; what a compaction keeps has its thinking, which no character shows."""
+
+    def thought(identity: str, tokens: int, *more: Any) -> Any:
+        content = [ThinkingBlock("", "s" * 20_000), *more]
+        return assistant(identity, tokens, model="claude-opus-5", content=content, uuid=identity)
+
+    feed(tracker, assistant("a", 14_700, model="claude-opus-5", uuid="a"), thought("b", 30_000), thought("c", 40_000))
+    message = boundary(42_000, 2_000)
+    message.data["compact_metadata"]["preserved_messages"] = {"uuids": kept}
+    feed(tracker, message)
+    assert tracker.snapshot().tokens == 14_700 + 2_000 + (5_945 if kept else 0)

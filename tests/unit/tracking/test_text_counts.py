@@ -19,6 +19,7 @@ from mala_context.tracking.text_counts import (
     Length,
     all_text,
     count_text,
+    hidden_thinking,
     is_result,
     is_summary,
     kind_of,
@@ -317,3 +318,18 @@ def test_the_length_of_content_however_it_is_nested(content: Any, chars: int) ->
 def test_of_text_that_is_gone_the_length_counts() -> None:
     assert text_length(Length(1_000)) == 1_000
     assert text_length([Length(7), "four"]) == 11
+
+
+@pytest.mark.parametrize(
+    ("content", "signed"),
+    [
+        ([{"type": "thinking", "thinking": "", "signature": "s" * 900}, {"type": "text", "text": "x"}], 900),
+        ([ThinkingBlock("", "s" * 90), TextBlock("x")], 90),
+        ([ThinkingBlock("shown", "s" * 90)], 0),
+        ([None, 7, {"signature": 5}], 0),
+        ("text", 0),
+        (None, 0),
+    ],
+)
+def test_hidden_thinking_is_known_by_its_signature(content: Any, signed: int) -> None:
+    assert hidden_thinking(content) == signed
