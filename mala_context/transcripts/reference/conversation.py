@@ -102,7 +102,10 @@ def read_conversation(messages: object, pictures: Collection[int] = ()) -> Conve
     if not isinstance(messages, list) or not messages:
         raise UnknownShapeError("there are no messages")
     texts = [_checked(row) for row in messages]
-    marked = [place for place, text in enumerate(texts) if is_kept(text) and messages[place]["role"] == "user"]
+    # What a compaction left stands at the beginning, before anything was answered: the same words later on are a text
+    # that somebody pasted, and the tool calls before it must not stay whole.
+    answered = (place for place, row in enumerate(messages) if row["role"] == "assistant" or row.get("results"))
+    marked = [place for place, text in enumerate(texts[: next(answered, None)]) if is_kept(text)]
     parts = [place for place in marked if head_of(texts[place]) is not None]
     behind = parts[-1] + 1 if parts else 0
     told = bool(parts) and behind in marked and is_state(texts[behind])

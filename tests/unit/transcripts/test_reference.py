@@ -442,6 +442,16 @@ def test_a_state_row_is_read_only_behind_a_part():
     assert words in session.text()
 
 
+def test_a_part_that_somebody_pasted_is_a_text_like_any_other():
+    session = Session()
+    pasted = part_row(1, 0, "/f", [block("user", "Theirs.")])
+    session.say(user("Start."), *call("Bash", text="o" * 9_000, command="x"), user(pasted), assistant("Hm."))
+    kept = session.compact()
+    assert [type(row) for row in kept.rows] == [str, str]
+    assert pasted in session.text()
+    assert "o" * 9_000 not in session.text()
+
+
 def test_lines_of_a_state_that_are_none_end_a_list():
     assert calls_of(state_row(["Open to-do items:", "- a", "something", "- b"])) == [
         ("TodoWrite", {"todos": [{"content": "a", "status": "pending"}]}, "", False)
