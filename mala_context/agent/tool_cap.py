@@ -173,9 +173,14 @@ class ToolCap:
     def _target(self, model: str, window: int) -> TargetContextConfig:
         """Return what the model can take; a reserve that leaves nothing of its window is said once and left out."""
         config = self._config
-        reserve = {"buffer_tokens": config.buffer_tokens, "max_output_tokens": config.max_output_tokens}
         try:
-            return TargetContextConfig(provider="claude", model=model, window=window, **reserve)
+            return TargetContextConfig(
+                provider="claude",
+                model=model,
+                window=window,
+                buffer_tokens=config.buffer_tokens,
+                max_output_tokens=config.max_output_tokens,
+            )
         except ValueError as error:
             if not self._said_reserve:
                 self._said_reserve = True

@@ -17,7 +17,7 @@ API tells more than a guard that stands in the way. The first reason for the fin
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, Listener, Outcome, Trigger
@@ -27,6 +27,8 @@ from mala_context.guard.tool_output import estimate_tokens
 
 FORCED: Final = "Context limit exceeded; forcing final turn."
 """Words of the WARNING that a final turn begins with."""
+SKIPPED: Final = "Context limit exceeded; skipping a provider."
+"""Words of the WARNING that a target is left out with; its fields name the provider and the model."""
 
 (_INIT, _LOOP, _ESTIMATE, _SCHEMA, _EVAL, _ENFORCE, _ENTRY, _TOOL, _METRICS) = DEBUG_TOPICS
 
@@ -42,6 +44,12 @@ class BlockedEntry(NamedTuple):
     """Most tokens that it takes."""
     projected: int
     """Tokens that the request would have."""
+    window: int = 0
+    """Its window."""
+    buffer: int = 0
+    """Tokens of the window that stay free."""
+    max_output_tokens: int = 0
+    """Tokens of the window that the answer may take."""
 
 
 class Evaluation(NamedTuple):
@@ -60,9 +68,9 @@ class Evaluation(NamedTuple):
         return "final" in self.outcomes
 
 
-def estimate_schema(definitions: Iterable[Any]) -> int:
-    """Return the tokens that tool definitions (JSON-like) add to a request, by characters."""
-    return sum(estimate_tokens(json.dumps(item, ensure_ascii=False, default=str)) for item in definitions)
+def estimate_schema(definitions: Iterable[Any], count: Callable[[str], int] = estimate_tokens) -> int:
+    """Return the tokens that tool definitions (JSON-like) add to a request, by characters unless `count` does."""
+    return sum(count(json.dumps(item, ensure_ascii=False, default=str)) for item in definitions)
 
 
 class ContextGuard:
@@ -95,6 +103,7 @@ class ContextGuard:
             raise ValueError("a guard needs at least one target")
         self.targets = tuple(targets)
         self._limit = max(target.limit for target in self.targets)
+        self._counts = tuple(dict.fromkeys(target.tokenizer or estimate_tokens for target in self.targets))
         self._on_event = on_event
         self._on_debug = on_debug
         self.current = _count("current", current)
@@ -142,14 +151,18 @@ class ContextGuard:
         self._debug(_SCHEMA, finishing=self.finishing_schema)
 
     def estimate_schema(self, definitions: Iterable[Any], finishing: Iterable[Any] | None = None) -> int:
-        """Set the schema's tokens from tool definitions, by characters, and return them.
+        """Set the schema's tokens from tool definitions, as `count` counts them, and return them.
 
         `finishing` are the definitions that a final turn is left with; by default all of them.
         """
-        tokens = estimate_schema(definitions)
+        tokens = estimate_schema(definitions, self.count)
         self._debug(_ESTIMATE, tokens=tokens)
-        self.set_schema(tokens, None if finishing is None else estimate_schema(finishing))
+        self.set_schema(tokens, None if finishing is None else estimate_schema(finishing, self.count))
         return tokens
+
+    def count(self, text: str) -> int:
+        """Return the most tokens that a target counts for a text: by its own tokenizer, else characters by four."""
+        return max(count(text) for count in self._counts)
 
     def commit(self, current: int | None = None) -> None:
         """End a turn: its tokens join `current`, or `current` is what was measured. A final turn stays one."""
@@ -172,7 +185,9 @@ class ContextGuard:
         over: Outcome = "skip" if projected <= self._limit else "final"
         outcomes: tuple[Outcome, ...] = tuple(["ok" if projected <= t.limit else over for t in self.targets])
         blocked = tuple(
-            BlockedEntry(t.provider, t.model, t.limit, projected) for t in self.targets if projected > t.limit
+            BlockedEntry(t.provider, t.model, t.limit, projected, t.context_window, t.buffer, t.max_output_tokens)
+            for t in self.targets
+            if projected > t.limit
         )
         if self._on_debug:
             self._debug(_EVAL, projected=projected, outcomes=outcomes, limits=[t.limit for t in self.targets])
@@ -262,8 +277,8 @@ class ContextGuard:
         *,
         still_over: bool | None = None,
     ) -> None:
-        message = None if still_over is None else FORCED
-        if message is not None:
+        message = FORCED if still_over is not None else SKIPPED
+        if still_over is not None:
             self._debug(_ENTRY, message=message, **self.log_fields())
         if self._on_event is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,6 +47,8 @@ class TargetContextConfig:
     """Buffer from the defaults."""
     max_output_tokens: int = 0
     """Tokens that the answer may take; 0 where the window does not hold the answer."""
+    tokenizer: Callable[[str], int] | None = None
+    """Counts the tokens of a text for this model; `None` for characters by four."""
     context_window: int = field(init=False)
     """The window that holds."""
     buffer: int = field(init=False)

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import anyio
 
-from mala_context.guard import ContextGuard, cap_text, cap_tokens, estimate_tokens
+from mala_context.guard import ContextGuard, cap_text, cap_tokens
 
 TOKEN_BUDGET_EXCEEDED: Final = "token_budget_exceeded"  # noqa: S105  # a reason, no secret
 """Reason of a reservation that was refused."""
@@ -36,7 +36,7 @@ class ToolBudget:
         guard: keeps the counters; commit or reset it (after a turn, a compaction, a restart) and the budget is open
             again.
         tool_output_tokens: cap on one result: a number, `auto`, or `None`.
-        count: tokens of a text.
+        count: tokens of a text; by default what the guard's targets count.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class ToolBudget:
         guard: ContextGuard,
         *,
         tool_output_tokens: int | Literal["auto"] | None = None,
-        count: Callable[[str], int] = estimate_tokens,
+        count: Callable[[str], int] | None = None,
     ) -> None:
         self.guard = guard
         self._cap = tool_output_tokens
-        self._count = count
+        self._count = guard.count if count is None else count
         self._lock = anyio.Lock()
         self._closed_in_turn: int | None = None
 

@@ -85,6 +85,23 @@ class TestTargets:
             TargetContextConfig(provider="p", model="m", window=window, buffer_tokens=buffer, max_output_tokens=output)
 
 
+class TestTokenizers:
+    def test_a_model_may_have_its_own(self):
+        by_words = TargetContextConfig(
+            provider="p", model="words", window=5_000, tokenizer=lambda text: len(text.split())
+        )
+        by_characters = TargetContextConfig(provider="p", model="characters", window=5_000)
+        assert ContextGuard([by_words]).count("a b c d e f g h") == 8
+        assert ContextGuard([by_characters]).count("a b c d e f g h") == 4
+        assert ContextGuard([by_words, by_characters]).count("a b c d e f g h") == 8
+        assert ContextGuard([by_words]).estimate_schema([{"name": "Bash", "input": "a b"}]) == 5
+
+    def test_what_blocks_a_request_is_named(self):
+        one = TargetContextConfig(provider="p", model="m", window=5_000, buffer_tokens=300, max_output_tokens=700)
+        (entry,) = ContextGuard([one], current=4_500).evaluate().blocked
+        assert (entry.limit, entry.window, entry.buffer, entry.max_output_tokens) == (4_000, 5_000, 300, 700)
+
+
 class TestEvaluation:
     @pytest.mark.parametrize(("projected", "blocked"), [(111_360, False), (111_361, True)])
     def test_equal_passes(self, projected, blocked):

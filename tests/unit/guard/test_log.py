@@ -31,13 +31,13 @@ def test_one_that_fits_in_the_final_turn_is_one_warning(caplog):
     assert [record.getMessage() for record in caplog.records] == ["Context limit exceeded; forcing final turn."]
 
 
-def test_a_skipped_provider_is_a_debug_line(caplog):
+def test_a_skipped_provider_is_a_warning(caplog):
     caplog.set_level(logging.DEBUG)
     small = TargetContextConfig(provider="p", model="small", window=500)
     big = TargetContextConfig(provider="p", model="big", window=5000)
     ContextGuard([small, big], current=1000, on_event=log_guard_event).preflight()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("DEBUG", "agent:context: skipped_provider")
+        ("WARNING", "Context limit exceeded; skipping a provider.")
     ]
 
 
