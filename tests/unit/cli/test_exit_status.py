@@ -4,9 +4,10 @@ import errno
 import io
 import sys
 
+import click
 import pytest
 
-from mala_context.cli.exit_status import CHECK_FAILED, ERRORS, INTERRUPTED, UNUSABLE_INPUT, status_of
+from mala_context.cli.exit_status import CHECK_FAILED, ERRORS, INTERRUPTED, UNUSABLE_INPUT, WRONG_USAGE, status_of
 from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextError, RecordingNotFoundError
 
 
@@ -26,6 +27,14 @@ from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextErr
         (OSError(errno.ENOSPC, "No space left", "/x"), UNUSABLE_INPUT, "mala-context: /x: No space left\n"),
         (OSError("of our own"), UNUSABLE_INPUT, "mala-context: of our own\n"),
         (BrokenPipeError(), 0, ""),
+        (click.exceptions.Abort(), INTERRUPTED, "mala-context: interrupted\n"),
+        (click.ClickException("no \x1b[31m"), CHECK_FAILED, "mala-context: no \\x1b[31m\n"),
+        (click.UsageError("not so"), WRONG_USAGE, "mala-context: not so\n"),
+        (
+            click.UsageError("not so", click.Context(click.Command("fake"), info_name="fake")),
+            WRONG_USAGE,
+            "mala-context: not so\nTry 'fake --help'.\n",
+        ),
     ],
 )
 def test_an_error_is_a_line_and_a_status(error, status, words, capsys):
@@ -43,3 +52,16 @@ def test_what_was_printed_before_an_error_of_the_disk_is_written(monkeypatch, ca
     status_of(OSError(errno.EIO, "Input/output error"))
     assert flushed == ["a row\n"]
     assert "Input/output error" in capsys.readouterr().err
+
+
+def test_a_group_without_a_command_is_its_help(capsys):
+    """Newer versions of click raise the help as an error; older ones print it themselves, and `_HELP` is empty."""
+    from mala_context.cli.exit_status import _HELP
+
+    group = click.Group("fake", no_args_is_help=True)
+    if not _HELP:
+        return
+    with pytest.raises(_HELP) as caught:
+        group.make_context("fake", [])
+    assert status_of(caught.value) == WRONG_USAGE
+    assert capsys.readouterr().err.startswith("Usage: fake ")
