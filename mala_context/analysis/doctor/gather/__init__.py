@@ -1,7 +1,6 @@
 """Looking at the machine: each module gathers one kind of facts and reads only.
 
-There are two exceptions. Opening an archive's directory sets its mode to 0700, as every reader of an archive does; so
-permissions are looked at first. And only a test write tells whether an object store can be written to.
+There is one exception: only a test write tells whether an object store can be written to.
 
 Of very many files only the newest are looked at, so that the doctor answers in seconds; the facts say how many.
 """
