@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli import streams
-from mala_context.cli.exit_status import ERRORS, WRONG_USAGE, status_of
+from mala_context.cli.exit_status import ERRORS, help_if_alone, status_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -126,9 +126,7 @@ def app(context: click.Context) -> None:
 
     Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used, 130 Ctrl-C.
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
-        context.exit(WRONG_USAGE)
+    help_if_alone(context)
 
 
 def run() -> None:

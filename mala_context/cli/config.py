@@ -11,19 +11,21 @@ import click
 
 from mala_context._util.printable import printable
 from mala_context.cli.archives.common import say_json
-from mala_context.cli.exit_status import CHECK_FAILED, UNUSABLE_INPUT
+from mala_context.cli.exit_status import CHECK_FAILED, SUBCOMMAND, UNUSABLE_INPUT, help_if_alone
 from mala_context.cli.inputs import must_be_there
 
 if TYPE_CHECKING:
     from mala_context.errors import ConfigError
 
 
-@click.group()
-def config() -> None:
+@click.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
+@click.pass_context
+def config(context: click.Context) -> None:
     """Show, check or create a mala.yaml.
 
     PATH is a repository or the file itself; the working directory by default. Without a file the defaults are in force.
     """
+    help_if_alone(context)
 
 
 @config.command()

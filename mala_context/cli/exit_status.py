@@ -21,8 +21,15 @@ INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as a shell has it."""
 ERRORS: Final = (KeyboardInterrupt, click.exceptions.Abort, click.ClickException, MalaContextError, OSError)
 """The errors that `status_of` knows."""
-_HELP: Final[type[Exception] | tuple[()]] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""A group without a command: its message is the help text. Older versions of click print that themselves."""
+SUBCOMMAND: Final = "COMMAND [ARGS]..."
+"""What the usage line of a group says: a command is needed, though `help_if_alone` and not click asks for it."""
+
+
+def help_if_alone(context: click.Context) -> None:
+    """Show a group's help and end with wrong usage where no command was given; versions of click differ in that."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(WRONG_USAGE)
 
 
 def status_of(error: BaseException) -> int:
@@ -32,9 +39,6 @@ def status_of(error: BaseException) -> int:
     """
     if isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
         return _said("interrupted", INTERRUPTED)
-    if isinstance(error, _HELP):
-        sys.stderr.write(f"{error}\n")
-        return WRONG_USAGE
     if isinstance(error, click.ClickException):
         status = _said(error.format_message(), error.exit_code)
         context = getattr(error, "ctx", None)

@@ -8,10 +8,12 @@ from mala_context.cli.archives.changing import catch_up, export, import_, pack, 
 from mala_context.cli.archives.lost import lost
 from mala_context.cli.archives.reading import cat, list_, show, verify
 from mala_context.cli.archives.search import search
+from mala_context.cli.exit_status import SUBCOMMAND, help_if_alone
 
 
-@click.group()
-def archives() -> None:
+@click.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
+@click.pass_context
+def archives(context: click.Context) -> None:
     """Read, check, search and prune archives, and undo a compaction.
 
     Without --repo and --dir the archive of the repository around the working directory is used. A SESSION that is not
@@ -19,6 +21,7 @@ def archives() -> None:
 
     Exit status: 0 fine, 1 a check failed, 2 wrong usage, 3 an input was not found or cannot be used.
     """
+    help_if_alone(context)
 
 
 for command in (list_, show, cat, lost, search, verify, restore, prune, catch_up, push, pack, export, import_):

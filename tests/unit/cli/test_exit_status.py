@@ -7,7 +7,15 @@ import sys
 import click
 import pytest
 
-from mala_context.cli.exit_status import CHECK_FAILED, ERRORS, INTERRUPTED, UNUSABLE_INPUT, WRONG_USAGE, status_of
+from mala_context.cli.exit_status import (
+    CHECK_FAILED,
+    ERRORS,
+    INTERRUPTED,
+    UNUSABLE_INPUT,
+    WRONG_USAGE,
+    help_if_alone,
+    status_of,
+)
 from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextError, RecordingNotFoundError
 
 
@@ -55,13 +63,8 @@ def test_what_was_printed_before_an_error_of_the_disk_is_written(monkeypatch, ca
 
 
 def test_a_group_without_a_command_is_its_help(capsys):
-    """Newer versions of click raise the help as an error; older ones print it themselves, and `_HELP` is empty."""
-    from mala_context.cli.exit_status import _HELP
-
-    group = click.Group("fake", no_args_is_help=True)
-    if not _HELP:
-        return
-    with pytest.raises(_HELP) as caught:
-        group.make_context("fake", [])
-    assert status_of(caught.value) == WRONG_USAGE
+    group = click.Group("fake", {"one": click.Command("one")}, invoke_without_command=True)
+    group.callback = click.pass_context(help_if_alone)
+    assert group.main([], "fake", standalone_mode=False) == WRONG_USAGE
     assert capsys.readouterr().err.startswith("Usage: fake ")
+    assert group.main(["one"], "fake", standalone_mode=False) is None
