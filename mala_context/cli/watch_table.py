@@ -314,7 +314,7 @@ def meanings(body: Sequence[AgentLine], look: Look) -> list[str]:
     """Return what the marks mean that stand in the table, and how many sessions it leaves out."""
     marks, rows = look.marks, [line.row for line in body]
     thresholds = [row.threshold for row in rows if row.threshold is not None]
-    parts = [f"{look.older:,} older ones not shown (--most)"] if look.older else []
+    parts = [f"{plural(look.older, 'older session')} not shown (--most)"] if look.older else []
     if any(each.acted_on for each in thresholds):
         parts.append(f"{marks.acts} compacts here")
     if any(not each.acted_on for each in thresholds):

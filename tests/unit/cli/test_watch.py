@@ -73,7 +73,7 @@ def test_of_many_sessions_the_newest(projects):
     for number in range(3):
         session(projects, number)
     found = once("--most", "2")
-    assert "1 older ones not shown (--most)" in found.output
+    assert "1 older session not shown (--most)" in found.output
     assert "2 sessions" in found.output
     found = once("--most", "2", "--json")
     assert "and 1 that were active before these: --most shows more" in found.stderr
