@@ -351,7 +351,7 @@ class Scanner(RecordingReader):
         if self._learns or self._is_special(stretch, place, lane):
             return False
         limit = lane.limit if lane.model is not None else self.tracker.window_of(stretch[8]).tokens
-        new = answers[1:] if stretch[2] == ASSISTANT and answers[0][0] == lane.current else answers
+        new = answers[1:] if answers[0][0] == lane.current else answers
         return (
             len({each[0] for each in new}) == len(new)
             and self._seen.keys().isdisjoint([each[0] for each in new])
@@ -365,8 +365,8 @@ class Scanner(RecordingReader):
         tally, first = lane.tally, self._first + line
         if model is not None and lane.model is None:
             lane.model, lane.limit = model, self.tracker.window_of(model).tokens
-        identity, _, counts, tokens, at, _ = answers[0]
-        if at == 0 and identity == lane.current:
+        identity, _, counts, tokens, _, _ = answers[0]
+        if identity == lane.current:
             lane.tokens = tokens
             tally.take(identity, counts, tokens)
             answers = answers[1:]
