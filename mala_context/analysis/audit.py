@@ -79,6 +79,7 @@ class Auditor(RecordingReader):
 
     def before(self, event: Event) -> None:
         """Ask the formulas that keep sums, while they know nothing of the truth."""
+        self.tracker.reducer.count_text()  # `characters` is asked for each truth, so no text may go by uncounted
         if isinstance(event, Response):
             if event.usage is None or event.message_id == self.tracker.state_of(event).current:
                 return

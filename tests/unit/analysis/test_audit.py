@@ -32,6 +32,7 @@ def test_each_next_request_is_held_against_what_was_projected(tmp_path):
     (one,) = by_truth(found, "next_prompt")
     assert (one.tokens, one.row) == (20_180, 4)
     assert said(one)["tokens"] == 20_000
+    assert said(one)["characters"] == -(-(len("hello there") + len("an answer") + 400) // 4)
     assert 20_050 < said(one)["projected"] < 20_250
 
 
