@@ -24,7 +24,12 @@ _SCENARIO_HELP = "; ".join(f"{name}: {line}" for name, (_, line) in SCENARIOS.it
 
 @click.command()
 @click.option(
-    "--scenario", type=click.Choice(list(SCENARIOS)), default="compaction", show_default=True, help=_SCENARIO_HELP
+    "--scenario",
+    type=click.Choice(list(SCENARIOS)),
+    metavar="NAME",
+    default="compaction",
+    show_default=True,
+    help=_SCENARIO_HELP,
 )
 @click.option("--turns", type=click.IntRange(2, MOST_TURNS), default=8, show_default=True, help="Number of prompts.")
 @click.option("--estimators", is_flag=True, help="Compare all five formulas with what the server received.")
