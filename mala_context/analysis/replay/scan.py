@@ -13,18 +13,17 @@ that context's response up to it are read again by a tracker of their own, and t
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from mala_context.analysis.replay import columns
 from mala_context.analysis.replay.columns import ASSISTANT, ATTACHMENT, FILLER, LINK, Answer, Stretch, stretch_of
 from mala_context.analysis.replay.files import Recording, blocks
+from mala_context.analysis.replay.lanes import Lane, Lines
 from mala_context.analysis.replay.record import Stretch as Told
-from mala_context.analysis.replay.recording_reader import RecordingReader, Tally
+from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import decode
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Compaction, Event, Response, Summary
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.readers.parts import mapping, text
@@ -44,59 +43,6 @@ class NeedsRatio(Exception):  # noqa: N818  (likewise)
     """A recording whose last number is an estimate, which depends on what its text has cost so far."""
 
 
-class Lane:
-    """One agent's conversation, and the rows of it that are held back."""
-
-    __slots__ = (
-        "based",
-        "before",
-        "context",
-        "current",
-        "dropped",
-        "fed",
-        "held",
-        "known",
-        "limit",
-        "model",
-        "row",
-        "state",
-        "tally",
-        "tokens",
-    )
-
-    def __init__(self, state: AgentState, tally: Tally) -> None:
-        self.state = state
-        self.tally = tally
-        self.known: ContextState = state.context
-        """The tracker's present context when the tracker was last asked."""
-        self.context = -1
-        """Number of the present context."""
-        self.before = -1
-        """Number of the one before."""
-        self.held: list[int] = []
-        """Lines held back."""
-        self.fed = True
-        """Whether the tracker got the response that made the context, or none made it."""
-        self.dropped = False
-        """Whether a response was let go since the tracker got one."""
-        self.based: object = None
-        """That response's id."""
-        self.row: str | None = None
-        """Id of its first row."""
-        self.tokens = 0
-        """Size of its request."""
-        self.current: str | None = None
-        """Id of the present response, which may have had no counts yet."""
-        self.model: str | None = None
-        self.limit = 0
-        """The model's window, in tokens."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether the agent got any response."""
-        return not self.fed or self.state.responses > 0
-
-
 class Scanner(RecordingReader):
     """Scans one plain transcript; `run` once.
 
@@ -107,15 +53,7 @@ class Scanner(RecordingReader):
     def __init__(self, recording: Recording, *, learns: bool = False) -> None:
         super().__init__(recording)
         self._learns = learns
-        self._first = 0
-        """Lines before the present block."""
-        self._offset = 0
-        """Bytes before it."""
-        self._block = memoryview(b"")
-        self._ends: list[int] = []
-        """Where its lines end, as far as somebody asked."""
-        self._passed: list[tuple[int, int]] = []
-        """First line and first byte of every block so far."""
+        self._source = Lines(recording.path)
         self._places: dict[str | None, int] = {}
         self._older: dict[str | None, int] = {}
         self._seen: dict[str, str | None] = {}
@@ -156,14 +94,12 @@ class Scanner(RecordingReader):
 
     def run(self, buffer: bytearray | None = None) -> list[Told]:
         """Read the whole recording; raises `Unusual` where all text in it counts, or it cannot be read to its end."""
+        lines = 0
         for block in blocks(self.recording, self._unreadable, buffer):
-            self._block, self._ends = block, []
-            self._passed.append((self._first, self._offset))
+            self._source.begin(block, lines)
             self._turn()
             lines = self._columns(0, 0, len(block))
-            self._offset += len(block)
-            self._first += lines
-        self.number = self._first
+        self.number = self._source.first + lines
         self._end()
         return self.finish()
 
@@ -182,7 +118,7 @@ class Scanner(RecordingReader):
 
     def _columns(self, line: int, begin: int, end: int) -> int:
         """Take lines of the present block from one on, and from one byte to another; return how many."""
-        found, lines = columns.skim(self._block[begin:end])
+        found, lines = columns.skim(self._source.block[begin:end])
         for item in found:
             if len(item) == 3:
                 number, start, stop = item
@@ -192,9 +128,9 @@ class Scanner(RecordingReader):
         return lines
 
     def _odd(self, line: int, begin: int, end: int) -> None:
-        rows, problem = decode(bytes(self._block[begin:end]))
+        rows, problem = decode(bytes(self._source.block[begin:end]))
         if problem is not None:
-            self.problem(self._first + line + 1, problem)
+            self.problem(self._source.first + line + 1, problem)
         self._decoded(rows, line)
 
     def _decoded(self, rows: list[dict[str, Any]], line: int) -> None:
@@ -203,7 +139,7 @@ class Scanner(RecordingReader):
         if stretch is not None:
             self._stretch(stretch)
         elif rows:
-            self._special(rows, self._first + line)
+            self._special(rows, self._source.first + line)
 
     def _stretch(self, stretch: Stretch) -> None:  # noqa: C901  (a call costs more than most stretches may)
         """Hold rows back, or let the tracker have them."""
@@ -253,7 +189,7 @@ class Scanner(RecordingReader):
 
     def _hold(self, lane: Lane, uuids: Iterable[str], line: int, lines: int) -> None:
         """Hold rows back that go on from a lane's context."""
-        places, context, first = self._places, lane.context, self._first + line
+        places, context, first = self._places, lane.context, self._source.first + line
         for uuid in uuids:
             places[uuid] = context
         lane.held.extend(range(first, first + lines))
@@ -273,17 +209,17 @@ class Scanner(RecordingReader):
         `begins` tells that it only begins an agent's conversation.
         """
         if begins:
-            self._first_of(self._first + line)
+            self._first_of(self._source.first + line)
         else:
-            self._special(decode(self._line(line))[0], self._first + line)
+            self._special(decode(self._source.at(line))[0], self._source.first + line)
         if lines > 1:
-            self._line(line + lines - 1)
-            self._columns(line + 1, self._ends[line] + 1, self._ends[line + lines - 1])
+            self._source.at(line + lines - 1)
+            self._columns(line + 1, self._source.ends[line] + 1, self._source.ends[line + lines - 1])
 
     def _singly(self, first: int, lines: int) -> None:
         """Take lines of the present block one by one."""
         for index in range(first, first + lines):
-            line = self._line(index)
+            line = self._source.at(index)
             for item in columns.skim(memoryview(line))[0]:
                 if len(item) == 3:
                     self._decoded(decode(line)[0], index)
@@ -323,7 +259,7 @@ class Scanner(RecordingReader):
             return True  # perhaps another session's transcript
         if place is None and (parent is not None or lane is not self._main_lane or not lane.answered):
             return False
-        (row,) = decode(self._line(line))[0]
+        (row,) = decode(self._source.at(line))[0]
         return not is_result(mapping(row.get("message")).get("content"))
 
     def _is_special(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
@@ -362,7 +298,7 @@ class Scanner(RecordingReader):
         self, lane: Lane, uuids: list[str], line: int, lines: int, answers: list[Answer], model: str | None
     ) -> None:
         """Take rows with responses: each lets go of the one before."""
-        tally, first = lane.tally, self._first + line
+        tally, first = lane.tally, self._source.first + line
         if model is not None and lane.model is None:
             lane.model, lane.limit = model, self.tracker.window_of(model).tokens
         identity, _, counts, tokens, _, _ = answers[0]
@@ -432,7 +368,7 @@ class Scanner(RecordingReader):
 
     def _first_of(self, number: int) -> None:
         """Let the tracker have an agent's first row, which changes nothing for the others."""
-        rows = [row for line in self._lines((number,)) for row in decode(line)[0]]
+        rows = [row for line in self._source.get((number,)) for row in decode(line)[0]]
         self.number = number + 1
         for row in rows:
             self._row(row)
@@ -441,7 +377,7 @@ class Scanner(RecordingReader):
     def _sync(self, lane: Lane) -> None:
         """Let the tracker have what a lane holds back."""
         held, lane.held = lane.held, []
-        for number, line in zip(held, self._lines(held), strict=True):
+        for number, line in zip(held, self._source.get(held), strict=True):
             self.number = number + 1
             for row in decode(line)[0]:
                 if number == held[0] and not row.get("agentId"):
@@ -491,7 +427,7 @@ class Scanner(RecordingReader):
         first, uuids, answers = self._begun[place]
         at = uuids.index(uuid) if uuid in uuids else len(uuids)
         begun = first + max((each[5] for each in answers if each[4] <= at), default=0)
-        for line in self._lines(range(begun, number)):
+        for line in self._source.get(range(begun, number)):
             rows = decode(line)[0]
             for row in rows:
                 for event in read_row(row):
@@ -540,31 +476,3 @@ class Scanner(RecordingReader):
         if not self._learns and any(state.context.source == "boundary" for state in self._tallies):
             raise NeedsRatio
         super()._close(session_id)
-
-    # -- lines -------------------------------------------------------------------------------------------------------
-
-    def _lines(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Yield lines by their numbers, from 0 and in order; those of earlier blocks are read again."""
-        for place, group in groupby(numbers, lambda number: bisect_right(self._passed, (number, 1 << 62)) - 1):
-            first, offset = self._passed[place]
-            if first == self._first:
-                for number in group:
-                    yield self._line(number - first)
-                continue
-            with open(self.recording.path, "rb", buffering=0) as file:
-                file.seek(offset)
-                data = file.read(self._passed[place + 1][1] - offset)
-            begin, end = 0, -1
-            for number in group:
-                while first <= number:
-                    begin, first = end + 1, first + 1
-                    end = data.find(b"\n", begin)
-                yield data[begin:end]
-
-    def _line(self, index: int) -> bytes:
-        """Return a line of the present block, without its newline."""
-        ends, find, size = self._ends, cast("bytearray", self._block.obj).find, len(self._block)
-        while len(ends) <= index:
-            end = find(b"\n", ends[-1] + 1 if ends else 0, size)
-            ends.append(size if end < 0 else end)
-        return bytes(self._block[ends[index - 1] + 1 if index else 0 : ends[index]])

@@ -1,0 +1,113 @@
+"""What the fast way holds: an agent's rows since its last response, and lines that may be asked for again."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import cast
+
+from mala_context.analysis.replay.recording_reader import Tally
+from mala_context.tracking.agent_state import AgentState, ContextState
+
+
+class Lane:
+    """One agent's conversation, and the rows of it that are held back."""
+
+    __slots__ = (
+        "based",
+        "before",
+        "context",
+        "current",
+        "dropped",
+        "fed",
+        "held",
+        "known",
+        "limit",
+        "model",
+        "row",
+        "state",
+        "tally",
+        "tokens",
+    )
+
+    def __init__(self, state: AgentState, tally: Tally) -> None:
+        self.state = state
+        self.tally = tally
+        self.known: ContextState = state.context
+        """The tracker's present context when the tracker was last asked."""
+        self.context = -1
+        """Number of the present context."""
+        self.before = -1
+        """Number of the one before."""
+        self.held: list[int] = []
+        """Lines held back."""
+        self.fed = True
+        """Whether the tracker got the response that made the context, or none made it."""
+        self.dropped = False
+        """Whether a response was let go since the tracker got one."""
+        self.based: object = None
+        """That response's id."""
+        self.row: str | None = None
+        """Id of its first row."""
+        self.tokens = 0
+        """Size of its request."""
+        self.current: str | None = None
+        """Id of the present response, which may have had no counts yet."""
+        self.model: str | None = None
+        self.limit = 0
+        """The model's window, in tokens."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the agent got any response."""
+        return not self.fed or self.state.responses > 0
+
+
+class Lines:
+    """The lines of a plain recording that is read in blocks, by their numbers from 0."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.first = 0
+        """Lines before the present block."""
+        self._offset = 0
+        """Bytes before it."""
+        self.block = memoryview(b"")
+        self.ends: list[int] = []
+        """Where its lines end, as far as somebody asked."""
+        self._passed: list[tuple[int, int]] = []
+        """First line and first byte of every block so far."""
+
+    def begin(self, block: memoryview, lines: int) -> None:
+        """Go on to the next block; the one before had so many lines."""
+        self._offset += len(self.block)
+        self.first += lines
+        self.block, self.ends = block, []
+        self._passed.append((self.first, self._offset))
+
+    def get(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """Yield lines in the order of their numbers; those of earlier blocks are read again. Raises `OSError`."""
+        for place, group in groupby(numbers, lambda number: bisect_right(self._passed, (number, 1 << 62)) - 1):
+            first, offset = self._passed[place]
+            if first == self.first:
+                for number in group:
+                    yield self.at(number - first)
+                continue
+            with open(self._path, "rb", buffering=0) as file:
+                file.seek(offset)
+                data = file.read(self._passed[place + 1][1] - offset)
+            begin, end = 0, -1
+            for number in group:
+                while first <= number:
+                    begin, first = end + 1, first + 1
+                    end = data.find(b"\n", begin)
+                yield data[begin:end]
+
+    def at(self, index: int) -> bytes:
+        """Return a line of the present block, counted from 0 in it, without its newline."""
+        ends, find, size = self.ends, cast("bytearray", self.block.obj).find, len(self.block)
+        while len(ends) <= index:
+            end = find(b"\n", ends[-1] + 1 if ends else 0, size)
+            ends.append(size if end < 0 else end)
+        return bytes(self.block[ends[index - 1] + 1 if index else 0 : ends[index]])
