@@ -6,9 +6,9 @@ Parts are held as they came and counted only when somebody asks, which changes n
 really cost, and the session's `Ratios` keep that by what made the text (a tool's name, `prompt`, …). The text is let go
 after the next response at the latest. So memory does not grow with the session, and a message costs a list entry.
 
-The coefficients come from `tests/benchmarks/fit_text.py`: tokens a character by kind, for two families of models,
-and constants for what has no text of its own. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens),
-since one odd result should not change what is known of a tool.
+The prices come from `tests/benchmarks/fit_text.py`: one for each count of a text (see `text_counts`), for two families
+of models; constants for what has no text of its own; and lines that tell hidden thinking from its signature. A ratio
+starts at 1 and moves slowly (a prior of 10,000 tokens), since one odd result should not change what is known of a tool.
 """
 
 from __future__ import annotations
