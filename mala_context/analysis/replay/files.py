@@ -314,7 +314,8 @@ def _zlib_error() -> type[Exception]:
 
 def _plain(path: str) -> Any:
     if not is_address(path):
-        return io.FileIO(open_regular(path), "rb")
+        # A shell's `<(…)` is a pipe with a writer; any other pipe might be waited for for ever.
+        return open(path, "rb", buffering=0) if path.startswith(_DESCRIPTORS) else io.FileIO(open_regular(path), "rb")
     from mala_context.archive.remote.bucket import bucket_at
 
     folder, _, name = path.rpartition("/")
