@@ -41,7 +41,12 @@ exclude_also =
     ^\\s*\\.\\.\\.$
     if __name__ == "__main__":
 """
-SHARED = {"agent/builder": "runtime", "agent/sdk": "runtime", "agent/wiring": "runtime"}
+SHARED = {
+    "agent/builder": "runtime",
+    "analysis/replay/lanes": "replay_scan",
+    "agent/sdk": "runtime",
+    "agent/wiring": "runtime",
+}
 """Modules that are one subject with another module, and the name of its test file."""
 DEADLINE = 900
 """Seconds that one test file may take."""

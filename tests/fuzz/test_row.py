@@ -16,7 +16,7 @@ FLAGS = ("-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Werror", "-DSTANDALONE",
 
 def seeds():
     """Lines as transcripts have them, and a few that are near the reader's limits."""
-    from tests.unit.analysis.test_replay_skim import ROW
+    from tests.unit.analysis.test_replay_columns import ROW
 
     found = [json.dumps(ROW).encode(), json.dumps(ROW, ensure_ascii=False, separators=(",", ":")).encode()]
     for path in sorted((ROOT / "tests" / "data" / "core").glob("*.jsonl")):
