@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context._util.log import get_logger
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.hook_io import merge
+from mala_context.agent.reference.answer import SERVER
 
 if TYPE_CHECKING:
     from mala_context.agent.hook_io import Answer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 HOOK_SECONDS: Final = 20.0
 """`HookMatcher.timeout`, above the time in which a callback answers by itself."""
 
+_ASKED_BY_OUR_MOD: Final = f"mcp__{SERVER}__"
 HookCallback = Callable[..., Awaitable[dict[str, Any]]]
 Action = Callable[[Mapping[str, Any]], Awaitable["Answer"]]
 
@@ -79,6 +81,8 @@ def _callback(event: str, *actions: Action) -> HookCallback:
             found = as_mapping(hook_input)
         except Exception:
             log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
+        if str(found.get("tool_name", "")).startswith(_ASKED_BY_OUR_MOD):
+            return {}  # no tool of the agent's: its answer must not be capped, nor the call denied in a final turn
         for action in actions:
             try:
                 answers.append(await action(found))

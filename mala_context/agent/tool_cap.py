@@ -9,7 +9,7 @@ Where the CLI has cut a result itself (more than about 30,000 characters of a co
 shown 2,000 characters of its beginning. It gets as much from us, but with the end too, and never more.
 
 What no room is left for is refused: only its path is handed on, in a few words which the guard's buffer has room for.
-A result of an error cannot be replaced on this CLI; it is at most 10,000 characters.
+No hook can replace the result of a tool that failed, at most 10,000 characters; the mod of `compaction: reference` can.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mala_context.agent.hook_io import replace_output, text_in, texts_in
 from mala_context.errors import ArchiveError
 from mala_context.guard import ContextGuard, TargetContextConfig, cap_tokens
 from mala_context.guard.tool_budget import ToolBudget
-from mala_context.guard.tool_output import Found, find
+from mala_context.guard.tool_output import Found, Shape, find
 
 if TYPE_CHECKING:
     from mala_context.archive.full_outputs import Spills
@@ -45,6 +45,7 @@ DISK_SECONDS: Final = 8.0
 
 _TIGHT: Final = 200
 _MOST_WORDS: Final = 64
+_PLAIN: Final = Shape(lambda text: [text], lambda _, text: text)
 _MOST_AGENTS: Final = 64
 _WORDS = re.compile(r"""[^\s'"`;|&<>()=]+""")
 
@@ -118,6 +119,20 @@ class ToolCap:
         if seen is None or (seen == found.text and found.persisted is None):
             return None
         return replace_output(found.shape.write(response, seen))
+
+    async def failed(self, request: Mapping[str, Any]) -> list[str | None]:
+        """Return what the model may see of failed tools' results, which no hook can replace; `None` for one that stays.
+
+        `request` is the mod's, asked before a row is stored: `session`, `agent` and `texts`, the results.
+        """
+        session_id, agent = texts_in(request, "session", "agent")
+        texts = request.get("texts")
+        fitted: list[str | None] = []
+        for text in texts if isinstance(texts, list) and session_id is not None else ():
+            found = Found(_PLAIN, str(text), len(str(text)), None)
+            seen = await self._fit(found, "A failed tool", str(session_id), {"agent_id": agent}) if text else None
+            fitted.append(None if seen == text else seen)
+        return fitted
 
     async def after_batch(self, hook_input: Mapping[str, Any]) -> None:
         """Close the batch: the next result is counted against what is left then."""

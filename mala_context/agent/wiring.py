@@ -76,14 +76,15 @@ def wire(
         verbatim=bool(getattr(options, "verbatim_prompts", False)),
     )
     hooks = _without_ours(getattr(options, "hooks", None) or {})
-    reference = _by_reference(repo, config, archivist, processor)
+    cap = _tool_cap(repo, config, tracker, actions)
+    reference = _by_reference(repo, config, archivist, processor, cap)
     if config.enabled or config.archive.enabled:
         parts = {
             "archivist": archivist,
             "gauge": _gauge(processor, options) if config.enabled else None,
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
-            "cap": _tool_cap(repo, config, tracker, actions),
+            "cap": cap,
             "pin": _pin(repo, config, archivist),
             "reference": reference,
         }
@@ -178,7 +179,11 @@ def _search_tool(
 
 
 def _by_reference(
-    repo: str, config: ContextConfig, archivist: SessionArchiver | None, processor: MessageStreamProcessor
+    repo: str,
+    config: ContextConfig,
+    archivist: SessionArchiver | None,
+    processor: MessageStreamProcessor,
+    cap: ToolCap | None,
 ) -> ByReference | None:
     """Return what answers the CLI's compactions; `None` where that is off or impossible."""
     if config.compaction == "cli":
@@ -187,7 +192,7 @@ def _by_reference(
         off = "the archive" if archivist is None else "tracking"
         log.warning("mala.yaml: compaction: reference is without effect, since %s is off", off)
         return None
-    return ByReference(repo, config, archivist, processor)
+    return ByReference(repo, config, archivist, processor, cap)
 
 
 def _template(repo: str, name: str | None) -> str | None:

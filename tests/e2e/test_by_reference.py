@@ -248,6 +248,21 @@ async def test_undoing_it(agent, mala_options, mala_api):
     assert "<kept-conversation" not in said(request)
 
 
+async def test_a_failed_tools_result_is_capped_too(agent, mala_project):
+    config = CONFIG + "  guard: {tool_output_tokens: 300}\n"
+    fails = tool("Bash", command="seq 1 1500; exit 3", description="x")
+    runtime, watch = agent([fails, "It failed.", "After."], config=config)
+    await play(runtime, "go", "/compact", "on")
+    (seen,) = [block for block in _blocks(watch.api.main_requests[1]) if block.get("type") == "tool_result"]
+    content = json.dumps(seen["content"])
+    assert seen["is_error"] is True
+    assert "characters left out; full text: " in content
+    assert "1500" in content
+    path = re.search(r"full text: ([^;]+\.txt)", content)[1]
+    assert b"\n749\n750\n" in lines_of(path, 1, 2_000)
+    assert re.search(r"#1 Bash seq 1 1500; exit 3 → [\d,]+ characters, failed", said(watch.api.main_requests[-1]))
+
+
 def foreign(folder, words):
     """Make a mod of somebody else that answers every compaction."""
     (folder / "hooks").mkdir(parents=True)
@@ -288,7 +303,7 @@ def test_wiring_again_adds_it_once(mala_options, mala_api):
     for options in (once, twice):
         (plugin,) = options.plugins
         assert os.path.dirname(plugin["path"]).endswith("/.mods")
-        assert options.disallowed_tools == ["Agent", FULL_NAME]
+        assert options.disallowed_tools[:2] == ["Agent", FULL_NAME]
         assert set(options.mcp_servers) == {"other", SERVER, "mala_context"}
     assert given.plugins == []
 

@@ -171,12 +171,12 @@ async def test_in_doubt_the_plugin_leaves_it_to_the_cli(mala_api, mala_options, 
     assert len(api.of_kind("compaction")) == 1
 
 
-def test_the_cli_takes_the_plugin_and_its_mod_for_valid(plugin):
+def test_the_cli_takes_the_plugin_and_its_mod_for_valid(plugin, mala_runs):
     cli = os.path.join(os.path.dirname(claude_agent_sdk.__file__), "_bundled", "claude")
     for path in (plugin["plugins"][0]["path"], mod_directory()):
         done = subprocess.run([cli, "plugin", "validate", path], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "register.ts hooks: session.start, session.compact" in done.stdout
+    assert "register.ts hooks: session.start, session.append{door=tool-result}, session.compact" in done.stdout
 
 
 def test_a_checkout_is_a_marketplace_for_good(mala_home, mala_project, mala_env, mala_api, mala_runs):

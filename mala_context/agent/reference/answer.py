@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
+SERVER = "mala_context_reference"
+"""The MCP server through which the mod asks an agent's own process."""
 TRIGGERS = frozenset({"auto", "manual", "plugin"})
 SHARE = 0.5
 """Share of the context before, and of the window, that may stay; more is no compaction."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
-from mala_context.agent.reference.answer import Doubt, Settings, say
+from mala_context.agent.reference.answer import SERVER, Doubt, Settings, say
 from mala_context.agent.reference.mod_files import NAME, mod_directory
 from mala_context.errors import ArchiveError
 from mala_context.tracking.events import PluginSaid, SessionStart
@@ -20,12 +20,14 @@ from mala_context.tracking.events import PluginSaid, SessionStart
 if TYPE_CHECKING:
     from mala_context.agent.archiving import SessionArchiver
     from mala_context.agent.stream import MessageStreamProcessor
+    from mala_context.agent.tool_cap import ToolCap
     from mala_context.config import ContextConfig
     from mala_context.tracking.events import Event
 
-SERVER: Final = "mala_context_reference"
 TOOL: Final = "compact"
 FULL_NAME: Final = f"mcp__{SERVER}__{TOOL}"
+CAP: Final = "cap"
+_OURS: Final = (FULL_NAME, f"mcp__{SERVER}__{CAP}")
 SWITCH: Final = {"MALA_CONTEXT_REFERENCE": "sdk"}
 """Tells the mod that this process answers."""
 NEEDS: Final = ("plugins", "mcp_servers", "disallowed_tools", "env")
@@ -45,14 +47,21 @@ class ByReference:
         config: `reference.budget` and `search_tool` count.
         archivist: archives before anything is pointed at.
         processor: its tracker knows the sizes, and it tells whether the mod was loaded.
+        cap: caps failed tools' results, where tool results are capped.
     """
 
     def __init__(
-        self, repo: str, config: ContextConfig, archivist: SessionArchiver, processor: MessageStreamProcessor
+        self,
+        repo: str,
+        config: ContextConfig,
+        archivist: SessionArchiver,
+        processor: MessageStreamProcessor,
+        cap: ToolCap | None = None,
     ) -> None:
         self._repo = repo
         self._config = config
         self._archivist = archivist
+        self._cap = cap
         self._tracker = processor.tracker
         self._loaded = self._told = False
         processor.observe(self._on_event, PluginSaid, SessionStart)
@@ -67,12 +76,16 @@ class ByReference:
         except (ArchiveError, OSError) as error:
             return self._not(f"there is no place for its mod: {error}")
         plugins = [each for each in getattr(options, "plugins", None) or () if not _is_ours(each)]
-        disallowed = [name for name in getattr(options, "disallowed_tools", None) or () if name != FULL_NAME]
+        disallowed = [name for name in getattr(options, "disallowed_tools", None) or () if name not in _OURS]
         return {
             "plugins": [*plugins, {"type": "local", "path": directory}],
             "mcp_servers": {**servers, SERVER: self._server()},
-            "disallowed_tools": [*disallowed, FULL_NAME],
-            "env": {**(getattr(options, "env", None) or {}), **SWITCH},
+            "disallowed_tools": [*disallowed, *_OURS],
+            "env": {
+                **(getattr(options, "env", None) or {}),
+                **SWITCH,
+                "MALA_CONTEXT_CAP": "sdk" if self._cap else "",
+            },
         }
 
     def _not(self, why: str) -> dict[str, Any]:
@@ -83,7 +96,18 @@ class ByReference:
     def _server(self) -> dict[str, Any]:
         from claude_agent_sdk import create_sdk_mcp_server, tool
 
-        return dict(create_sdk_mcp_server(SERVER, tools=[tool(TOOL, "Not for the model.", _SCHEMA)(self.compact)]))
+        asked = ((TOOL, self.compact), (CAP, self.cap))
+        tools = [tool(name, "Not for the model.", _SCHEMA)(do) for name, do in asked]
+        return dict(create_sdk_mcp_server(SERVER, tools=tools))
+
+    async def cap(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer the mod what the model may see of failed tools' results; `null` for one that stays. Never raises."""
+        texts: list[str | None] = []
+        try:
+            texts = [] if self._cap is None else await self._cap.failed(request)
+        except Exception:  # the result then stays as it is
+            log.warning("Tool output: a failed tool's result was not capped", exc_info=True)
+        return {"content": [{"type": "text", "text": json.dumps({"texts": texts})}]}
 
     async def compact(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer the mod: `{"rows": [...]}`, or `{}` for what the CLI shall compact itself. Never raises."""

@@ -1,5 +1,5 @@
 // Asks mala-context what shall take a conversation's place at a compaction. Any doubt leaves it to Claude Code.
-import type { EngineInterface, Register, SessionCompactInput, SessionMessage } from 'claude-code'
+import type { EngineInterface, Register, SessionAppendInput, SessionCompactInput, SessionMessage } from 'claude-code'
 
 const SERVER = 'mala_context_reference'
 const WAIT = 2500 // milliseconds; the side that answers gives up by itself after 2,000
@@ -31,6 +31,16 @@ async function ask($: EngineInterface, e: SessionCompactInput): Promise<Answer> 
   return JSON.parse(stdout)
 }
 
+// A failed tool's result, which no hook can replace, is cut like any other.
+async function capped($: EngineInterface, e: SessionAppendInput) {
+  const texts = e.message.content.map(block =>
+    block.type === 'tool_result' && block.is_error === true && typeof block.content === 'string' ? block.content : '')
+  const request = { session: await $.session.id(), agent: e.agentId ?? '', texts }
+  const { content } = await $.mcp.call(SERVER, 'cap', request)
+  const seen = JSON.parse((content[0] as { text: string }).text).texts as (string | null)[]
+  return e.message.content.map((block, place) => (typeof seen[place] === 'string' ? { ...block, content: seen[place] } : block))
+}
+
 function built(e: SessionCompactInput, rows: (string | number)[]): SessionMessage[] {
   return rows.map(each => {
     const kept = typeof each === 'number' ? e.messages[each] : { role: 'user' as const, text: each, toolUses: [] }
@@ -43,6 +53,13 @@ export const register: Register = on => {
   on('session.start', async ($, e, next) => {
     if ((await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk') $.ui.log('ready')
     return next(e)
+  })
+  on('session.append', { door: 'tool-result' }, async ($, e, next) => {
+    const failed = e.message.content.some(block => block.type === 'tool_result' && block.is_error === true)
+    if (!failed || (await $.env.get('MALA_CONTEXT_CAP')) !== 'sdk') return next(e)
+    const late = $.clock.sleep(WAIT).then(() => e.message.content)
+    const content = await Promise.race([capped($, e), late]).catch(() => e.message.content)
+    return next({ ...e, message: { ...e.message, content } })
   })
   on('session.compact', async ($, e, next) => {
     if (e.trigger === 'precompute') {

@@ -13,7 +13,7 @@ from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.reference import answer as answers
 from mala_context.agent.reference import compactor, mod_files
 from mala_context.agent.reference.answer import Answer, Doubt, Settings, answer, say
-from mala_context.agent.reference.compactor import FULL_NAME, SERVER, ByReference
+from mala_context.agent.reference.compactor import SERVER, ByReference
 from mala_context.agent.stream import MessageStreamProcessor
 from mala_context.config import ContextConfig
 from mala_context.tracking.events import PluginSaid, SessionStart
@@ -239,8 +239,8 @@ def test_the_options_have_the_mod_last_and_once(world):
     for each in (wired, again):
         assert each["plugins"] == [theirs, {"type": "local", "path": mod_files.mod_directory()}]
         assert set(each["mcp_servers"]) == {"other", SERVER}
-        assert each["disallowed_tools"] == ["Agent", FULL_NAME]
-        assert each["env"] == {"A": "b", "MALA_CONTEXT_REFERENCE": "sdk"}
+        assert each["disallowed_tools"] == ["Agent", *compactor._OURS]
+        assert each["env"] == {"A": "b", "MALA_CONTEXT_REFERENCE": "sdk", "MALA_CONTEXT_CAP": ""}
     assert given.plugins == [theirs]
 
 
@@ -271,3 +271,18 @@ def test_where_it_was_not_one_warning_says_so(world, caplog):
     for _ in range(2):
         agent.processor.take(SessionStart(SID, "init"))
     assert sum("the CLI has not loaded its mod" in line for line in warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize(("cap", "texts"), [(None, []), ("works", ["cut", None]), ("fails", [])])
+async def test_failed_tools_results_are_capped_where_others_are(world, caplog, cap, texts):
+    class Cap:
+        async def failed(self, request):
+            if cap == "fails":
+                raise RuntimeError(cap)
+            return ["cut", None]
+
+    agent = Agent(world)
+    agent.by_reference._cap = None if cap is None else Cap()
+    (block,) = (await agent.by_reference.cap({"session": SID, "texts": ["long", "short"]}))["content"]
+    assert json.loads(block["text"]) == {"texts": texts}
+    assert ("was not capped" in caplog.text) == (cap == "fails")
