@@ -50,6 +50,8 @@ class Standing(NamedTuple):
     ratio: float | None
     estimator: str = "occupancy"
     auto_compact_threshold: int | None = None
+    window_source: str = "config"
+    """A simulated policy takes its window as given."""
 
 
 @dataclass(slots=True)

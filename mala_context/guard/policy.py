@@ -44,6 +44,8 @@ BREAKER_SECONDS: Final = 300.0
 """Time within which they do."""
 OUTCOME_SECONDS: Final = 600.0
 """Time after which an action whose outcome nobody reported counts as failed."""
+CONFIRMED: Final = 0.95
+"""Share of a guessed window that a request has to reach before tools are denied because of it."""
 NEAR: Final = 0.1
 """Share of the window below a threshold within which every response is projected."""
 NOT_QUIET: Final = range(0)
@@ -91,7 +93,7 @@ class Policy:
         self._restart = Cooldown(rules.restart_at, rules.margin)
         self._prompts_above = 0
         self._overdue_said = self._overflow_said = self._overflow_restart = False
-        self._of_no_use = self._born_full = False
+        self._of_no_use = self._born_full = self._guess_said = False
         self._asked_since: float | None = None
         self._last: float | None = None
 
@@ -150,13 +152,33 @@ class Policy:
         if self._warn.reached(size) and size is not None:
             decisions.append(Warn(size, snapshot.tokens, snapshot.window))
             self._tell("warn", snapshot, size, decisions)
-        if self._final.reached(ahead) and ahead is not None:
+        if self._unconfirmed(snapshot):
+            decisions += self._no_final_turn(ahead, snapshot.window)
+        elif self._final.reached(ahead) and ahead is not None:
             decisions.append(Finish(ahead))
             self._tell("final", snapshot, ahead, decisions)
         overdue = self._overdue(snapshot, new_prompt, decisions)
         if safe:
             self._act(ahead, now, decisions, overdue=overdue)
         return tuple(decisions)
+
+    def _unconfirmed(self, snapshot: PolicyInput) -> bool:
+        """Tell whether the window is a guess that no request has come near, and no final turn is under way."""
+        if snapshot.window_source != "guess" or self._final.fired:
+            return False
+        return snapshot.tokens is None or snapshot.tokens < CONFIRMED * snapshot.window
+
+    def _no_final_turn(self, ahead: float | None, window: int) -> Decisions:
+        """Say once that `final_at` is reached, but only of a guessed window.
+
+        150,000 of a window guessed as 200,000 denied Bash at 16 % of the real one (case core-21).
+        """
+        limit = self.thresholds.final_at
+        if limit is None or ahead is None or ahead < limit or self._guess_said:
+            return ()
+        self._guess_said = True
+        words = f"final_at {limit:.1%} is reached, but the window of {window:,} tokens is a guess: no tool is denied"
+        return (Caution("guess", f"Context: {words}"),)
 
     def quiet(self, snapshot: PolicyInput) -> range:
         """Return the sizes of later requests (tokens) for which `decide` would decide and note nothing.

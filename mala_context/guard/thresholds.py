@@ -29,6 +29,10 @@ class PolicyInput(Protocol):
         """The context window."""
 
     @property
+    def window_source(self) -> str:
+        """Where the window is known from; `guess` where it is not."""
+
+    @property
     def ratio(self) -> float | None:
         """The estimator's value as a share of the window."""
 
@@ -111,7 +115,7 @@ class Finish(NamedTuple):
 class Caution(NamedTuple):
     """Log one WARNING; each kind comes once until its cause is gone."""
 
-    kind: Literal["breaker", "born_full", "overdue", "restarts", "overflow"]
+    kind: Literal["breaker", "born_full", "guess", "overdue", "restarts", "overflow"]
     """What it is about."""
     message: str
     """The whole line."""

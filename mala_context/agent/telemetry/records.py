@@ -44,13 +44,15 @@ GuardAction = Literal[
     "compact_failed",
     "breaker",
     "born_full",
+    "guess",
     "overdue",
     "restarts",
     "capped",
 ]
 """What the guard can do: the agent was told, a tool was denied, the session was stopped after too many denials, a turn
 was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, a fresh session
-reaches a threshold by itself, the CLI is overdue with its own compaction, no restart is left, a result was capped."""
+reaches a threshold by itself, no tool was denied because the window is a guess, the CLI is overdue with its own
+compaction, no restart is left, a result was capped."""
 
 
 class ContextUpdated(NamedTuple):

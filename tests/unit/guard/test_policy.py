@@ -24,6 +24,7 @@ class Snap:
     estimate: int | None = None
     auto_compact_threshold: int | None = None
     session_id: str | None = "s"
+    window_source: str = "table"
 
     @property
     def ratio(self):
@@ -527,3 +528,28 @@ class TestBornFull:
         policy.born(19_185, 25_000)
         policy.decide(at(0.2, session_id="other"), 1.0)
         assert kinds(policy.decide(at(0.8, session_id="other"), 2.0, safe=True)) == ["Restart"]
+
+
+class TestGuessedWindow:
+    """No tool is denied because of a window that is only a guess (case core-21)."""
+
+    def test_a_final_turn_waits_until_a_request_confirms_the_guess(self):
+        policy = Policy(Thresholds(warn_at=None, final_at=0.7))
+        first = policy.decide(Snap(75_000, projected=80_000, window=100_000, window_source="guess"), 0.0)
+        assert [type(each) for each in first] == [Caution]
+        assert "100,000 tokens is a guess: no tool is denied" in first[0].message
+        assert policy.decide(Snap(90_000, projected=94_000, window=100_000, window_source="guess"), 1.0) == ()
+        assert not policy.final
+        last = policy.decide(Snap(95_500, projected=96_000, window=100_000, window_source="guess"), 2.0)
+        assert Finish in {type(each) for each in last}
+        assert policy.final
+
+    def test_a_window_that_is_known_later_is_acted_on_at_once(self):
+        policy = Policy(Thresholds(warn_at=None, final_at=0.7))
+        policy.decide(Snap(75_000, projected=80_000, window=100_000, window_source="guess"), 0.0)
+        told = policy.decide(Snap(75_000, projected=80_000, window=100_000, window_source="context_usage"), 1.0)
+        assert Finish in {type(each) for each in told}
+
+    def test_below_the_threshold_a_guess_is_no_news(self):
+        policy = Policy(Thresholds(warn_at=None, final_at=0.7))
+        assert policy.decide(Snap(10_000, projected=11_000, window=100_000, window_source="guess"), 0.0) == ()
