@@ -198,6 +198,16 @@ class ContextUsage:
         """Tell whether turns are being counted."""
         return self.input_tokens != TRACKING_DISABLED
 
+    @property
+    def tracking_disabled(self) -> bool:
+        """Whether counting has stopped."""
+        return not self.is_tracking_enabled()
+
+    @property
+    def disabled(self) -> bool:
+        """The same as `tracking_disabled`."""
+        return self.tracking_disabled
+
     def pressure_ratio(self, context_limit: int) -> float:
         """Return (input + output) / limit; 0.0 while disabled or for a limit ≤ 0; may exceed 1.0.
 

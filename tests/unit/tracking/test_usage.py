@@ -130,6 +130,7 @@ def test_a_disabled_ledger() -> None:
     ledger.add_turn(input_tokens=9, output_tokens=9)
     assert ledger.input_tokens == TRACKING_DISABLED
     assert not ledger.is_tracking_enabled()
+    assert (ledger.tracking_disabled, ledger.disabled) == (True, True)
     assert ledger.pressure_ratio(10) == 0.0
     ledger.reset()
     assert (ledger.input_tokens, ledger.output_tokens, ledger.cache_read_tokens) == (TRACKING_DISABLED, 0, 0)
@@ -141,6 +142,7 @@ def test_a_disabled_ledger() -> None:
 def test_an_enabled_ledger() -> None:
     ledger = ContextUsage(1, 2, 3)
     ledger.enable_tracking()
+    assert (ledger.tracking_disabled, ledger.disabled) == (False, False)
     assert ledger.input_tokens == 1
     ledger.reset()
     assert ledger == ContextUsage()
