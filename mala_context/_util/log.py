@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import structlog
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 
 PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """What is nobody's fault: it ends the process or a generator, and goes through whoever is told of something."""

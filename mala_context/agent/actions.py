@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio.lowlevel import checkpoint
 
-from mala_context._util.formatting import percent
 from mala_context._util.log import get_logger
+from mala_context._util.text import percent
 from mala_context.agent.hook_io import add_context, deny, stop, text_in
 from mala_context.agent.log_lines import context_line, log_values
 from mala_context.agent.telemetry import Hub

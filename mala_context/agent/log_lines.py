@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mala_context._util.formatting import percent, window_words
+from mala_context._util.text import percent, window_words
 
 if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextSnapshot

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context._util.log import PASSING, get_logger
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.agent.log_lines import compaction_line, context_line, log_values
 from mala_context.errors import ContextPressureError
 from mala_context.guard.overflow import overflow_of

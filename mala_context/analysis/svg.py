@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from typing import Final
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.errors import MalaContextError
 
 _STEPS: Final = (1, 2, 2.5, 5, 10)

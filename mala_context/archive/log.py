@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from mala_context._util.formatting import size_text
+from mala_context._util.text import size_text
 
 __all__ = ["LOGGER", "debug", "error", "info", "size_text", "warning"]
 
@@ -52,6 +52,6 @@ def _log(level: int, message: str, args: tuple[object, ...]) -> None:
 def _printable(text: str) -> str:
     if text.isprintable():
         return text
-    from mala_context._util.printable import printable  # most lines hold nothing that it would change
+    from mala_context._util.text import printable  # most lines hold nothing that it would change
 
     return printable(text)

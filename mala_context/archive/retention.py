@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from mala_context._util.formatting import LARGEST, size_bytes
+from mala_context._util.text import LARGEST, size_bytes
 from mala_context.archive import log
 from mala_context.archive.layout import SessionSummary, record
 

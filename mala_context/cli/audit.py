@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mala_context._util.formatting import plural
+from mala_context._util.text import plural
 from mala_context.cli.inputs import chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.cli.archives.common import say_json
 from mala_context.cli.exit_status import CHECK_FAILED, SUBCOMMAND, UNUSABLE_INPUT, help_if_alone
 from mala_context.cli.inputs import must_be_there

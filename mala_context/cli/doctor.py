@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context._util.formatting import plural
-from mala_context._util.printable import printable
+from mala_context._util.text import plural, printable
 from mala_context.cli.archives.common import repository
 from mala_context.cli.inputs import ThereDirectory
 from mala_context.cli.progress import waiting

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.cli import streams
 from mala_context.errors import ConfigError, CorruptArchiveError, MalaContextError
 

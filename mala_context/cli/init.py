@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.cli.files import publish
 from mala_context.cli.inputs import ThereDirectory
 from mala_context.errors import MalaContextError

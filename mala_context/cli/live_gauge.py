@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from mala_context._util.formatting import window_words
+from mala_context._util.text import window_words
 from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:

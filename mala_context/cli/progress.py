@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from mala_context._util.formatting import plural, size_text
+from mala_context._util.text import plural, size_text
 from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mala_context._util.formatting import plural
-from mala_context._util.printable import printable
+from mala_context._util.text import plural, printable
 from mala_context.cli.inputs import DASK, chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mala_context._util.formatting import size_text
-from mala_context._util.printable import printable
+from mala_context._util.text import printable, size_text
 from mala_context.cli.archives.common import find_session, place_options
 from mala_context.cli.inputs import complete_session, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context._util.formatting import plural
+from mala_context._util.text import plural
 from mala_context.cli.inputs import chosen, engine_options, must_be_there, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 

@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mala_context._util.formatting import plural, size_text
-from mala_context._util.printable import printable
+from mala_context._util.text import plural, printable, size_text
 from mala_context.archive.layout import known_archives, stamp_microseconds
 from mala_context.archive.losses import read_loss
 from mala_context.archive.manifest import TOOK_PLACE

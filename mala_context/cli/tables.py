@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.cli import streams
 from mala_context.cli.scenarios.report import Check, Lines, Table
 

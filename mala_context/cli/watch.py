@@ -302,13 +302,13 @@ def _look(out: Console, watcher: Watcher) -> Look:
 
 
 def _where(directories: Sequence[str]) -> str:
-    from mala_context._util.printable import printable
+    from mala_context._util.text import printable
 
     return ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
 
 
 def _complain(error: OSError) -> None:
-    from mala_context._util.printable import printable
+    from mala_context._util.text import printable
 
     click.echo(f"mala-context: {printable(f'{error.filename or error}: {error.strerror or error}')}", err=True)
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from mala_context._util.formatting import percent, plural
-from mala_context._util.printable import printable
+from mala_context._util.text import percent, plural, printable
 from mala_context.cli.watch_table import Look, age, bar, cut, one_line, project
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from mala_context._util.formatting import percent, plural, window_words
-from mala_context._util.printable import printable
+from mala_context._util.text import percent, plural, printable, window_words
 from mala_context.analysis.watch.view import ACTIVE, WatchRow
 from mala_context.cli.live_gauge import FULL, HIGH
 from mala_context.tracking.windows import plain_name

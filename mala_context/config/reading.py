@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mala_context._util.printable import printable
 from mala_context._util.safe_open import read_regular
+from mala_context._util.text import printable
 from mala_context.config.document import MAX_CHARACTERS, MalformedError, MappingNode, Node, ScalarNode, read_document
 from mala_context.config.schema import (
     ACCEPTED,

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mala_context._util.formatting import size_bytes
-from mala_context._util.printable import printable
+from mala_context._util.text import printable, size_bytes
 from mala_context.archive.remote.address import check_address, check_prefix, is_address
 from mala_context.config.document import ListNode, Node, ScalarNode, plain_value
 

@@ -28,7 +28,7 @@ from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.bucket import PART
 from mala_context.archive.remote.uploaded import uploads
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.archives import archives
+from mala_context.cli.app import app
 from mala_context.config import ArchiveConfig, ContextConfig
 from mala_context.errors import ObjectStoreError
 from tests.helpers.archive_tools import grow, names
@@ -272,7 +272,7 @@ def test_the_commands(archivist, bucket, transcript, proxy, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
 
     def run(*words, status=0):
-        done = CliRunner().invoke(archives, words)
+        done = CliRunner().invoke(app, ["archives", *words])
         assert done.exit_code == status, (words, done.output, done.exception)
         return done.stdout
 

@@ -348,12 +348,13 @@ PIECES = {
     "archives export {sid} whole.jsonl": 1,
     "archives export {sid} redacted.jsonl --redact": 1,
     "archives restore {sid} --cwd .": 1,
-    "archives lost {sid}": 0,
     "archives search needle": 0,
     "archives catch-up": 0,
     "archives list": 0,
+    "archives lost {sid}": 0,
 }
-"""Commands that read a packed piece, and how they end where it is not what was archived."""
+"""Commands that read a packed piece, and how they end where it is not what was archived. The last one reads a session
+whose manifest names no compaction as `report` does, and may take as much memory."""
 
 
 def bomb(suffix, size):
@@ -391,7 +392,8 @@ def test_a_piece_that_unpacks_to_much_more(size, tmp_path):
     place.path.unlink()
     found = place.all([words_of(each, place) for each in PIECES])
     assert [status for status, _, _ in found] == list(PIECES.values()), found
-    assert found[-1][1] < 120, found
+    assert found[-2][1] < 120, found
+    assert found[-1][1] < 200, found
 
 
 @pytest.mark.long

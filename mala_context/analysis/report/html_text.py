@@ -9,8 +9,7 @@ from __future__ import annotations
 import html
 from typing import Final
 
-from mala_context._util import formatting
-from mala_context._util.printable import printable
+from mala_context._util.text import percent, printable
 
 UNKNOWN: Final = "\N{EN DASH}"
 """What stands for a number that is not known."""
@@ -34,9 +33,9 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
-def percent(value: float | None) -> str:
+def share(value: float | None) -> str:
     """`63.4%`; a dash where it is not known."""
-    return UNKNOWN if value is None else formatting.percent(value)
+    return UNKNOWN if value is None else percent(value)
 
 
 def short(tokens: float) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any, Final
 
-from mala_context._util.formatting import plural
+from mala_context._util.text import plural
 from mala_context.analysis.report import sections
 from mala_context.analysis.report.html_text import markup, plain
 from mala_context.analysis.report.model import ContextReport, SessionReport

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mala_context._util.formatting import plural, window_words
-from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, percent
+from mala_context._util.text import plural, window_words
+from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, share
 from mala_context.analysis.report.model import CompactionEntry, ContextReport, Contributor, SessionReport
 from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
 from mala_context.transcripts.loss import KINDS, lost_words
@@ -55,7 +55,7 @@ def index(report: ContextReport) -> str:
             f'<span class="when">{moment(each.started_at)[:16]}</span>',
             count(each.responses),
             count(each.peak_tokens),
-            percent(each.peak_ratio) + each.unsure,
+            share(each.peak_ratio) + each.unsure,
             count(len(each.compactions)),
             count(each.count("microcompaction")),
             count(each.count("refusal")),
@@ -125,7 +125,7 @@ def _facts(session: SessionReport) -> str:
     facts = [
         ("Model", markup(session.model or "unknown")),
         ("Window", window if session.window else "unknown"),
-        ("Peak", f"{count(session.peak_tokens)} ({percent(session.peak_ratio)}{session.unsure})"),
+        ("Peak", f"{count(session.peak_tokens)} ({share(session.peak_ratio)}{session.unsure})"),
         ("At the end", count(session.tokens)),
         ("Responses", count(session.responses)),
         ("Compactions", count(len(session.compactions))),
@@ -243,7 +243,7 @@ def _contributors(heading: str, caption: str, found: Sequence[Contributor]) -> s
         (
             f'<span class="path">{markup(each.name, 240)}</span>' if each.kind == "file" else markup(each.name, 120),
             count(each.tokens),
-            percent(each.share),
+            share(each.share),
             f'<span class="share" style="width:{100 * each.share / most:.1f}%"></span>',
             count(each.count),
             count(each.largest),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mala_context.analysis.report.html_text import count, markup, percent, short
+from mala_context.analysis.report.html_text import count, markup, share, short
 from mala_context.analysis.report.model import Mark, Points, SessionReport
 from mala_context.analysis.svg import apart, line, tag, ticks, words
 
@@ -77,8 +77,10 @@ def title(session: SessionReport) -> str:
     name = session.session_id or session.path
     peak = "" if session.peak_tokens is None else f", peak {count(session.peak_tokens)} tokens"
     window = short(session.window) + session.unsure
-    share = "" if session.peak_ratio is None else f" ({percent(session.peak_ratio)} of {window})"
-    return f"Context of {name[:8] if session.session_id else name}, {session.model or 'model unknown'}{peak}{share}"
+    peak_share = "" if session.peak_ratio is None else f" ({share(session.peak_ratio)} of {window})"
+    return (
+        f"Context of {name[:8] if session.session_id else name}, {session.model or 'model unknown'}{peak}{peak_share}"
+    )
 
 
 def top_of(session: SessionReport) -> tuple[float, bool]:

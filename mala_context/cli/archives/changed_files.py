@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from mala_context._util.formatting import plural
+from mala_context._util.text import plural
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 from mala_context.transcripts.rows import file_chunks, rows

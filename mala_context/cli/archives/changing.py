@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mala_context._util.formatting import plural, size_text
-from mala_context._util.printable import printable
+from mala_context._util.text import plural, printable, size_text
 from mala_context.archive.export import ExportResult
 from mala_context.archive.export import export as export_transcript
 from mala_context.archive.importing import find_copies, import_copies

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context._util.formatting import size_text
-from mala_context._util.printable import printable
+from mala_context._util.text import printable, size_text
 from mala_context.archive.compactions import Counter
 from mala_context.transcripts.compactions import is_summary
 from mala_context.transcripts.json_rows import objects

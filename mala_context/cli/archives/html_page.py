@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from mala_context._util.formatting import plural, size_text
+from mala_context._util.text import plural, size_text
 from mala_context.analysis.report.html_text import count, markup, moment
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mala_context._util.formatting import plural, size_text
-from mala_context._util.printable import printable
+from mala_context._util.text import plural, printable, size_text
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import stamp_microseconds
 

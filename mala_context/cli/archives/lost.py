@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.cli.archives.common import find_session, json_option, place_options, say_json, session_argument
 from mala_context.cli.progress import waiting
 from mala_context.cli.slash import compactions_of, lost_lines, measured

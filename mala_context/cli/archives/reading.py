@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from mala_context._util.formatting import plural, size_text
-from mala_context._util.printable import printable
+from mala_context._util.text import plural, printable, size_text
 from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
 from mala_context.archive.reading import choose_chain, chunks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.archive.search import LIMIT, Hit
 from mala_context.archive.search import search as find
 from mala_context.cli.archives.common import (

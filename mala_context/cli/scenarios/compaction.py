@@ -24,7 +24,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context._util.formatting import size_text
+from mala_context._util.text import size_text
 from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, percent_off

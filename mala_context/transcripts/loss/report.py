@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from mala_context._util.printable import blanked
+from mala_context._util.text import blanked
 
 Kind = Literal["instruction", "todo", "command", "written", "read"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.agent.claude_code.statusline import (
     FIELDS,
     check_template,

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli import progress
 from mala_context.cli.app import app

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.printable import printable
+from mala_context._util.text import printable
 from mala_context.cli.archives.conversation import CHARACTERS, LINES, messages, text
 from mala_context.transcripts.rows import Row
 from tests.helpers.small_transcripts import boundary, message, summary

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from mala_context._util.formatting import plural, size_text
+from mala_context._util.text import plural, size_text
 from mala_context.analysis.doctor.facts import (
     DiskSpace,
     PathMode,

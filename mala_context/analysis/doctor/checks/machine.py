@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from mala_context._util.formatting import plural
+from mala_context._util.text import plural
 from mala_context.analysis.doctor.facts import ClaudeDirectory, ConfigFile, Facts, HookProof, Program
 from mala_context.analysis.doctor.findings import Finding
 

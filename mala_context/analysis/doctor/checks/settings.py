@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from mala_context._util.formatting import plural
+from mala_context._util.text import plural
 from mala_context.analysis.doctor.facts import Facts, SettingsFile
 from mala_context.analysis.doctor.findings import Finding
 from mala_context.config import Retention

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.printable import ODD, blanked, printable
+from mala_context._util.text import ODD, blanked, printable
 
 SURROGATES = st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF, categories=("Cs",))
 CODES = st.sampled_from([chr(code) for first, last in ODD for code in (first, last)]) | SURROGATES
@@ -79,12 +79,10 @@ def test_other_letters_stay_in_order(text):
 
 
 def test_it_costs_a_hook_nothing():
-    code = (
-        "import __future__, sys; old = {*sys.modules}; import mala_context._util.printable; print({*sys.modules} - old)"
-    )
+    code = "import __future__, sys; old = {*sys.modules}; import mala_context._util.text; print({*sys.modules} - old)"
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert set(run.stdout.strip("{}\n").replace("'", "").split(", ")) <= {
         "mala_context",
         "mala_context._util",
-        "mala_context._util.printable",
+        "mala_context._util.text",
     }

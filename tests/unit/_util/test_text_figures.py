@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.formatting import percent, plural, size_bytes, size_text, window_words
+from mala_context._util.text import percent, plural, size_bytes, size_text, window_words
 
 
 @pytest.mark.parametrize(
