@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import Write
 
-TEMPORARY = ".mala-context-"
+ARCHIVE_TEMPORARY = ".tmp-"
+"""What the names of temporary files inside an archive begin with; the session's id follows, see `temporary_prefix`."""
+OUTSIDE_TEMPORARY = ".mala-context-"
 """What the names of temporary files outside of an archive begin with, which no other program's do."""
 FLUSH = 32 * 1024 * 1024
 """Bytes after which the disk is told to begin."""
@@ -41,6 +43,11 @@ _TRIES = 2
 """How often a temporary file that could not be locked is given up for another."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR, errno.EACCES})
+
+
+def temporary_prefix(session_id: str) -> str:
+    """Return what the names of a session's temporary files begin with; only the lock's holder makes or drops them."""
+    return f"{ARCHIVE_TEMPORARY}{session_id}."
 
 
 def publish(
@@ -123,7 +130,7 @@ def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> s
             os.close(fd)
             fd = inner
         _drop_leftovers(fd)
-        if not publish(fd, TEMPORARY, fill_and_name, lock=True, path=path)[1]:
+        if not publish(fd, OUTSIDE_TEMPORARY, fill_and_name, lock=True, path=path)[1]:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     finally:
         os.close(fd)
@@ -181,7 +188,7 @@ def _drop_leftovers(directory: int) -> None:
 
     own = os.open(".", DIRECTORY, dir_fd=directory)
     try:
-        names = [name for name in os.listdir(own) if name.startswith(TEMPORARY)]
+        names = [name for name in os.listdir(own) if name.startswith(OUTSIDE_TEMPORARY)]
     finally:
         os.close(own)
     for name in names:

@@ -10,6 +10,7 @@ import os
 import time
 
 from mala_context.archive import layout
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.writer import LocalFiles, LocalView, each_name, status_of
 
 TYPE_CHECKING = False
@@ -104,7 +105,7 @@ class Names:
             session_id = _session_of(name)
             if self._only is not None and session_id not in self._only:
                 continue
-            if name.startswith(layout.TEMPORARY):
+            if name.startswith(ARCHIVE_TEMPORARY):
                 self._temporary.setdefault(session_id, []).append(name)
             else:
                 end = name[len(session_id) :]
@@ -126,8 +127,8 @@ def _session_of(name: str) -> str:
 
     The stamp of a main transcript's first chain holds the first dot of its names: `SESSION_20261128T093000.123456Z_…`.
     """
-    if name.startswith(layout.TEMPORARY):
-        return name[len(layout.TEMPORARY) :].partition(".")[0]
+    if name.startswith(ARCHIVE_TEMPORARY):
+        return name[len(ARCHIVE_TEMPORARY) :].partition(".")[0]
     head, _, rest = name.partition(".")
     return head[:-16] if rest[6:8] == "Z_" and rest[:6].isdigit() else head
 

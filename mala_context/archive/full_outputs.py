@@ -14,6 +14,7 @@ import time
 
 from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout, log
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import claim_repository, open_archives
 from mala_context.transcripts.session_ids import check_session_id
 
@@ -108,7 +109,7 @@ def publish(directory: int, name: str, data: bytes) -> None:
         write(data)
         return name
 
-    publish(directory, layout.TEMPORARY, fill, replace=True, durable=False)
+    publish(directory, ARCHIVE_TEMPORARY, fill, replace=True, durable=False)
 
 
 def derived_dir(archive: ArchiveReader, kind: str) -> str | None:
@@ -224,7 +225,7 @@ def _remove(directory: int, name: str) -> None:
     fd = os.open(name, DIRECTORY, dir_fd=directory)
     try:
         for each in os.listdir(fd):
-            ours = each == _TRANSCRIPT or each.startswith(layout.TEMPORARY) or _is_text(each)
+            ours = each == _TRANSCRIPT or each.startswith(ARCHIVE_TEMPORARY) or _is_text(each)
             if ours and not _is_directory(fd, each):
                 os.unlink(each, dir_fd=fd)
     finally:

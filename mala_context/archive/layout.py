@@ -199,7 +199,6 @@ REPO_KEY_MAX = 200
 ARCHIVES = "archives"
 REPO_MARKER = ".repo-path"
 PACKED = ".zst"
-TEMPORARY = ".tmp-"
 
 _MARK = "_transcript."
 
@@ -303,11 +302,6 @@ def session_of(name: str) -> str | None:
         return head
     parsed = parse_piece_name(name)
     return parsed.session_id if parsed else None
-
-
-def temporary_prefix(session_id: str) -> str:
-    """Return what the names of a session's temporary files begin with; only the lock's holder makes or drops them."""
-    return f"{TEMPORARY}{session_id}."
 
 
 def repo_key(path: str, *, hashed: bool = False) -> str:

@@ -11,6 +11,7 @@ import os
 import time
 
 from mala_context.archive import layout
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import open_archives
 from mala_context.archive.interface import PieceStore
 from mala_context.archive.manifest import summaries
@@ -125,7 +126,7 @@ class LocalStore(PieceStore):
         except FileNotFoundError:
             return []
         heads = {
-            name[len(layout.TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(layout.TEMPORARY)
+            name[len(ARCHIVE_TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(ARCHIVE_TEMPORARY)
         }
         # A killed writer leaves its manifest, too; where there is no file of the session they are another program's.
         known = {layout.session_of(name) for name in names}

@@ -14,6 +14,7 @@ import time
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import set_mode
 from mala_context.archive.increment import mend
 from mala_context.archive.layout import record
@@ -273,7 +274,7 @@ def strays(location: str) -> list[tuple[str, int]]:
     try:
         with os.scandir(location) as entries:
             for entry in entries:
-                if layout.session_of(entry.name) is not None or entry.name.startswith(layout.TEMPORARY):
+                if layout.session_of(entry.name) is not None or entry.name.startswith(ARCHIVE_TEMPORARY):
                     continue
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

@@ -31,6 +31,7 @@ from mala_context.archive.atomic_write import (
     rename_to,
     sync,
     sync_directory,
+    temporary_prefix,
     thread_locks,
     try_flock,
     write_all,
@@ -231,7 +232,7 @@ class LocalFiles(LocalView, SessionFiles):
         return self._publish(fill, None)
 
     def _publish(self, fill: Callable[[Write], str], mtime_ns: int | None) -> tuple[str, bool]:
-        name, new = publish(self._dir, layout.temporary_prefix(self.session_id), fill, mtime_ns=mtime_ns)
+        name, new = publish(self._dir, temporary_prefix(self.session_id), fill, mtime_ns=mtime_ns)
         self._known.add(name)
         return name, new
 
@@ -254,7 +255,7 @@ class LocalFiles(LocalView, SessionFiles):
 
     def replace_manifest(self, data: bytes) -> None:
         """Replace the manifest by rename, and hold the lock on the new one."""
-        fd, temporary = create(self._dir, layout.temporary_prefix(self.session_id), os.O_APPEND)
+        fd, temporary = create(self._dir, temporary_prefix(self.session_id), os.O_APPEND)
         try:
             write_all(fd, data)
             sync(fd)
@@ -399,7 +400,7 @@ class LocalFiles(LocalView, SessionFiles):
         directory is enough, however many sessions lie in it.
         """
         # Safe only under the lock: another writer's temporary file would look the same as one that was left.
-        prefix = layout.temporary_prefix(self.session_id)
+        prefix = temporary_prefix(self.session_id)
         own = f"{self.session_id}_", f"{self.session_id}."
         found = [each for each in each_name(self._dir) if each.startswith((prefix, *own))]
         self._known = {each for each in found if layout.session_of(each) == self.session_id}

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import Interval, Ratios, after_compaction, after_keeping, thinking_tokens
+from mala_context.tracking.projection import Interval, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
+from mala_context.tracking.token_costs import thinking_tokens
 from mala_context.tracking.usage import Usage
 
 _UNTOLD = 16

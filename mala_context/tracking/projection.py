@@ -6,130 +6,27 @@ Parts are held as they came and counted only when somebody asks, which changes n
 really cost, and the session's `Ratios` keep that by what made the text (a tool's name, `prompt`, …). The text is let go
 after the next response at the latest. So memory does not grow with the session, and a message costs a list entry.
 
-The prices come from `tests/benchmarks/fit_text.py`: one for each count of a text (see `text_counts`), for two families
-of models; constants for what has no text of its own; and lines that tell hidden thinking from its signature. A ratio
-starts at 1 and moves slowly (a prior of 10,000 tokens), since one odd result should not change what is known of a tool.
+The costs are those of `token_costs`. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens), since one odd
+result should not change what is known of a tool.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from operator import mul
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from mala_context.tracking.images import image_tokens
 from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
+from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
 PLACEHOLDER: Final = 32
 """An output of at most so many tokens may be what a stream says before the answer is there."""
 CLI_CONSTANT: Final = 50
 """What the CLI's own estimate adds, in tokens."""
-CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
-"""Characters a token of a family's usual text."""
 _CHARS_PRIOR: Final = 1_000
 _LEAST, _MOST = 0.4, 2.5
 """What text may cost against what is expected of it; beyond, it says nothing about the text."""
 PRIOR: Final = 10_000
 """Weight of "as the table says" against what a session shows, in tokens."""
-
-
-class Family(NamedTuple):
-    """Tokens for each count of a text with a family of models; the fields are those of `Counts` without the first."""
-
-    words: float
-    letters: float
-    turns: float
-    capitals: float
-    numbers: float
-    digits: float
-    signs: float
-    punctuation: float
-    gaps: float
-    lines: float
-    cjk: float
-    other: float
-    random: float
-
-
-FAMILIES: Final[Mapping[str, Family]] = {
-    "classic": Family(0.624, 0.103, 1.334, 1.031, 0.781, 0.423, 0.939, 0.092, 0.747, 1.145, 1.145, 0.406, 1.0),
-    "dense": Family(0.782, 0.189, 1.352, 2.338, 1.151, 0.290, 0.854, 0.328, 1.172, 0.388, 1.439, 0.624, 1.0),
-}
-"""Prices by family of models."""
-
-UNITS: Final[Mapping[str, Mapping[str, float]]] = {
-    "classic": {"first result": 19, "result": 35, "attachment": 107, "tool_use": 77, "document": 3_000},
-    "dense": {"first result": 7, "result": 50, "attachment": 41, "tool_use": 45, "document": 3_000},
-}
-"""Tokens that a thing costs besides its text, by family; the name before the colon counts where the whole is not here.
-Images are priced by their size, see `images`."""
-REFERENCES: Final[Mapping[str, float]] = {"WebFetch": 340, "WebSearch": 340, "TaskUpdate": 1_199, "mcp": 500}
-"""Tokens of a tool's description that a `tool_reference` loads, by tool; `mcp` is any tool of an MCP server."""
-_REFERENCE: Final = 800
-"""The same of any other tool."""
-THINKING: Final[Mapping[str, tuple[float, float]]] = {
-    "haiku-4-5": (0, 0.165),
-    "sonnet-4-5": (-20, 0.18),
-    "opus-4-5": (0, 0.194),
-    "opus-4-6": (3, 0.202),
-    "sonnet-4-6": (-30, 0.211),
-    "opus-4-7": (-50, 0.287),
-    "opus-4-8": (-50, 0.2855),
-    "sonnet-5": (-55, 0.264),
-    "fable-5": (-60, 0.278),
-    "opus-5": (-55, 0.3),
-}
-"""Tokens of hidden thinking: a part of the model's name, and what to add to how many for a character of the signature.
-See case core-24; the lines were fitted to 5,660 answers, each project's by those of the others."""
-_THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "dense": (-50, 0.285)}
-"""The same for any other model of a family."""
-
-_DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)")
-
-
-@lru_cache(maxsize=256)
-def family(model: str | None) -> str:
-    """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
-    return "dense" if model and _DENSE.search(model) else "classic"
-
-
-@lru_cache(maxsize=256)
-def thinking_line(model: str | None) -> tuple[float, float]:
-    """Return the line of `THINKING` that holds for a model."""
-    return next((line for name, line in THINKING.items() if model and name in model), _THINKING[family(model)])
-
-
-def thinking_tokens(signature: int, model: str | None) -> float:
-    """Return how many tokens a model thought, by the length of the signature; 0 where there is none."""
-    added, rate = thinking_line(model)
-    return max(0.0, added + rate * signature) if signature else 0.0
-
-
-@lru_cache(maxsize=512)
-def unit_tokens(unit: str, kind: str) -> float:
-    """Return what a unit costs, in tokens, with models of a family."""
-    name, _, tool = unit.partition(":")
-    if name == "tool_reference":
-        return REFERENCES.get("mcp" if tool.startswith("mcp__") else tool, _REFERENCE)
-    table = UNITS[kind]
-    return table.get(unit, table.get(name, 0.0))
-
-
-def text_tokens(piece: Piece, table: Family) -> float:
-    """Return what a piece's text costs, in tokens, before any ratio."""
-    return float(sum(map(mul, piece.counts[1:], table)))
-
-
-def fixed_tokens(piece: Piece, model: str | None) -> float:
-    """Return what a piece costs besides its text: a constant, an image by its size, thinking by its signature."""
-    unit = piece.unit
-    if unit == "image":
-        return image_tokens(piece.size, family(model))
-    if unit == "thinking":
-        return thinking_tokens(piece.size[0], model)
-    return unit_tokens(unit, family(model))
 
 
 def _table_alone(key: str) -> float:

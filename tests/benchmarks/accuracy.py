@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mala_context.analysis.audit import collect
 from mala_context.analysis.error_stats import errors, spread, summarise
 from mala_context.analysis.ground_truth import Findings, Observation
-from mala_context.tracking.projection import thinking_tokens
+from mala_context.tracking.token_costs import thinking_tokens
 from mala_context.tracking.windows import GUESSES, TABLE
 
 VALUES = ("median", "p90", "p99", "max")

@@ -17,7 +17,7 @@ from mala_context.analysis.cross_validation import CONSTANTS, COUNTS, Sample, fi
 from mala_context.analysis.error_stats import percentile, spread
 from mala_context.analysis.replay.engine import read_all
 from mala_context.analysis.replay.files import find
-from mala_context.tracking.projection import FAMILIES
+from mala_context.tracking.token_costs import FAMILIES
 
 FOLDS = 5
 VALUES = ("median", "p90", "p99", "max")

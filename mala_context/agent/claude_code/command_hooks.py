@@ -271,7 +271,7 @@ def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None
         return None
     import json
 
-    from mala_context.agent.claude_code.statusline.gauge import measure
+    from mala_context.agent.claude_code.statusline.fields import measure
     from mala_context.agent.reference.answer import Doubt, Settings, answer
 
     agent = text_in(request, "agent")
@@ -418,7 +418,7 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
     path = text_in(found, "transcript_path")
     if settings.warn_at is None or path is None or not os.path.exists(path) or found.get("agent_id"):
         return None
-    from mala_context.agent.claude_code.statusline.gauge import measure
+    from mala_context.agent.claude_code.statusline.fields import measure
     from mala_context.agent.claude_code.statusline.recorded import said_since_compaction
     from mala_context.agent.hook_io import add_context
 

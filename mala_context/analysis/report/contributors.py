@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from mala_context.analysis.report.model import Contributor
 from mala_context.tracking.events import Appended, Response
-from mala_context.tracking.projection import FAMILIES, Ratios, family, fixed_tokens, text_tokens
+from mala_context.tracking.projection import Ratios
 from mala_context.tracking.text_counts import Names, field, pieces
+from mala_context.tracking.token_costs import FAMILIES, family, fixed_tokens, text_tokens
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 
 START: Final = "the beginning: system prompt, tools, first prompt"

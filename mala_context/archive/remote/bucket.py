@@ -18,7 +18,8 @@ import re
 import threading
 from functools import partial
 
-from mala_context.archive.layout import TEMPORARY, StoredFile
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
+from mala_context.archive.layout import StoredFile
 from mala_context.archive.remote.address import check_address
 
 TYPE_CHECKING = False
@@ -171,7 +172,7 @@ class Bucket:
             return
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
-                if name.startswith(TEMPORARY) and name.removeprefix(TEMPORARY).startswith(prefixes):
+                if name.startswith(ARCHIVE_TEMPORARY) and name.removeprefix(ARCHIVE_TEMPORARY).startswith(prefixes):
                     os.unlink(os.path.join(folder, name))
 
     def walk(self) -> Iterator[tuple[str, int]]:
@@ -235,7 +236,7 @@ def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
     except ArchiveUnavailableError as error:
         raise ObjectStoreError(f"file://{folder}", str(error)) from None
     try:
-        publish(directory, f"{TEMPORARY}{name}.", fill, replace=True, path=os.path.join(folder, name))
+        publish(directory, f"{ARCHIVE_TEMPORARY}{name}.", fill, replace=True, path=os.path.join(folder, name))
     finally:
         os.close(directory)
 

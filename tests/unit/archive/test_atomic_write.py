@@ -6,7 +6,7 @@ import os
 import pytest
 
 from mala_context.archive import atomic_write
-from mala_context.archive.atomic_write import TEMPORARY, place
+from mala_context.archive.atomic_write import OUTSIDE_TEMPORARY, place
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_an_error_names_the_file_that_was_wanted(tmp_path, monkeypatch, step):
     real = getattr(os, step)
 
     def fail(first, *rest, **named):
-        if step == "open" and not str(first).startswith(TEMPORARY):
+        if step == "open" and not str(first).startswith(OUTSIDE_TEMPORARY):
             return real(first, *rest, **named)
         raise OSError(errno.ENOSPC, "No space left on device", ".tmp-1")
 
@@ -216,9 +216,9 @@ def test_what_could_not_be_read_keeps_its_name(tmp_path):
 def test_what_a_killed_writer_left_goes_and_what_a_living_one_has_stays(tmp_path):
     import fcntl
 
-    (tmp_path / f"{TEMPORARY}0123456789abcdef").write_bytes(b"half")
+    (tmp_path / f"{OUTSIDE_TEMPORARY}0123456789abcdef").write_bytes(b"half")
     (tmp_path / ".tmp-0123456789abcdef").write_bytes(b"another program's")
-    living = tmp_path / f"{TEMPORARY}fedcba9876543210"
+    living = tmp_path / f"{OUTSIDE_TEMPORARY}fedcba9876543210"
     with open(living, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         place(str(tmp_path), ["file"], lambda write: write(b"bytes"))

@@ -7,6 +7,7 @@ import pytest
 
 from mala_context.archive import directory_cache as names_module
 from mala_context.archive import layout, writer
+from mala_context.archive.atomic_write import temporary_prefix
 from mala_context.archive.directory_cache import SETTLED
 from mala_context.archive.local_store import ListedStore
 from mala_context.archive.store import TranscriptArchive
@@ -110,7 +111,7 @@ def test_a_writer_sees_what_another_added_since_the_listing(archive, tmp_path, l
 
 def test_what_a_killed_writer_left_is_dropped(archive):
     listed = archive.listed()
-    left = os.path.join(archive.location, layout.temporary_prefix("s4") + "0123456789abcdef")
+    left = os.path.join(archive.location, temporary_prefix("s4") + "0123456789abcdef")
     empty = os.path.join(archive.location, layout.piece_name("s5", None, 1, layout.stamp(10**15), ".jsonl"))
     for path in (left, empty):
         open(path, "wb").close()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mala_context.archive import directory_cache as names_module
 from mala_context.archive import layout
+from mala_context.archive.atomic_write import temporary_prefix
 from mala_context.archive.directory_cache import SETTLED, Names, _session_of
 
 WHEN = layout.stamp(10**15)
@@ -34,7 +35,7 @@ plain = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}", fullmatch=True)
 def test_every_name_that_we_give_is_its_sessions(session_id, subagent, chain, packed):
     piece = layout.piece_name(session_id, subagent, chain, WHEN, ".jsonl") + (".zst" if packed else "")
     side, manifest = layout.side_file_name(session_id, "0" * 64), layout.manifest_name(session_id)
-    for name in (piece, side, manifest, layout.temporary_prefix(session_id) + "0123456789abcdef"):
+    for name in (piece, side, manifest, temporary_prefix(session_id) + "0123456789abcdef"):
         assert _session_of(name) == session_id
 
 

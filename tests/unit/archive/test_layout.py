@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.archive import layout
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY, temporary_prefix
 from mala_context.errors import ArchiveUnavailableError
 
 PLAIN = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}", fullmatch=True)
@@ -155,9 +156,9 @@ def test_a_side_files_name_and_a_temporary_one_say_whose_they_are(session_id, da
     name = layout.side_file_name(session_id, hashlib.sha256(data).hexdigest())
     assert layout.session_of(name) == session_id
     assert layout.session_of(name[:-1]) is None
-    temporary = f"{layout.temporary_prefix(session_id)}0123456789abcdef"
+    temporary = f"{temporary_prefix(session_id)}0123456789abcdef"
     assert layout.session_of(temporary) is None
-    assert temporary.removeprefix(layout.TEMPORARY).partition(".")[0] == session_id
+    assert temporary.removeprefix(ARCHIVE_TEMPORARY).partition(".")[0] == session_id
 
 
 NO_TIMES = (

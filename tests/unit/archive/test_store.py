@@ -12,6 +12,7 @@ import time
 import pytest
 
 from mala_context.archive import layout, store
+from mala_context.archive.atomic_write import temporary_prefix
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import (
@@ -703,7 +704,7 @@ class TestUpkeep:
             known.prune(days=-1)
 
     def test_what_killed_writers_left_is_dropped_but_not_of_a_session_at_work(self, known):
-        left = [os.path.join(known.location, layout.temporary_prefix(f"s{n}") + "0123456789abcdef") for n in (1, 2)]
+        left = [os.path.join(known.location, temporary_prefix(f"s{n}") + "0123456789abcdef") for n in (1, 2)]
         for path in left:
             open(path, "wb").close()
         lock = os.open(os.path.join(known.location, layout.manifest_name("s2")), os.O_RDWR)

@@ -11,55 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mala_context.tracking import projection
-from mala_context.tracking.projection import (
-    FAMILIES,
-    PLACEHOLDER,
-    UNITS,
-    Family,
-    Interval,
-    Ratios,
-    after_compaction,
-    answer_cost,
-    family,
-    fixed_tokens,
-    text_tokens,
-    unit_tokens,
-)
-from mala_context.tracking.text_counts import Counts, Piece, count_text
+from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, answer_cost
+from mala_context.tracking.text_counts import Piece, count_text
+from mala_context.tracking.token_costs import FAMILIES, UNITS, family, text_tokens
 
 
 def interval(ratios: Ratios | None = None) -> Interval:
     return Interval(ratios or Ratios(), "claude-opus-4-5")
-
-
-@pytest.mark.parametrize(
-    ("model", "kind"),
-    [
-        ("claude-opus-4-7", "dense"),
-        ("claude-opus-4-10", "dense"),
-        ("claude-sonnet-5", "dense"),
-        ("claude-opus-4-6", "classic"),
-        ("claude-opus-4-20250514", "classic"),
-        ("claude-3-5-sonnet-20241022", "classic"),
-        (None, "classic"),
-    ],
-)
-def test_families(model: str | None, kind: str) -> None:
-    assert family(model) == kind
-
-
-def test_digits_and_punctuation_cost_more_than_letters() -> None:
-    for table in FAMILIES.values():
-        letters = text_tokens(Piece("", count_text("word " * 20)), table)
-        for other in ("12, " * 25, "{}; " * 25, "字" * 100):
-            assert letters < text_tokens(Piece("", count_text(other)), table)
-
-
-def test_random_characters_cost_a_token_each() -> None:
-    """Case core-26: a data URL of a million characters was taken for 435,000 tokens."""
-    run = base64.b64encode(random.Random(3).randbytes(784_000)).decode()
-    one = made([("user", [{"type": "tool_result", "tool_use_id": "t", "content": f"data:image/png;base64,{run}"}])])
-    assert one.projected(0, 0, cut=False, parts=1) == pytest.approx(len(run), rel=0.01)
 
 
 @pytest.mark.parametrize("content", ["base64", "image", "model"])
@@ -75,21 +33,6 @@ def test_what_says_nothing_of_other_text_teaches_nothing(content: str) -> None:
     assert (ratios.get("prompt") == 1.0) is (content != "model")
 
 
-@pytest.mark.parametrize(
-    ("unit", "tokens"),
-    [
-        ("tool_reference:WebSearch", 340),
-        ("tool_reference:TaskUpdate", 1_199),
-        ("tool_reference:mcp__server__tool", 500),
-        ("tool_reference:Another", 800),
-        ("tool_reference", 800),
-    ],
-)
-def test_a_reference_costs_what_its_tools_description_does(unit: str, tokens: int) -> None:
-    """Case core-31."""
-    assert unit_tokens(unit, "classic") == unit_tokens(unit, "dense") == tokens
-
-
 def test_only_the_first_result_of_an_interval_is_cheap() -> None:
     result = [{"type": "tool_result", "tool_use_id": "t", "content": ""}]
     one = made([("user", result), ("user", result * 2)])
@@ -97,33 +40,6 @@ def test_only_the_first_result_of_an_interval_is_cheap() -> None:
     assert one.projected(0, 0, cut=True, parts=1) == first
     assert one.projected(0, 0, cut=True, parts=2) == first + 2 * further
     assert one.prefix(1).projected(0, 0, cut=True, parts=1) == first
-
-
-@pytest.mark.parametrize(
-    ("model", "signature", "tokens"),
-    [
-        ("claude-opus-5", 20_000, 6_000),
-        ("claude-sonnet-4-5-20250929", 20_000, 3_500),
-        ("claude-newest-9", 20_000, 3_800),
-        ("claude-opus-5", 0, 0),
-        ("claude-opus-5", 20, 0),
-    ],
-)
-def test_hidden_thinking_is_told_from_its_signature(model: str, signature: int, tokens: int) -> None:
-    """Case core-24: outputs read 1 while the answer is streamed; then the real output takes its place."""
-    block = {"type": "thinking", "thinking": "", "signature": "s" * signature}
-    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}
-    one = made([("response", [block]), ("response", [call])], model=model)
-    said = one.projected(30_000, 1, cut=False, parts=2)
-    assert said == pytest.approx(30_000 + tokens + UNITS[family(model)]["tool_use"], abs=100)
-    assert one.projected(30_000, 6_050, cut=False, parts=2) == 36_050
-
-
-def test_units() -> None:
-    for kind, table in UNITS.items():
-        assert unit_tokens("attachment:anything", kind) == table["attachment"]
-        assert unit_tokens("unheard of", kind) == 0
-    assert fixed_tokens(Piece("", Counts(), "image", (750, 100)), "claude-opus-5") == 100
 
 
 def test_the_answer_counts_by_its_output_unless_that_is_a_placeholder() -> None:
@@ -200,15 +116,6 @@ def test_a_prefix_is_an_interval_of_its_own() -> None:
     new.add("user", "x")
     assert (len(new), new.chars(2)) == (2, 4)
     assert (len(one), one.chars(2)) == (2, 7)
-
-
-def test_what_text_costs_by_the_table() -> None:
-    """Each price is that of the count of its name."""
-    assert Counts._fields[1:] == Family._fields
-    for table in FAMILIES.values():
-        for name in Family._fields:
-            assert text_tokens(Piece("", Counts(**{name: 10})), table) == pytest.approx(10 * getattr(table, name))
-    assert text_tokens(Piece("image", Counts(7)), FAMILIES["dense"]) == 0
 
 
 def test_a_thousand_names_of_models_are_told_apart_and_not_kept() -> None:
@@ -375,3 +282,30 @@ def test_what_may_still_be_asked_of_a_measured_interval_needs_no_text() -> None:
     assert [content for _, content in one.parts] == [None, None]
     assert one.projected(900, 5, cut=False, parts=1) == other.projected(900, 5, cut=False, parts=1)
     assert one.cli_estimate(900, 5, parts=1) == other.cli_estimate(900, 5, parts=1)
+
+
+def test_random_characters_cost_a_token_each() -> None:
+    """Case core-26: a data URL of a million characters was taken for 435,000 tokens."""
+    run = base64.b64encode(random.Random(3).randbytes(784_000)).decode()
+    one = made([("user", [{"type": "tool_result", "tool_use_id": "t", "content": f"data:image/png;base64,{run}"}])])
+    assert one.projected(0, 0, cut=False, parts=1) == pytest.approx(len(run), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "signature", "tokens"),
+    [
+        ("claude-opus-5", 20_000, 6_000),
+        ("claude-sonnet-4-5-20250929", 20_000, 3_500),
+        ("claude-newest-9", 20_000, 3_800),
+        ("claude-opus-5", 0, 0),
+        ("claude-opus-5", 20, 0),
+    ],
+)
+def test_hidden_thinking_is_told_from_its_signature(model: str, signature: int, tokens: int) -> None:
+    """Case core-24: outputs read 1 while the answer is streamed; then the real output takes its place."""
+    block = {"type": "thinking", "thinking": "", "signature": "s" * signature}
+    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}
+    one = made([("response", [block]), ("response", [call])], model=model)
+    said = one.projected(30_000, 1, cut=False, parts=2)
+    assert said == pytest.approx(30_000 + tokens + UNITS[family(model)]["tool_use"], abs=100)
+    assert one.projected(30_000, 6_050, cut=False, parts=2) == 36_050

@@ -13,7 +13,6 @@ from claude_agent_sdk import TextBlock, ThinkingBlock, ToolResultBlock, ToolUseB
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.tracking.projection import FAMILIES, text_tokens
 from mala_context.tracking.text_counts import (
     Counts,
     Length,
@@ -28,6 +27,7 @@ from mala_context.tracking.text_counts import (
     text_length,
     typical,
 )
+from mala_context.tracking.token_costs import FAMILIES, text_tokens
 
 
 def test_what_is_in_a_text() -> None:

@@ -16,7 +16,7 @@ the whole window where it is not.
 
 from __future__ import annotations
 
-from mala_context.agent.claude_code.statusline.gauge import (
+from mala_context.agent.claude_code.statusline.fields import (
     FIELDS,
     HISTORY,
     TEMPLATE,

@@ -6,7 +6,7 @@ import os
 from itertools import pairwise
 
 from mala_context._util.safe_open import open_regular
-from mala_context.agent.claude_code.statusline.values import count, rows, table, tokens_of
+from mala_context.agent.claude_code.statusline.input_values import count, rows, table, tokens_of
 from mala_context.agent.hook_io import text_in
 from mala_context.transcripts.compactions import MARKS, is_main_boundary, is_summary
 
@@ -106,7 +106,8 @@ def _after_compaction(path: str, boundary: Mapping[str, Any]) -> tuple[int | Non
     prompt_chars, attachment_chars, first, model = _opening(path)
     if first is None or not post:
         return None, "none", model
-    from mala_context.tracking.projection import CHARS_PER_TOKEN, after_compaction, family
+    from mala_context.tracking.projection import after_compaction
+    from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family
 
     per_token = CHARS_PER_TOKEN[family(model)]
     return *after_compaction(first, post, prompt_chars, attachment_chars or None, per_token), model

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from mala_context._util.safe_open import read_regular
-from mala_context.agent.claude_code.statusline.values import rows, table
+from mala_context.agent.claude_code.statusline.input_values import rows, table
 from mala_context.agent.hook_io import text_in
 from mala_context.tracking.auto_compact import (
     AUTO_COMPACT_WINDOW,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mala_context._util.text import printable
+from mala_context.agent.claude_code.statusline.input_values import count, table, tokens_of
 from mala_context.agent.claude_code.statusline.usable import threshold_of
-from mala_context.agent.claude_code.statusline.values import count, table, tokens_of
 from mala_context.agent.hook_io import text_in
 from mala_context.archive.layout import record
 
