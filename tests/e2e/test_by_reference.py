@@ -57,6 +57,7 @@ async def play(runtime, *prompts):
 
 
 async def test_a_compaction_in_mid_turn(agent, mala_home, mala_runs, mala_project, caplog):
+    caplog.set_level(logging.INFO, "mala_context")
     script = [
         "Noted.",
         tool("Bash", command="seq 4000", description="x"),
@@ -81,6 +82,8 @@ async def test_a_compaction_in_mid_turn(agent, mala_home, mala_runs, mala_projec
     check_whole(runtime.archive, mala_home, session_id)
     check_private(mala_runs)
     assert not any("reference" in line for line in warnings_of(caplog))
+    (line,) = (each.getMessage() for each in caplog.records if each.getMessage().startswith("Compaction:"))
+    assert line.endswith(", by reference; kept text names 0 of 0 files, 2 of 2 instructions")
     # the pointer leads to the call's whole result
     path = re.search(r'file="([^"]+)"', said(after))[1]
     first, last = map(int, re.search(r"#1 Bash seq 4000 → [\d,]+ characters \[(\d+)-(\d+)\]", said(after)).groups())

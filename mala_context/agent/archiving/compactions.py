@@ -193,7 +193,7 @@ class Compactions:
                     "boundary", lambda: [seen(path, session_id, hook_ran=known.hook_ran, measure=measure, **outcome)]
                 )
             finally:
-                _announce(event, snapshot, lost[0] if lost else None)
+                _announce(event, snapshot, lost[0] if lost else None, by_reference=known.kept is not None)
 
         self._work.submit(note)
 
@@ -278,9 +278,13 @@ class Compactions:
             return None
 
 
-def _announce(event: Compaction, snapshot: ContextSnapshot | None, loss: Loss | None) -> None:
-    """Log the one line about a compaction."""
+def _announce(
+    event: Compaction, snapshot: ContextSnapshot | None, loss: Loss | None, *, by_reference: bool = False
+) -> None:
+    """Log the one line about a compaction; one by reference has no summary, and the text that it kept is named."""
     after = None if snapshot is None else snapshot.tokens
     line = compaction_line(event.pre_tokens, after, event.trigger, event.duration_ms)
     values = {} if snapshot is None else log_values(snapshot)
-    log.info(line if loss is None else f"{line}; {loss.words()}", **values)
+    line = f"{line}, by reference" if by_reference else line
+    words = "" if loss is None else f"; {loss.words('kept text' if by_reference else 'summary')}"
+    log.info("%s", f"{line}{words}", **values)

@@ -57,9 +57,12 @@ class Loss:
         chosen = [item.named for item in self.items if item.kind in kinds]
         return sum(chosen), len(chosen)
 
-    def words(self) -> str:
-        """Return the words for the log line: `summary names 7 of 12 files, 2 of 3 instructions`."""
-        return _sentence(self.count("written", "read"), self.count("instruction"))
+    def words(self, text: str = "summary") -> str:
+        """Return the words for the log line: `summary names 7 of 12 files, 2 of 3 instructions`.
+
+        `text` says which text was looked into.
+        """
+        return _sentence(self.count("written", "read"), self.count("instruction"), text)
 
     def as_dict(self) -> dict[str, Any]:
         """Return counts and what is missing, kind by kind, for a manifest's row; texts are at most 300 characters."""
@@ -113,8 +116,8 @@ def lost_words(lost: Mapping[str, Any]) -> str:
     return _sentence(count("written", "read"), count("instruction"))
 
 
-def _sentence(files: tuple[int, int], instructions: tuple[int, int]) -> str:
-    return f"summary names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
+def _sentence(files: tuple[int, int], instructions: tuple[int, int], text: str = "summary") -> str:
+    return f"{text} names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
 
 
 def safe_tokens(text: str) -> int:
