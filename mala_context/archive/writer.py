@@ -307,7 +307,8 @@ class LocalFiles(LocalView, SessionFiles):
 
     def _close_manifest(self) -> None:
         fd, self._manifest = self._manifest, -1
-        close_locked(fd)
+        if fd >= 0:  # opening it may have failed: a network file system answers with ESTALE
+            close_locked(fd)
 
     def _after_fork(self) -> None:
         """Close, in the child of a fork, what the parent goes on with; the lock stays the parent's."""

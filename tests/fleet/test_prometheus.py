@@ -170,7 +170,7 @@ def test_an_alert_fires_when_a_window_is_full(agents, prometheus):
     observer(ContextOverflow("terminal_reason"))
     assert prometheus.comes_to(firing, 1) == 1
     (alert,) = [each for each in prometheus.get("alerts")["alerts"] if each["labels"]["alertname"] == "ContextOverflow"]
-    assert alert["annotations"]["summary"] == "A request was refused since the context window is full"
+    assert alert["annotations"]["summary"] == "A request was refused because the context window is full"
 
 
 def test_ten_thousand_sessions_stay_few_series(agents, prometheus):

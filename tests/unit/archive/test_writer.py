@@ -243,6 +243,22 @@ def test_a_manifest_that_another_machine_replaced_is_opened_again(new_store, mon
         store.lock("s1", 1.0)
 
 
+def test_a_manifest_that_is_stale_when_it_is_opened_is_opened_again(new_store, monkeypatch):
+    """A network file system answers ESTALE where another machine has replaced the file."""
+    real, answers = os.open, [OSError(errno.ESTALE, "Stale file handle")]
+
+    def stale(path, *args, **options):
+        if answers and str(path).endswith("manifest.jsonl"):
+            raise answers.pop()
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", stale)
+    with new_store().lock("s1", 5.0) as files:
+        files.append(b'{"row":"one"}\n')
+        assert files.manifest() == b'{"row":"one"}\n'
+    assert answers == []
+
+
 def test_a_file_that_is_gone_was_removed_whatever_was_said(new_store, monkeypatch):
     store = new_store()
     with store.lock("s1", 1.0) as files:
