@@ -107,8 +107,8 @@ async def test_a_manual_compaction(agent, mala_home):
     check_whole(runtime.archive, mala_home, session_id)
 
 
-async def test_twenty_compactions_wear_nothing_down(agent, mala_home):
-    rounds = 20
+@pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.long)])
+async def test_many_compactions_wear_nothing_down(agent, mala_home, rounds):
     script = []
     for number in range(rounds):
         script += [tool("Bash", command=f"seq {number} 500", description="x"), f"Round {number} is counted."]
