@@ -384,7 +384,7 @@ async def test_three_restarts_in_five_minutes_open_the_breaker(agent, caplog):
 
 @pytest.mark.long
 async def test_slow_restarts_do_not_open_it(agent, caplog):
-    runtime, _ = agent(Worker(14), config=config(warn_at="null", restart_at=0.6, max_restarts=9), **SMALL)
+    runtime, _ = agent(Worker(20), config=config(warn_at="null", restart_at=0.6, max_restarts=9), **SMALL)
     now = [0.0]
 
     def clock():

@@ -84,12 +84,16 @@ class _FollowedTranscript:
         return self._row
 
 
+_LONGEST_ROW = 1 << 20
+"""Bytes that are held of a row while compactions are counted; no boundary and no summary is longer."""
+
+
 def _compactions_up_to(path: str, end: int) -> int:
     """Count the compactions in a file's first bytes; only blocks with a mark are cut into rows, for speed."""
     counter, count, rest = Counter(), 0, b""
     for chunk in file_chunks(path, end):
         lines, _, after = (rest + chunk).rpartition(b"\n")
-        rest = after
+        rest = after[:_LONGEST_ROW]
         if b"ompact" in lines:  # of compact_boundary and of isCompactSummary
             count += sum(counter.see(Row(0, line)) is not None for line in lines.split(b"\n"))
         elif b'"assistant"' in lines:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-KILLER = os.path.join(os.path.dirname(__file__), "archive_killer.py")
+KILLER = os.path.join(os.path.dirname(__file__), "..", "..", "helpers", "archive_killer.py")
 
 
 def kill(*args):
