@@ -342,7 +342,14 @@ def test_an_interrupted_push_ends_at_once(archivist, bucket, transcript, proxy, 
 
 def kill(tmp_path, s3_server, bucket, count, seed):
     done = subprocess.run(
-        [sys.executable, TESTS / "helpers" / "upload_killer.py", tmp_path / "k", f"s3://{bucket}/x", str(count), str(seed)],
+        [
+            sys.executable,
+            TESTS / "helpers" / "upload_killer.py",
+            tmp_path / "k",
+            f"s3://{bucket}/x",
+            str(count),
+            str(seed),
+        ],
         env={**os.environ, **environment(s3_server.port)},
         capture_output=True,
         text=True,

@@ -195,12 +195,19 @@ class Scanner(RecordingReader):
         lane.held.extend(range(first, first + lines))
 
     def _of(self, author: str | bool | None, place: int | None) -> Lane | None:
-        """Return the lane of a row by its author; of an old sidechain, which has no name, by the row before."""
+        """Return the lane of a row by its author; of an old sidechain, which has no name, by the row before.
+
+        Raises `NeedsFullReader` where a row with a name goes on from a sidechain without one: whose the next rows are
+        then depends on rows that were let go. No CLI is known to write such a file.
+        """
         if author is None:
             return self._main_lane
+        lane = self._owners.get(place) if place is not None else None
         if isinstance(author, str):
-            return self._named.get(author)
-        lane = self._owners[place] if place is not None else None
+            found = self._named.get(author)
+            if found is None and lane not in (None, self._main_lane, *self._named.values()):
+                raise NeedsFullReader("a name in a sidechain without one")
+            return found
         return None if lane is self._main_lane else lane
 
     def _apart(self, line: int, lines: int, *, begins: bool = False) -> None:
