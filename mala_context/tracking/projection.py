@@ -59,7 +59,7 @@ def after_compaction(
 def after_keeping(
     first: int | None, kept: int, turn: bool, prompt_chars: int, attachment_chars: int | None, per_token: float
 ) -> tuple[int | None, str]:
-    """Estimate likewise after a compaction that keeps so many characters of the messages, all in all.
+    """Estimate the next request after a compaction that keeps so many characters of the messages, all in all.
 
     While a turn is under way (`turn`) the next request lacks the attachments; they are announced one request later.
     """

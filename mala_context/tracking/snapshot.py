@@ -47,7 +47,7 @@ class ContextSnapshot(NamedTuple):
     overflows: int
     """Requests that were refused or turns that failed since the context was too long."""
     resets: int
-    """How often the conversation was thrown away and begun anew (`/clear`) within this session."""
+    """How often the conversation was thrown away and started again (`/clear`) within this session."""
     compaction_helped: bool | None
     """Whether the first response after the last compaction was below 90 % of the size before; `None` while unknown."""
     estimator: str

@@ -61,7 +61,7 @@ GUESSES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("opus-4-6", "sonnet-4-6"), DEFAULT_WINDOW),
     **dict.fromkeys(("opus-4-0", "opus-4-1", "opus-4-20250514"), LONG_WINDOW),
 }
-"""What the CLI says for names that stand for one of two windows, likewise."""
+"""What the CLI says for names that stand for one of two windows."""
 _LONG: Final = re.compile(r"\[1m\]|\(1m context\)", re.IGNORECASE)
 _NOISE: Final = re.compile(
     r"\s*(?:\[1m\]|\(1m context\))|@\d+$|-v\d+(?::\d+)?$|-v\d+@\d+$|-(?:20\d{6}|latest)$", re.IGNORECASE
@@ -154,7 +154,7 @@ class Windows:
         return answer
 
     def _ask_again(self) -> None:
-        """Answer anew for every model that was asked for, since something was learned."""
+        """Forget earlier answers for every model, because a source changed."""
         models = list(self._answers)
         self._answers.clear()
         self.smallest = 0

@@ -55,7 +55,7 @@ class TranscriptTail:
     def read(self, path: str) -> tuple[list[dict[str, Any]], bool]:
         """Return the rows that are new since the last call, and whether they start from the top.
 
-        They do for a first look, another path, and a file that shrank or was replaced; the caller then starts afresh.
+        They do for a first look, another path, and a file that shrank or was replaced; the caller then starts over.
         A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
         read, and where it is no regular file.
         """

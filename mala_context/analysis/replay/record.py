@@ -187,7 +187,7 @@ class Stretch:
     compactions: list[CompactionRecord]
     """Of the main agent."""
     resets: int = 0
-    """How often the conversation began anew within the session."""
+    """How often the conversation started again within the session."""
     overflows: int = 0
     """Requests that were refused since they were too long, of all agents."""
     is_fork: bool = False
@@ -237,7 +237,7 @@ class SessionRecord:
     compactions: list[CompactionRecord]
     """Of the main agent, in order."""
     resets: int
-    """How often the conversation began anew within the session."""
+    """How often the conversation started again within the session."""
     overflows: int
     """Requests that were refused since they were too long."""
     started_at: str | None
