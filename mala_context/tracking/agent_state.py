@@ -165,6 +165,7 @@ class AgentState:
         "due",
         "first_input",
         "helped",
+        "keeping",
         "kept_chars",
         "left",
         "model",
@@ -200,8 +201,11 @@ class AgentState:
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
-        self.kept_chars: tuple[int, bool] | None = None
-        """Characters that the compaction to come keeps, where that is known, and whether a turn is under way."""
+        self.kept_chars: int | None = None
+        """Characters that the compaction to come keeps, where that is known."""
+        self.keeping: tuple[int, bool] | None = None
+        """Characters that the last compaction kept, as far as rows have shown, and whether a turn is under way; `None`
+        where the rows say nothing new."""
         self.preserved: frozenset[str] = frozenset()
         self.wait_summary = False
         self.twice = 0
@@ -443,10 +447,13 @@ class AgentState:
                     estimator.turn(turn.usage)
             del untold[: end + 1]
 
-    def compacted(self, pre_tokens: int | None, post_tokens: int | None, before: ContextSnapshot | None) -> None:
-        """Go on behind a compaction; `before` is what was known just before it, `None` where that was nothing.
+    def compacted(
+        self, pre_tokens: int | None, post_tokens: int | None, before: ContextSnapshot | None, *, turn: bool = False
+    ) -> None:
+        """Go on after a compaction; `before` is what was known just before it, `None` where that was nothing.
 
-        `pre_tokens` is what the CLI takes the context's size for, `post_tokens` see `after_compaction`.
+        `pre_tokens` is what the CLI takes the context's size for, `post_tokens` see `after_compaction`. `turn` tells
+        that a turn is under way.
         """
         size = pre_tokens if pre_tokens is not None else self.context.tokens
         self.forget()
@@ -455,7 +462,11 @@ class AgentState:
         self.compactions += 1
         self.before, self.pre, self.helped, self.due = before, size, None, self.responses + 1
         context = self.context
-        context.tokens, context.accuracy = self.after_compaction(post_tokens)
+        kept, self.kept_chars = self.kept_chars, None
+        self.keeping = (0, turn) if kept is None else None
+        context.tokens, context.accuracy = (
+            self.after_compaction(post_tokens) if kept is None else self._after_keeping(kept, turn)
+        )
         context.source = "boundary"
         for estimator in self.estimators.values():
             estimator.compacted(post_tokens)
@@ -485,7 +496,19 @@ class AgentState:
         opening = self.opening
         attachment_chars = opening.attachment_chars if opening.known else None
         per_token = self.ratios.chars_per_token(self.model)
-        kept, self.kept_chars = self.kept_chars, None
-        if kept is not None:
-            return after_keeping(self.first_input, *kept, opening.prompt_chars, attachment_chars, per_token)
         return after_compaction(self.first_input, post_tokens, opening.prompt_chars, attachment_chars, per_token)
+
+    def keep(self, content: object) -> bool:
+        """Take a row that a compaction by reference kept; return whether that tells something new."""
+        if self.keeping is None:
+            return False
+        kept, turn = self.keeping
+        self.keeping = kept + text_length(content), turn
+        self.context.tokens, self.context.accuracy = self._after_keeping(*self.keeping)
+        return True
+
+    def _after_keeping(self, kept: int, turn: bool) -> tuple[int | None, str]:
+        opening = self.opening
+        attachment_chars = opening.attachment_chars if opening.known else None
+        per_token = self.ratios.chars_per_token(self.model)
+        return after_keeping(self.first_input, kept, turn, opening.prompt_chars, attachment_chars, per_token)

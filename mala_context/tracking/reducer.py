@@ -251,7 +251,11 @@ class EventReducer:
             agent.opening.add(kind, content)
         context = agent.context
         # after a boundary the CLI's count, or ours, has the attachments and what a compaction by reference keeps
-        if context.source != "boundary" or not (kind == "attachment" or is_kept(content)):
+        if context.source != "boundary":
+            agent.add(kind, content)
+        elif is_kept(content):
+            moved = agent.keep(content) or moved
+        elif kind != "attachment":
             agent.add(kind, content)
         registry.note(uuid, parent, agent)
         return agent if moved else None
@@ -264,7 +268,7 @@ class EventReducer:
         agent = self.registry.owner(event)
         if event.parent:
             self.registry.follow(agent, event.parent, begins=True)
-        self._compact(agent, event.pre_tokens, event.post_tokens)
+        self._compact(agent, event.pre_tokens, event.post_tokens, turn=event.trigger == "auto")
         agent.preserved, agent.wait_summary = event.preserved, True
         agent.keep_thinking([self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed])
         if event.trigger == "auto" and event.pre_tokens:
@@ -272,9 +276,11 @@ class EventReducer:
         self.registry.place(event.uuid, agent)
         return agent
 
-    def _compact(self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None) -> None:
+    def _compact(
+        self, agent: AgentState, pre_tokens: int | None, post_tokens: int | None, *, turn: bool = False
+    ) -> None:
         before = self._snapshot_of(agent) if agent.context.tokens is not None else None
-        agent.compacted(pre_tokens, post_tokens, before)
+        agent.compacted(pre_tokens, post_tokens, before, turn=turn)
 
     def _summary(self, event: Summary) -> AgentState | None:
         if self.registry.knows(event.uuid):

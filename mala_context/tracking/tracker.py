@@ -152,17 +152,16 @@ class ContextTracker:
         self.reducer.count_text()
         return self.estimates_of(self.reducer.registry.find(agent_id) or AgentState(agent_id))
 
-    def note_kept(self, agent_id: str | None, characters: int | None, *, turn: bool = False) -> None:
+    def note_kept(self, agent_id: str | None, characters: int | None) -> None:
         """Take note of what the compaction to come keeps; its estimate then goes by that, since the CLI's count varies.
 
         Args:
             agent_id: the agent, by either of its ids; `None` for the main one.
             characters: what stays of the messages; `None` where the CLI compacts itself after all.
-            turn: whether a turn is under way, whose next request lacks what the CLI announces again.
         """
         agent = self.reducer.registry.find(agent_id)
         if agent is not None:
-            agent.kept_chars = None if characters is None else (characters, turn)
+            agent.kept_chars = characters
 
     def reset(self) -> None:
         """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""

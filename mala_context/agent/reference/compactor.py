@@ -135,7 +135,7 @@ class ByReference:
             searchable=True,
         )
         kept = await self._archivist.by_reference(request, settings, SECONDS)
-        self._tracker.note_kept(agent, kept.characters, turn=request.get("trigger") == "auto")
+        self._tracker.note_kept(agent, kept.characters)
         say(kept)
         return list(kept.rows)
 

@@ -456,6 +456,8 @@ class Scanner(RecordingReader):
         """Tell the tracker of each agent's last response, if it was held back; for its text nobody asks any more."""
         registry = self.tracker.reducer.registry
         for lane in self._lanes.values():
+            if lane.fed and lane.held and lane.state.context.source == "boundary":
+                self._sync(lane)  # what a compaction by reference kept tells of its size
             if not lane.fed:
                 usage, identity = Usage(cache_read_tokens=lane.tokens), lane.current
                 agent, session = registry.key(lane.state), self._entered

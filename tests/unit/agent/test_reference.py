@@ -193,9 +193,7 @@ def warnings_of(caplog):
 async def test_it_answers_the_mod_and_tells_the_tracker(world, caplog):
     agent = Agent(world)
     assert [type(each) for each in (await agent.ask(world.request()))["rows"]] == [str, str]
-    kept, turn = agent.processor.tracker.main.kept_chars
-    assert kept > 100
-    assert turn is True
+    assert agent.processor.tracker.main.kept_chars > 100
     await agent.by_reference.left_to_cli({})
     assert agent.processor.tracker.main.kept_chars is None
     assert not warnings_of(caplog)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from mala_context._util.safe_open import open_regular
 from mala_context.agent.claude_code.statusline.input_values import count, rows, table, tokens_of
 from mala_context.agent.hook_io import text_in
-from mala_context.transcripts.compactions import MARKS, is_main_boundary, is_summary
+from mala_context.transcripts.compactions import KEPT_MARKS, MARKS, is_main_boundary, is_summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _MOST_TAIL = 256 << 20
 _MOST_TURNS = 16 << 20
 """Bytes of a transcript's end in which the last turns are looked for."""
 _RESPONSE, _COMPACTION = b'"assistant"', b"ompact"
+_KEPT = tuple(mark.encode() for mark in KEPT_MARKS)
 _LONGEST_MARK = 64
 _MANY_PARTS = 8
 CACHE_SECONDS = 300.0
@@ -83,34 +84,53 @@ def _response(row: Mapping[str, Any]) -> tuple[int | None, str | None]:
 
 def from_transcript(path: str) -> tuple[int | None, str, str | None]:
     """Return size, source and model of the session by its transcript, read from the end."""
-    summarized = False
+    summarized, kept = False, 0
+    marks = (_RESPONSE, _COMPACTION, *_KEPT)
     try:
-        for data in _lines_from_end(path, _RESPONSE, _COMPACTION):
-            if _RESPONSE not in data and _COMPACTION not in data:
+        for data in _lines_from_end(path, *marks):
+            if not any(mark in data for mark in marks):
                 continue
             for row in reversed(rows(data)):
                 tokens, model = _response(row)
                 if tokens:  # before a summary that no boundary announced (old CLIs) it says nothing of what is left
                     return (None, "none", model) if summarized else (tokens, "transcript", model)
                 if is_main_boundary(row):
-                    return _after_compaction(path, row)
+                    return _after_compaction(path, row, kept)
+                kept += _kept_length(row)
                 summarized = summarized or (is_summary(row) and not row.get("isSidechain"))
     except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass
     return None, "none", None
 
 
-def _after_compaction(path: str, boundary: Mapping[str, Any]) -> tuple[int | None, str, str | None]:
-    """Estimate the next request, by the tracker's formula, from the transcript's head."""
-    post = count(table(boundary, "compactMetadata").get("postTokens"))
+def _kept_length(row: Mapping[str, Any]) -> int:
+    """Return the characters of a row that a compaction by reference kept; 0 for any other."""
+    if row.get("type") != "user" or row.get("isSidechain") is True:
+        return 0
+    from mala_context.tracking.text_counts import is_kept, text_length
+
+    content = table(row, "message").get("content")
+    return text_length(content) if is_kept(content) else 0
+
+
+def _after_compaction(path: str, boundary: Mapping[str, Any], kept: int) -> tuple[int | None, str, str | None]:
+    """Estimate the next request, by the tracker's formulas, from the transcript's head.
+
+    `kept` are the characters that a compaction by reference kept, 0 after a summary.
+    """
+    about = table(boundary, "compactMetadata")
+    post = count(about.get("postTokens"))
     prompt_chars, attachment_chars, first, model = _opening(path)
-    if first is None or not post:
+    if first is None or not (post or kept):
         return None, "none", model
-    from mala_context.tracking.projection import after_compaction
+    from mala_context.tracking.projection import after_compaction, after_keeping
     from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family
 
     per_token = CHARS_PER_TOKEN[family(model)]
-    return *after_compaction(first, post, prompt_chars, attachment_chars or None, per_token), model
+    head = prompt_chars, attachment_chars or None, per_token
+    if kept:
+        return *after_keeping(first, kept, about.get("trigger") == "auto", *head), model
+    return *after_compaction(first, post, *head), model
 
 
 def _opening(path: str) -> tuple[int, int, int | None, str | None]:
