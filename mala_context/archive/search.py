@@ -28,10 +28,10 @@ from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.layout import record
 from mala_context.archive.reading import chunks
 from mala_context.errors import ArchiveUnavailableError
-from mala_context.transcripts.branches import is_prompt
-from mala_context.transcripts.compactions import is_summary
+from mala_context.transcripts.compactions import is_clear, is_summary
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.long_rows import Shortening, text_of
+from mala_context.transcripts.prompts import is_prompt
 from mala_context.transcripts.rows import Row, lines
 from mala_context.transcripts.session_ids import check_session_id
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     S = TypeVar("S", str, bytearray)
 
-VERSION = 3
+VERSION = 4
 LIMIT = 20
 _MOST_WORDS = 32
 _STRETCH, _OVERLAP = 200_000, 1_000
@@ -283,9 +283,13 @@ def _said(
         uuid, time = value.get("uuid"), value.get("timestamp")
         if isinstance(uuid, str):
             name, parent = _name(piece, uuid), value.get("parentUuid", False)
-            if not _see(index, name, _name(piece, "" if parent is None else parent), prompt=is_prompt(value)):
+            clear = is_clear(value)
+            prompt = not clear and is_prompt(value)
+            if not _see(index, name, _name(piece, "" if parent is None else parent), prompt=prompt):
                 more.clear()
                 continue  # a chain that began again repeats what is known
+            if clear:
+                index.execute("UPDATE seen SET prompt = FALSE WHERE prompt")
         when = _clean(time) if isinstance(time, str) else None
         for role, text in texts(value):
             for stretch in _stretches(text):

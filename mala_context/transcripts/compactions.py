@@ -2,7 +2,8 @@
 
 The CLI writes a `compact_boundary` row, then a row with the summary. CLIs before 1.0.90 wrote the summary row alone.
 A `microcompact_boundary` is no compaction: the CLI cleared old tool results, and the conversation goes on. A subagent's
-rows inside the main agent's file are marked `isSidechain`; its compactions are not the main agent's.
+rows inside the main agent's file are marked `isSidechain`; its compactions are not the main agent's. A `/clear` inside
+a file is no compaction either: what was said before it is no part of the conversation any more.
 
 A hook imports this module, so it imports nothing.
 """
@@ -18,6 +19,8 @@ BOUNDARY = "compact_boundary"
 MICRO_BOUNDARY = "microcompact_boundary"
 MARKS = (BOUNDARY.encode(), b'"isCompactSummary"')
 """Bytes of which at least one stands in each row of a compaction: look for them before a row is decoded."""
+
+CLEAR_COMMAND = "<command-name>/clear</command-name>"
 
 KEPT_MARKS = ("<kept-conversation ", "<kept-state>")
 """How the rows begin that a compaction by reference writes: a part of the conversation, and the state after it."""
@@ -41,3 +44,14 @@ def is_summary(row: Mapping[str, Any]) -> bool:
 def is_microcompaction(row: Mapping[str, Any]) -> bool:
     """Return whether a decoded row says that the CLI cleared old tool results of the main agent by itself."""
     return row.get("type") == "system" and row.get("subtype") == MICRO_BOUNDARY and not row.get("isSidechain")
+
+
+def is_clear(row: Mapping[str, Any]) -> bool:
+    """Return whether a decoded row says that the user began a new conversation with `/clear`, in the same file."""
+    kind = row.get("type")
+    if kind == "progress":
+        data = row.get("data")
+        return isinstance(data, dict) and data.get("hookName") == "SessionStart:clear" and row.get("parentUuid") is None
+    message = row.get("message") if kind == "user" and not row.get("isSidechain") else None
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, str) and CLEAR_COMMAND in content[:200]

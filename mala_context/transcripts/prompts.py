@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from mala_context.transcripts.compactions import is_summary
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 MOST_CHARACTERS = 200
 """Characters of a prompt that `prompt_text` returns at most."""
+
+INJECTED = (
+    "<task-notification>",
+    "<local-command-",
+    "<bash-",
+    "<tool_use_error>",
+    "[Request interrupted",
+    "Caveat: The messages below",
+    "This session is being continued from a previous conversation",
+)
+"""How texts begin that stand in a user's place but are not from the user."""
 
 
 def begins_turn(row: Mapping[str, Any]) -> bool:
@@ -16,29 +29,31 @@ def begins_turn(row: Mapping[str, Any]) -> bool:
     origin = row.get("origin")
     if row.get("isMeta") is True or (isinstance(origin, dict) and origin.get("kind") == "task-notification"):
         return False
-    blocks = _content(row)
-    return not any(
-        isinstance(block, dict) and block.get("tool_use_id") is not None
-        for block in (blocks if isinstance(blocks, list) else ())
-    )
+    return not any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in _blocks(row))
+
+
+def is_prompt(row: Mapping[str, Any]) -> bool:
+    """Return whether a decoded row is what the user said: it begins a turn, and is no summary and no injected text."""
+    if row.get("type") != "user" or is_summary(row) or not begins_turn(row):
+        return False
+    return any(not (text := _text(block)) or not text.lstrip().startswith(INJECTED) for block in _blocks(row))
 
 
 def prompt_text(row: Mapping[str, Any]) -> str | None:
-    """Return the beginning of the prompt in a `user` row.
-
-    `None` for a row without text, for a tool's result, for a summary of the CLI's, and for the text of a command
-    (`<command-name>…`).
-    """
-    if row.get("type") != "user" or row.get("isCompactSummary") or not begins_turn(row):
-        return None
-    content = _content(row)
-    for block in content if isinstance(content, list) else [content]:
-        text = block.get("text") if isinstance(block, dict) else block
-        if isinstance(text, str) and text.strip() and not text.lstrip().startswith("<"):
-            return text.strip()[:MOST_CHARACTERS]
+    """Return the beginning of a prompt; `None` for other rows, no text, and a command (`<command-name>…`)."""
+    for block in _blocks(row) if is_prompt(row) else ():
+        text = (_text(block) or "").strip()
+        if text and not text.startswith(("<", *INJECTED)):
+            return text[:MOST_CHARACTERS]
     return None
 
 
-def _content(row: Mapping[str, Any]) -> object:
+def _blocks(row: Mapping[str, Any]) -> Iterator[object]:
     message = row.get("message")
-    return message.get("content") if isinstance(message, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    yield from content if isinstance(content, list) else [content] if isinstance(content, str) else ()
+
+
+def _text(block: object) -> str | None:
+    text = block.get("text") if isinstance(block, dict) else block
+    return text if isinstance(text, str) else None

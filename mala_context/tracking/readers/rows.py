@@ -18,7 +18,7 @@ from mala_context.tracking.events import (
 )
 from mala_context.tracking.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
 from mala_context.tracking.readers.stream_json import read_stream_json, refusal_text
-from mala_context.transcripts.compactions import BOUNDARY, is_summary
+from mala_context.transcripts.compactions import BOUNDARY, is_clear, is_summary
 
 
 def read_row(row: Any) -> Events:
@@ -115,7 +115,7 @@ def _system(row: Mapping[str, Any]) -> Events:
 def _progress(row: Mapping[str, Any]) -> Events:
     data = mapping(row.get("data"))
     session_id = text(row.get("sessionId"))
-    if data.get("hookName") == "SessionStart:clear" and row.get("parentUuid") is None:
+    if is_clear(row):
         return (Reset(session_id, "clear", text(row.get("uuid"))),)
     agent, call = text(data.get("agentId")), text(row.get("parentToolUseID"))
     if agent and call:

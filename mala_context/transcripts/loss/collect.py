@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from mala_context.transcripts.branches import INJECTED, Branches, is_prompt
-from mala_context.transcripts.compactions import is_boundary
+from mala_context.transcripts.branches import Branches
+from mala_context.transcripts.compactions import is_boundary, is_clear
 from mala_context.transcripts.loss.report import Kind
+from mala_context.transcripts.prompts import INJECTED, is_prompt
 
 FILE_TOOLS: Final[Mapping[str, tuple[str, Kind]]] = {
     "Read": ("file_path", "read"),
@@ -56,7 +57,8 @@ class Found(NamedTuple):
 def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[Found]:
     """Return what the last stretch of rows that holds anything was about, each thing once.
 
-    A compaction inside the rows begins a new stretch. `sidechain` looks at subagents' rows instead of the main agent's.
+    A compaction inside the rows begins a new stretch, and a `/clear` an empty one. `sidechain` looks at subagents' rows
+    instead of the main agent's.
     """
     stretch = _Stretch()
     last: list[Found] = []
@@ -66,6 +68,8 @@ def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[Found]:
         if is_boundary(row):
             last = stretch.found() or last
             stretch = _Stretch(stretch)
+        elif is_clear(row):
+            stretch = _Stretch()
         else:
             stretch.take(row)
     return stretch.found() or last

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from mala_context.transcripts.branches import INJECTED
 from mala_context.transcripts.loss.collect import collect
+from mala_context.transcripts.prompts import INJECTED
 from mala_context.transcripts.reference.parts import calls_of, head_of, is_kept, is_state
 
 TYPE_CHECKING = False

@@ -428,3 +428,14 @@ def test_what_the_user_took_back_is_marked(bench, root, pieces):
         bench.find("needle")
     hits = {hit.text: hit.rewound for hit in search(bench.archive, "s1", "needle")}
     assert {text for text, rewound in hits.items() if rewound} == {"needle: use tabs", "needle: tabs it is"}
+
+
+def test_a_clear_inside_a_file_takes_nothing_back(bench):
+    bench.keep(
+        said("needle: use tabs", 1, uuid="a", parentUuid=None),
+        said("<command-name>/clear</command-name>", 2, uuid="b", parentUuid=None),
+        said("needle: use spaces", 3, uuid="c", parentUuid=None),
+        said("needle: spaces of two", 4, uuid="d", parentUuid=None),
+    )
+    hits = {hit.text: hit.rewound for hit in search(bench.archive, "s1", "needle")}
+    assert {text for text, rewound in hits.items() if rewound} == {"needle: use spaces"}

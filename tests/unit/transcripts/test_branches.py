@@ -2,7 +2,7 @@
 
 import pytest
 
-from mala_context.transcripts.branches import Branches, is_prompt
+from mala_context.transcripts.branches import Branches
 from mala_context.transcripts.loss import measure
 
 
@@ -42,20 +42,34 @@ def test_results_of_tools_that_ran_at_once_take_nothing_back():
     assert left(rows) == set()
 
 
-NO_PROMPTS = (
-    prompt("x", None, "note", isMeta=True),
-    prompt("x", None, "summary", isCompactSummary=True),
-    prompt("x", None, "done", origin={"kind": "task-notification"}),
-    prompt("x", None, "<local-command-stdout>out</local-command-stdout>"),
-    prompt("x", None, None),
-    answer("x", None),
-    {"uuid": "x"},
+CLEARS = [
+    {"type": "progress", "uuid": "x", "parentUuid": None, "data": {"hookName": "SessionStart:clear"}},
+    prompt("x", None, "<command-name>/clear</command-name>\n<command-message>clear</command-message>"),
+]
+
+
+@pytest.mark.parametrize("clear", CLEARS)
+def test_a_clear_inside_a_file_takes_nothing_back(clear):
+    rows = [*REWOUND[:3], clear, prompt("f", None, "now the tests"), answer("g", "f")]
+    assert left(rows) == set()
+    assert left([*rows, prompt("h", None, "no, the docs")]) == {"f", "g"}
+
+
+@pytest.mark.parametrize("clear", CLEARS)
+def test_what_a_clear_threw_away_is_not_lost_in_the_next_compaction(clear):
+    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "z"}
+    rows = [*REWOUND[:3], clear, prompt("f", None, "now the tests")]
+    assert [item.text for item in measure(rows, "a summary").items] == ["now the tests"]
+    assert [item.text for item in measure([*REWOUND[:3], boundary, clear], "a summary").items] == [
+        "use tabs everywhere",
+        "and lines of eighty",
+    ]
+
+
+@pytest.mark.parametrize(
+    "row", [prompt("x", None, "note", isMeta=True), prompt("x", None, "<bash-stdout>x</bash-stdout>")]
 )
-
-
-@pytest.mark.parametrize("row", NO_PROMPTS)
-def test_what_the_user_did_not_say_is_no_prompt(row):
-    assert not is_prompt(row)
+def test_what_the_user_did_not_say_takes_nothing_back(row):
     assert left([prompt("a", None, "first"), row]) == set()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mala_context.transcripts.prompts import MOST_CHARACTERS, begins_turn, prompt_text
+from mala_context.transcripts.prompts import MOST_CHARACTERS, begins_turn, is_prompt, prompt_text
 
 
 def row(content, **more):
@@ -32,12 +32,35 @@ def test_a_row_that_begins_a_turn(given, found):
 @pytest.mark.parametrize(
     ("given", "found"),
     [
+        (row("Fix it"), True),
+        (row([{"type": "image"}]), True),
+        (row("<command-name>/review</command-name>"), True),
+        (row("note", isMeta=True), False),
+        (row("summary", isCompactSummary=True), False),
+        (row("done", origin={"kind": "task-notification"}), False),
+        (row("<local-command-stdout>out</local-command-stdout>"), False),
+        (row([{"type": "text", "text": "[Request interrupted by user]"}]), False),
+        (row(RESULT), False),
+        (row(None), False),
+        ({"type": "assistant", "message": {"content": "x"}}, False),
+        ({"uuid": "x"}, False),
+    ],
+)
+def test_a_row_that_the_user_said(given, found):
+    assert is_prompt(given) is found
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
         (row("  Fix it\n"), "Fix it"),
         (row("x" * 999), "x" * MOST_CHARACTERS),
         (row([{"type": "image"}, {"type": "text", "text": "What is this?"}]), "What is this?"),
         (row("<command-name>/clear</command-name>"), None),
         (row([{"type": "text", "text": "<local-command-stdout>"}, {"type": "text", "text": "Go on"}]), "Go on"),
         (row(RESULT), None),
+        (row([{"type": "text", "text": "[Request interrupted by user]"}]), None),
+        (row("Caveat: The messages below were generated"), None),
         (row("summary", isCompactSummary=True), None),
         (row(" "), None),
         (row(5), None),
