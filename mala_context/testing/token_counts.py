@@ -21,6 +21,8 @@ from typing import Any
 
 IMAGE_CHARACTERS = 6400
 """Characters that an image or a document counts as: about 1,600 tokens at four characters a token."""
+HIDDEN = 1.2
+"""Characters of hidden thinking for a character of its signature: 20,000 are about 6,000 tokens at four characters."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def block_text(one: Mapping[str, Any]) -> str:
         case "text":
             return str(one.get("text", ""))
         case "thinking":
-            return str(one.get("thinking", ""))
+            return str(one.get("thinking") or " " * round(HIDDEN * len(one.get("signature") or "")))
         case "tool_use" | "server_tool_use":
             return f"{one.get('name', '')}{_dump(one.get('input'))}"
         case "tool_result":

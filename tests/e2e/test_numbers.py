@@ -1,0 +1,215 @@
+"""The numbers in every kind of turn on the real CLI: `tokens` is the server's count after every response."""
+
+import base64
+import struct
+import zlib
+
+import pytest
+
+from mala_context.testing import api_error, block, looped, text, thinking, tool
+from mala_context.tracking.events import Appended
+from mala_context.tracking.text_counts import is_result
+
+from .driving import prose, results, texts, turn
+from .test_subagents import task
+
+THOUGHT = thinking("", signature="s" * 20_000)
+"""6,000 tokens of thinking that nobody is shown."""
+DENSE = {"model": "claude-opus-5"}
+
+
+def near(projected, tokens, within=0.02):
+    assert projected == pytest.approx(tokens, rel=within)
+
+
+def png(width, height):
+    """Return a real picture, as the CLI wants to see one before it sends it."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress(b"".join(b"\0" + bytes(range(256)) * (width // 256) for _ in range(height)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def projections(watch):
+    """Have what is projected noted after each tool result; return the list."""
+    noted = []
+
+    def note(event, snapshot):
+        del snapshot
+        if isinstance(event, Appended) and event.agent is None and is_result(event.content):
+            noted.append(watch.runtime.tracker.snapshot().projected)
+
+    watch.runtime.processor.event_observers.append(note)
+    return noted
+
+
+async def play(runtime, *prompts):
+    """Send the prompts; return the messages of all turns, and what was projected after each turn."""
+    projected = []
+    async with runtime.session() as session:
+        messages = []
+        for prompt in prompts:
+            messages += await turn(session, prompt)
+            projected.append(session.context.projected)
+    return messages, projected
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_hidden_thinking_in_the_middle_of_a_turn(agent, partial):
+    script = [THOUGHT + tool("Bash", command="echo one", description="x"), THOUGHT + text("Done."), "After."]
+    runtime, watch = agent(script, options={**DENSE, "include_partial_messages": partial})
+    noted = projections(watch)
+    _, projected = await play(runtime, "go", "on")
+    watch.check(3)
+    first, second, third = (request.tokens for request in watch.answered)
+    assert second > first + 5_900
+    near(noted[0], second)
+    near(projected[0], third)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_hidden_thinking_of_an_answer_that_is_interrupted(agent, partial):
+    reply = THOUGHT + text("I wait.") + tool("Bash", command="sleep 60", description="x")
+    runtime, watch = agent(["First.", reply, "After."], options={**DENSE, "include_partial_messages": partial})
+    async with runtime.session() as session:
+        await turn(session, "one")
+        async for message in session.send("two"):
+            if type(message).__name__ == "AssistantMessage" and type(message.content[0]).__name__ == "ToolUseBlock":
+                await session.client.interrupt()
+        projected = session.context.projected
+        await turn(session, "three")
+    watch.check(3)
+    _, second, third = (request.tokens for request in watch.answered)
+    assert third > second + 5_900
+    near(projected, third)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_a_loop_on_the_server_counts_its_last_call(agent, partial):
+    """Case core-29: the stream's messages have the first call's size; the delta or the result has the last one's."""
+    search = block({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}})
+    hit = {"type": "web_search_result", "url": "http://x", "title": "t", "encrypted_content": "z" * 4_000}
+    content = [{**hit, "page_age": None}]
+    found = block({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": content})
+    runtime, watch = agent(
+        [looped(search + found, text("Found.")), "After."], options={"include_partial_messages": partial}
+    )
+    sizes = []
+    async with runtime.session() as session:
+        for prompt in ("search", "more"):
+            await turn(session, prompt)
+            sizes.append((session.context.tokens, session.context.exact))
+    assert watch.answered[0].tokens > watch.answered[0].received_tokens
+    assert sizes == [(request.tokens, True) for request in watch.answered]
+
+
+async def test_a_picture_in_a_result_and_one_in_a_prompt(agent, mala_project):
+    picture = png(1_024, 1_170)  # 1,597 tokens, the server's count is 1,600
+    (mala_project / "picture.png").write_bytes(picture)
+    script = [tool("Read", file_path=str(mala_project / "picture.png")), "Seen.", "And this one.", "After."]
+    runtime, watch = agent(script)
+    noted = projections(watch)
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(picture).decode()}
+    prompt = [{"type": "image", "source": source}, {"type": "text", "text": "And this?"}]
+    _, projected = await play(runtime, "look", prompt, "go on")
+    watch.check(4)
+    read, seen, sent, after = (request.tokens for request in watch.answered)
+    assert seen > read + 1_500
+    assert sent > seen + 1_500
+    near(noted[0], seen)
+    near(projected[1], after)
+
+
+async def test_the_model_is_set_twice(agent):
+    runtime, watch = agent([prose(6_000), "Two.", "Three."], options={"model": "claude-sonnet-4-5"})
+    windows = []
+    async with runtime.session() as session:
+        for model in (None, "claude-opus-4-8", "claude-haiku-4-5"):
+            if model is not None:
+                await session.client.set_model(model)
+            await turn(session, "Go on.")
+            windows.append((session.context.model, session.context.window))
+    watch.check(3)
+    assert windows == [
+        ("claude-sonnet-4-5", 200_000),
+        ("claude-opus-4-8", 1_000_000),
+        ("claude-haiku-4-5", 200_000),
+    ]
+
+
+async def test_a_million_by_the_models_name(agent):
+    runtime, watch = agent(["One.", "Two."], options={"model": "claude-sonnet-4-5[1m]"})
+    await play(runtime, "one", "two")
+    watch.check(2)
+    assert runtime.tracker.snapshot().window == 1_000_000
+
+
+async def test_three_subagents_at_once(agent):
+    words = ("ALPHA", "BETA", "GAMMA")
+    calls = [task(prompt=f"Look at {word}.", run_in_background=False) for word in words]
+    runtime, watch = agent(
+        [calls[0] + calls[1] + calls[2], "Done."],
+        subagents={
+            word: [tool("Bash", command=f"seq {500 * (place + 1)}", description="x"), prose(3_000 * place + 12), word]
+            for place, word in enumerate(words)
+        },
+        options={"forward_subagent_text": True},
+    )
+    await play(runtime, "go")
+    watch.check(2)
+    last = {request.agent_id: request.tokens for request in watch.api.of_kind("subagent")}
+    assert len(set(last.values())) == 3
+    assert {one.agent_id: (one.tokens, one.exact) for one in runtime.tracker.agents().values()} == {
+        name: (tokens, True) for name, tokens in last.items()
+    }
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_an_overloaded_api_that_answers_in_the_end(agent, partial):
+    script = [prose(4_000), api_error(529, retry=True), "Second.", "Third."]
+    runtime, watch = agent(script, options={"include_partial_messages": partial})
+    _, projected = await play(runtime, "one", "two", "three")
+    watch.check(3)
+    near(projected[1], watch.answered[2].tokens)
+
+
+async def test_an_overloaded_api_that_gives_up(agent):
+    runtime, watch = agent([prose(4_000), api_error(529, "still busy", retry=False), "After."])
+    async with runtime.session() as session:
+        await turn(session, "one")
+        before = session.context.tokens
+        (result,) = results(await turn(session, "two"))
+        assert result.is_error
+        assert session.context.tokens == before, "the error's row has no counts"
+        projected = session.context.projected
+        await turn(session, "three")
+    watch.check(2)
+    near(projected, watch.answered[1].tokens)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_an_answer_that_is_cut_goes_on(agent, partial):
+    cut = text(prose(12_000)).but(stop_reason="max_tokens")
+    runtime, watch = agent([cut, "The rest.", "After."], options={"include_partial_messages": partial})
+    messages, projected = await play(runtime, "tell", "and")
+    watch.check(3)
+    assert texts(messages)[-2:] == ["The rest.", "After."]
+    near(projected[0], watch.answered[2].tokens)
+
+
+@pytest.mark.parametrize("fork", [False, True], ids=["resume", "fork"])
+async def test_a_session_that_goes_on_is_known_before_its_first_prompt(agent, fork):
+    runtime, watch = agent([THOUGHT + text("First.")], options=DENSE)
+    await play(runtime, "one")
+    session_id, tokens = runtime.tracker.session_id, watch.answered[0].tokens
+    runtime, watch = agent(["After."], options={**DENSE, "resume": session_id, "fork_session": fork})
+    async with runtime.session() as session:
+        assert session.context.tokens == tokens
+        projected = session.context.projected
+        await turn(session, "two")
+    watch.check(1)
+    assert watch.answered[0].tokens > tokens + 5_900
+    near(projected, watch.answered[0].tokens)
