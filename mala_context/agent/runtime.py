@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -43,6 +43,8 @@ class Parts:
     """`copy(options, **changes)` makes options with other fields and our wiring in them."""
     another: Callable[[Any, Hub], AgentRuntime]
     """Makes a runtime like this one, with options and a hub of its own."""
+    connected: Callable[[], Awaitable[None]]
+    """Takes in what a resumed session holds, before its first prompt."""
 
 
 class AgentRuntime:
@@ -105,6 +107,7 @@ class AgentRuntime:
         runtime._in_session = True
         try:
             async with runtime._open() as session:
+                await runtime._parts.connected()
                 yield session
         finally:
             runtime._in_session = False

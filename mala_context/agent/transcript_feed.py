@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,7 @@ from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import texts_in
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.tracking.readers import read_row
+from mala_context.transcripts.projects import find_transcript
 from mala_context.transcripts.tail import TranscriptTail, read_opening
 
 if TYPE_CHECKING:
@@ -55,12 +56,20 @@ class TranscriptFeed:
         resumes: whether the session goes on from an older one.
         resume_of: that older one's id where it is known. A fork's transcript is written with its first answer; until
             then the older one's, beside it, says what it holds.
+        projects_dirs: where transcripts are looked for before a hook has named one; see `find_transcript`.
     """
 
     def __init__(
-        self, processor: MessageStreamProcessor, *, resumes: bool = False, resume_of: str | None = None
+        self,
+        processor: MessageStreamProcessor,
+        *,
+        resumes: bool = False,
+        resume_of: str | None = None,
+        projects_dirs: Sequence[str] | None = None,
     ) -> None:
         self._processor = processor
+        self._projects_dirs = projects_dirs
+        self._seeded_as: str | None = None
         self._tail = TranscriptTail()
         self._worker = Worker("mala-context gauge")
         self._to_seed = resumes
@@ -71,6 +80,19 @@ class TranscriptFeed:
         processor.observe(self._on_event, Response, UsageDelta, wants=lambda _: bool(self._uncounted))
         processor.overflow_observers.append(self._on_overflow)
 
+    async def connected(self) -> None:
+        """Take in what a resumed session holds, before its first prompt. Never raises."""
+        older = self._resume_of
+        if older is None or not self._to_seed or not self._processor.enabled:
+            return
+        try:
+            path = await self._read(lambda: find_transcript(older, projects_dirs=self._projects_dirs))
+            if path is not None:
+                await self._follow(older, path, 0.0)
+                self._seeded_as = older
+        except Exception:
+            log.warning("Context: the resumed session's transcript could not be read", exc_info=True)
+
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
         """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.
 
@@ -79,6 +101,9 @@ class TranscriptFeed:
         session_id, path = texts_in(hook_input, "session_id", "transcript_path")
         if hook_input.get("agent_id") or session_id is None:
             return
+        if self._seeded_as not in (None, session_id):  # a fork, whose id nobody knew before
+            self._processor.take(SessionStart(session_id, "fork"))
+        self._seeded_as = None
         settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
         if (self._to_seed or not self._fed) and path is not None:
             await self._follow(session_id, path, settle)

@@ -78,10 +78,11 @@ def wire(
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     cap = _tool_cap(repo, config, tracker, actions)
     reference = _by_reference(repo, config, archivist, processor, cap)
+    gauge = _gauge(processor, options, env)
     if config.enabled or config.archive.enabled:
         parts = {
             "archivist": archivist,
-            "gauge": _gauge(processor, options) if config.enabled else None,
+            "gauge": gauge if config.enabled else None,
             "notes": actions if config.enabled else None,
             "gate": actions if config.enabled and config.final_at is not None else None,
             "cap": cap,
@@ -102,7 +103,7 @@ def wire(
     def another(options: Any, hub: Hub) -> AgentRuntime:
         return wire(options, repo, config, sdk, copy=copy, hub=hub, agent_id=agent_id)
 
-    made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another)
+    made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another, gauge.connected)
     return AgentRuntime(copy_wired(options), made)
 
 
@@ -112,10 +113,10 @@ def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hu
     return SessionArchiver.for_repo(repo, config.archive, _projects_dirs(env), tell=hub.tell)
 
 
-def _gauge(processor: MessageStreamProcessor, options: Any) -> TranscriptFeed:
+def _gauge(processor: MessageStreamProcessor, options: Any, env: Mapping[str, str]) -> TranscriptFeed:
     resumed = getattr(options, "resume", None)
     resumes = bool(resumed or getattr(options, "continue_conversation", None))
-    return TranscriptFeed(processor, resumes=resumes, resume_of=resumed)
+    return TranscriptFeed(processor, resumes=resumes, resume_of=resumed, projects_dirs=_projects_dirs(env))
 
 
 def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: str) -> ContextTracker:

@@ -222,6 +222,33 @@ async def test_a_fork_of_what_is_gone_is_no_error(path):
     await gauge.observe(hook(path))
 
 
+@pytest.mark.parametrize("fork", [False, True])
+async def test_a_resumed_session_is_known_at_connect(path, tmp_path, fork):
+    older = tmp_path / "projects" / "-project" / "older.jsonl"
+    older.parent.mkdir(parents=True)
+    write(older, row("assistant", 150, "a", session="older"))
+    processor = MessageStreamProcessor()
+    gauge = TranscriptFeed(processor, resumes=True, resume_of="older", projects_dirs=[str(tmp_path / "projects")])
+    await gauge.connected()
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.tokens, snapshot.session_id, snapshot.responses) == (150, "older", 1)
+    await gauge.observe(hook(path) if fork else hook(older, session_id="older"))
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.tokens, snapshot.session_id, snapshot.responses) == (150, "s1" if fork else "older", 1)
+
+
+@pytest.mark.parametrize("older", ["gone", "../no session id", "folder"])
+async def test_what_cannot_be_read_at_connect_is_no_error(path, tmp_path, older):
+    (tmp_path / "-project" / "folder.jsonl").mkdir(parents=True)
+    processor = MessageStreamProcessor()
+    gauge = TranscriptFeed(processor, resumes=True, resume_of=older, projects_dirs=[str(tmp_path)])
+    await gauge.connected()
+    assert processor.tracker.snapshot().tokens is None
+    write(path, row("assistant", 150, "a"))
+    await gauge.observe(hook(path))
+    assert processor.tracker.snapshot().tokens == 150
+
+
 async def test_the_prompt_of_a_seeded_session_counts(path):
     processor = MessageStreamProcessor()
     processor.process(object())
