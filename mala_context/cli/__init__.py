@@ -8,12 +8,17 @@ def main() -> None:
     try:
         import sys
 
+        status = None
         if sys.argv[1:2] == ["statusline"]:  # Claude Code waits for it after each response: click would cost 20 ms
             from mala_context.cli.statusline import fast
 
             status = fast(sys.argv[2:])
-            if status is not None:
-                raise SystemExit(status)
+        if sys.argv[1:2] == ["replay"]:
+            from mala_context.cli.session_lines import fast
+
+            status = fast(sys.argv[2:])
+        if status is not None:
+            raise SystemExit(status)
         if sys.argv[1:2] == ["hook"]:  # Claude Code waits for it before each compaction
             from mala_context.cli.hook import fast as answer
 

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context._util.text import plural, printable
-from mala_context.cli.inputs import DASK, chosen, engine_options, must_hold_rows, own_options, recordings
-from mala_context.cli.progress import waiting
+from mala_context.cli.inputs import DASK, chosen, engine_options, own_options, recordings
+from mala_context.cli.session_lines import LINES, must_tell, read, sum_of, write_totals
 
 if TYPE_CHECKING:
     from mala_context.analysis.replay.record import AgentRecord, SessionRecord
 
 FORMATS: Final = ("table", "json", "ndjson", "csv", "parquet")
-LINES: Final = ("json", "ndjson")
-"""Formats that can hold the records of `--trace`, each on a line of its own."""
 
 
 @click.command()
@@ -58,10 +56,8 @@ def replay(
             raise click.UsageError("--trace reads line by line on this machine: leave --engine and --scheduler out")
         _trace(given, since)
         return
-    from mala_context.analysis.replay import replay as read
-
-    with chosen(**where) as engine, waiting("reading") as progress:
-        everything = read(given, engine=engine, progress=progress)
+    with chosen(**where) as engine:
+        everything = read(given, engine)
     sessions = [each for each in everything if _is_after(each, since)]
     if totals:
         write_totals(sessions, sys.stdout)
@@ -76,8 +72,7 @@ def replay(
 
         with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             _WRITERS[form](sessions, file)
-    if not any(each.session_id or each.main.responses for each in everything):
-        must_hold_rows(given)
+    must_tell(everything, given)
 
 
 def _trace(paths: Sequence[str], since: str | None) -> None:
@@ -116,32 +111,6 @@ def flat(session: SessionRecord) -> dict[str, Any]:
         else:
             row[key] = value
     return row
-
-
-def write_totals(sessions: Sequence[SessionRecord], out: Any) -> None:
-    """Write the sum of all responses' tokens."""
-    out.write(json.dumps(sum_of(sessions)) + "\n")
-
-
-def sum_of(sessions: Sequence[SessionRecord]) -> dict[str, int]:
-    """Return how many sessions and responses there are, and the sum of all responses' tokens."""
-    names = ("input_tokens", "cache_creation_tokens", "cache_read_tokens", "output_tokens")
-    found = {name: sum(getattr(each.totals, name) for each in sessions) for name in names}
-    responses = sum(each.main.responses + sum(agent.responses for agent in each.subagents) for each in sessions)
-    return {"sessions": len(sessions), "responses": responses, **found}
-
-
-def _json(sessions: Sequence[SessionRecord], out: Any) -> None:
-    """Write one array with a session on each line."""
-    out.write("[")
-    for place, session in enumerate(sessions):
-        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
-    out.write("\n]\n")
-
-
-def _ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
-    for session in sessions:
-        out.write(json.dumps(session.as_dict()) + "\n")
 
 
 def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
@@ -215,8 +184,7 @@ _ABOUT_WIDTH: Final = 16 + _PROJECT + 6
 _LEAST_PROMPT: Final = 12
 """Columns that a first prompt needs to be of use."""
 _WRITERS: Final[dict[str, Callable[[Sequence[SessionRecord], Any], None]]] = {
+    **LINES,
     "table": _table,
-    "json": _json,
-    "ndjson": _ndjson,
     "csv": _csv,
 }

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from mala_context.cli.quick import parsed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,17 +23,10 @@ def fast(arguments: Sequence[str]) -> int | None:
 
     `None` where click shall answer: help, an argument, an option that is unknown, lacks its value or has one too many.
     """
-    chosen: dict[str, str] = {}
-    rest = iter(arguments)
-    for argument in rest:
-        name, equals, value = argument.partition("=")
-        if name == "--json" and not equals:
-            chosen[name] = ""
-            continue
-        given = value if equals else next(rest, None)
-        if name not in {"--format", "--color"} or given is None:
-            return None
-        chosen[name] = given
+    found = parsed(arguments, flags={"--json"}, values={"--format", "--color"})
+    if found is None or found[1]:
+        return None
+    chosen = found[0]
     if chosen.get("--color", "auto") not in COLORS:
         return None
     return run(chosen.get("--format"), chosen.get("--color", "auto"), as_json="--json" in chosen)

@@ -1,0 +1,89 @@
+"""`mala-context replay` for programs: sessions as JSON and their totals, which need no click."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mala_context.analysis.replay import replay
+from mala_context.analysis.replay.engine import LocalEngine
+from mala_context.cli import streams
+from mala_context.cli.progress import waiting
+from mala_context.cli.quick import parsed
+from mala_context.errors import MalaContextError
+
+if TYPE_CHECKING:
+    from mala_context.analysis.replay.engine import Engine
+    from mala_context.analysis.replay.record import SessionRecord
+
+
+def fast(arguments: Sequence[str]) -> int | None:
+    """Run `replay` on paths with `--totals`, or `--format json` or `ndjson`; return its exit status.
+
+    `None` where click shall answer: another format, other options, no path, a mistake.
+    """
+    found = parsed(arguments, flags={"--totals"}, values={"--format", "--jobs"})
+    if found is None:
+        return None
+    options, paths = found
+    jobs = options.get("--jobs", "1")
+    write = LINES.get(options.get("--format", "json" if "--totals" in options else ""))
+    if write is None or not paths or not jobs.isdecimal() or not int(jobs):
+        return None
+    try:
+        streams.prepare()
+        sessions = read(paths, LocalEngine(int(jobs) if "--jobs" in options else None))
+        (write_totals if "--totals" in options else write)(sessions, sys.stdout)
+        sys.stdout.flush()
+        must_tell(sessions, paths)
+    except (KeyboardInterrupt, MalaContextError, OSError) as error:
+        from mala_context.cli.exit_status import status_of
+
+        return status_of(error)
+    return 0
+
+
+def read(paths: Sequence[str], engine: Engine) -> list[SessionRecord]:
+    """Return the sessions behind the paths, and show how far that is."""
+    with waiting("reading") as progress:
+        return replay(paths, engine=engine, progress=progress)
+
+
+def must_tell(sessions: Sequence[SessionRecord], paths: Sequence[str]) -> None:
+    """Raise `MalaContextError` where the paths have files, but not one row of a session."""
+    if not any(each.session_id or each.main.responses for each in sessions):
+        from mala_context.cli.inputs import must_hold_rows
+
+        must_hold_rows(paths)
+
+
+def write_totals(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write the sum of all responses' tokens."""
+    out.write(json.dumps(sum_of(sessions)) + "\n")
+
+
+def sum_of(sessions: Sequence[SessionRecord]) -> dict[str, int]:
+    """Return how many sessions and responses there are, and the sum of all responses' tokens."""
+    names = ("input_tokens", "cache_creation_tokens", "cache_read_tokens", "output_tokens")
+    found = {name: sum(getattr(each.totals, name) for each in sessions) for name in names}
+    responses = sum(each.main.responses + sum(agent.responses for agent in each.subagents) for each in sessions)
+    return {"sessions": len(sessions), "responses": responses, **found}
+
+
+def _json(sessions: Sequence[SessionRecord], out: Any) -> None:
+    """Write one array with a session on each line."""
+    out.write("[")
+    for place, session in enumerate(sessions):
+        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
+    out.write("\n]\n")
+
+
+def _ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
+    for session in sessions:
+        out.write(json.dumps(session.as_dict()) + "\n")
+
+
+LINES: Final[dict[str, Callable[[Sequence[SessionRecord], Any], None]]] = {"json": _json, "ndjson": _ndjson}
+"""Formats with a session on each line; they can hold the records of `--trace` too."""
