@@ -41,7 +41,12 @@ def test_each_alert_fires_where_it_must_and_nowhere_else():
 
 
 def test_every_query_of_the_dashboard_can_be_read(tmp_path):
-    queries = [target["expr"].replace("$__rate_interval", "5m") for panel in PANELS for target in panel["targets"]]
+    queries = [
+        target["expr"].replace("$__rate_interval", "5m").replace("$by", by)
+        for panel in PANELS
+        for target in panel["targets"]
+        for by in ("instance", "job")
+    ]
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
     path = tmp_path / "queries.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))

@@ -20,10 +20,11 @@ FOLDER = pathlib.Path(__file__).parents[2] / "docs" / "grafana"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 QUERIES = {
     **{f"{panel['title']} {each['refId']}": each["expr"] for panel in PANELS for each in panel["targets"]},
     **{f"alert: {rule['alert']}": rule["expr"] for rule in RULES},
-    **{f"variable: {each['name']}": each["query"]["query"] for each in DASHBOARD["templating"]["list"][1:]},
+    **{f"variable: {each['name']}": each["query"]["query"] for each in VARIABLES.values() if each["type"] == "query"},
 }
 OURS = re.compile(r"\b(?:gen_ai_context|mala_context)_\w+(?:\(_ratio\)\?)?")
 
@@ -71,6 +72,20 @@ def test_the_dashboard_is_one():
         cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
         assert not cells & taken
         taken |= cells
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_every_panel_shows_the_instances_that_were_chosen(panel):
+    """Among many machines, a panel for all together does not say which of them is full."""
+    assert all('job=~"$job",instance=~"$instance"' in each["expr"] for each in panel["targets"])
+    if panel["type"] in ("timeseries", "gauge"):
+        assert all("$by" in each["expr"] and "{{$by}}" in each["legendFormat"] for each in panel["targets"])
+
+
+def test_lines_are_by_instance_or_by_job():
+    assert VARIABLES["by"]["query"].split(",") == [each["value"] for each in VARIABLES["by"]["options"]]
+    assert VARIABLES["by"]["current"]["value"] == "instance"
+    assert 'job=~"$job"' in VARIABLES["instance"]["query"]["query"]
 
 
 def test_the_page_names_every_alert():
