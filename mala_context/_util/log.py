@@ -16,7 +16,7 @@ import structlog
 from mala_context._util.text import printable
 
 PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What is nobody's fault: it ends the process or a generator, and goes through whoever is told of something."""
+"""What is no fault: it ends the process or a generator, and goes through whoever is told of something."""
 
 
 class _Logger(structlog.stdlib.BoundLogger):

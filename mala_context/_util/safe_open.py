@@ -1,4 +1,4 @@
-"""Opening a file at a path that others may have filled: a FIFO, a device or a link to one holds nobody up.
+"""Opening a file at a path that others may have filled: a FIFO, a device or a link to one never blocks the caller.
 
 What stands at the path is looked at before it is opened, since to open some devices is to act on them, and once more
 through the descriptor, since it may have been swapped in between. A hook and the status line live for milliseconds, so
@@ -41,7 +41,7 @@ def open_regular(path: str) -> int:
 
 
 def read_regular(path: str, most: int) -> bytes:
-    """Return at most so many bytes from the beginning of a regular file; raises `OSError` like `open_regular`."""
+    """Return at most `most` bytes from the beginning of a regular file; raises `OSError` like `open_regular`."""
     descriptor = open_regular(path)
     try:
         parts = []
@@ -54,7 +54,7 @@ def read_regular(path: str, most: int) -> bytes:
 
 
 def reader_of(descriptor: int) -> tuple[Callable[[int], bytes], Callable[[float], bool]]:
-    """Return what reads from a descriptor, and what waits so many seconds for more and says whether there is any."""
+    """Return `read(bytes)` of a descriptor, and `wait(seconds)`, which says whether there is more to read."""
     import select
 
     def is_ready(seconds: float) -> bool:

@@ -1,7 +1,7 @@
 """What is done about a context that fills: asks the policy, and carries out what comes back.
 
 The policy decides, this module acts. It listens to the processor's events and asks the policy once a response, and in
-those hooks behind which the next request is about to go out: a prompt or a tool's result may have added a lot since.
+those hooks after which the next request goes out: a prompt or a tool's result may have added a lot since.
 What it can do alone it does at once: a log line, a note that the next hook hands to the agent, a final turn's gate. A
 compaction and a restart need somebody who can send prompts: a session asks for its `next_step` at a safe point.
 """

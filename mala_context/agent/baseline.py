@@ -53,7 +53,7 @@ async def measure_baseline(options: ClaudeAgentOptions, *, timeout: float = BASE
 
     Starts a client of its own and ends it: about 1 s, and some twenty requests that count tokens, so call it once per
     set of options and not on a turn's way. The options are not changed; a session to resume, a session store and hooks
-    are left out of the measurement, so that nobody takes it for a session.
+    are left out of the measurement, so that it does not pass for a session.
 
     Raises `TimeoutError` after `timeout` seconds (the disconnect may take up to 30 s more), `BaselineError` where the
     CLI answers neither way, and what the SDK raises on connecting.

@@ -79,7 +79,7 @@ class AgentRuntimeBuilder:
         return self.with_options(env={**self._fields.get("env", {}), **env})
 
     def with_hooks(self, hooks: Mapping[str, Sequence[Any]]) -> Self:
-        """Add hook matchers by event; ours come behind them."""
+        """Add hook matchers by event; ours come after them."""
         for event, matchers in hooks.items():
             self._hooks.setdefault(event, []).extend(matchers)
         return self

@@ -28,7 +28,7 @@ def object_from(
 ) -> dict[str, Any]:
     """Return the JSON object that a process is told.
 
-    `read` returns at most so many bytes of it, none at its end; `is_ready` waits so many seconds for more and says
+    `read(n)` returns at most n bytes of it, none at its end; `is_ready(s)` waits s seconds for more and says
     whether there is any. The object counts once it is whole, at its end or where nothing follows it: Claude Code may
     leave the pipe open, so whoever waits for its end waits for ever. Raises `ValueError` with `no JSON`, `no JSON
     object` or, where it is not whole after `INPUT_SECONDS`, `not whole`, and what `read` raises.

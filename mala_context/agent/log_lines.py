@@ -1,4 +1,4 @@
-"""The words of the log lines that people watch, from plain values, and the key-values behind them."""
+"""The words of the log lines that people watch, from plain values, and the key-values of these lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compaction_line(before: int | None, after: int | None, trigger: str | None, 
 
 
 def log_values(snapshot: ContextSnapshot) -> dict[str, object]:
-    """Return the key-values behind a context line."""
+    """Return the key-values of a context line."""
     return {
         "session": snapshot.session_id,
         "agent": snapshot.agent_id,

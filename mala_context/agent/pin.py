@@ -4,7 +4,7 @@
 compaction; it fires before `PostCompact` tells the summary. But the summary is written by an agent of the CLI's own,
 and its `SubagentStop` (of no type, with its last message) comes first. So what was lost is measured then, and
 `SessionStart` has the answer. Where a CLI does not say so, or two compactions run at once, `PostCompact` is waited for,
-and the answer comes with the next prompt or behind the next tools.
+and the answer comes with the next prompt or after the next tools.
 
 Only the main agent is answered: a subagent's rows are not in the archive before it ends.
 """

@@ -1,6 +1,6 @@
 """Whether a session is at a safe point: what still runs in it, from its own messages.
 
-A compaction or a restart must not cut off a tool or a subagent. Inside a turn tools run; behind a turn's result what
+A compaction or a restart must not cut off a tool or a subagent. Inside a turn tools run; after a turn's result what
 was sent to the background may still run, and ends in a message of its own. A task's end is told in one of two messages,
 sometimes in both.
 """

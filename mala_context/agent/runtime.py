@@ -77,7 +77,7 @@ class AgentRuntime:
 
     @property
     def tracker(self) -> ContextTracker:
-        """The tracker behind the processor."""
+        """The processor's tracker."""
         return self.processor.tracker
 
     @property

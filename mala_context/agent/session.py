@@ -4,7 +4,7 @@ The SDK holds back at most 100 messages; while they are unread it answers no hoo
 session reads all the time, in a task of its own, into a buffer that its caller empties at leisure.
 
 A prompt goes out with a uuid of its own, and a result ends `send` only if it names that uuid. A subagent that works in
-the background ends in a turn that nobody asked for, with a result of its own; that turn's messages reach the caller in
+the background ends in a turn without a prompt, with a result of its own; that turn's messages reach the caller in
 their order, as what they are, and the answer is still to come.
 
 Before a prompt goes out the session asks its steward whether something should be done first (see `stewardship`): a
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Prompt = str | list[dict[str, Any]]
 
 _MOST_UUIDS_LISTED = 64
-"""The CLI lists at most so many prompts on a result: one that is missing from a full list may be among them."""
+"""The CLI lists at most this many prompts on a result: one that is missing from a full list may be among them."""
 _DISCONNECT_SECONDS = 30.0
 WINDOW_SECONDS = 0.6
 """Longest that the CLI is waited for where it is asked for its window; no turn waits for it."""
@@ -61,8 +61,8 @@ class SessionSupervisor(Protocol):
     async def before(self, prompt: Prompt) -> Prompt:
         """Do what is due before a prompt; return the prompt to send."""
 
-    async def behind(self, result: Any) -> Prompt | None:
-        """Return the prompt with which a turn goes on behind its result; `None` where the turn is over."""
+    async def prompt_after(self, result: Any) -> Prompt | None:
+        """Return the prompt with which a turn goes on after its result; `None` where the turn is over."""
 
 
 def answers(turn: TurnEnd, prompt_uuid: str) -> bool:
@@ -161,11 +161,11 @@ class AgentSession:
     def send(self, prompt: Prompt) -> AsyncIterator[Any]:
         """Send a prompt (text, or content blocks as the Messages API has them) and yield what comes.
 
-        Messages left unread by an earlier `send`, those of turns that nobody asked for, and those of a compaction that
+        Messages left unread by an earlier `send`, those of turns without a prompt, and those of a compaction that
         `compact_at` asked for come first. Ends with the prompt's own `ResultMessage`, or when the CLI ends. Where
         `restart_at` is set a `SessionRestarted` may come at any place: what follows it is the fresh session's. A caller
         who leaves early loses nothing: the next `send` or `receive` takes over, and going on with the older one raises
-        `RuntimeError`. Raises `ContextPressureError` behind a result that reached `restart_at` when no restart is left
+        `RuntimeError`. Raises `ContextPressureError` after a result that reached `restart_at` when no restart is left
         (from the next `send` or `receive` if the caller left at that result), and what the SDK raises. The prompt goes
         out when the first message is asked for.
         """
@@ -188,10 +188,10 @@ class AgentSession:
         return await self.put(prompt)
 
     async def goes_on(self, result: Any) -> str | None:
-        """Return the uuid of the prompt with which a cut turn goes on behind its result; `None` where it is over."""
+        """Return the uuid of the prompt with which a cut turn goes on after its result; `None` where it is over."""
         if self._steward is None:
             return None
-        prompt = await self._steward.behind(result)
+        prompt = await self._steward.prompt_after(result)
         return None if prompt is None else await self.put(prompt)
 
     async def take(self, reader: object) -> _Unread | None:
@@ -255,7 +255,7 @@ class AgentSession:
             await self.client.disconnect()
 
     async def enter(self, client: Any, marker: SessionRestarted) -> None:
-        """Go on with another client, behind `marker`; raises what the SDK raises on connecting."""
+        """Go on with another client, after `marker`; raises what the SDK raises on connecting."""
         self.client = client
         await client.connect()
         self.outstanding = RunningTasks()
@@ -392,7 +392,7 @@ async def open_session(
                 await (client if session is None else session.client).disconnect()
         except Exception as error:  # noqa: BLE001 - raised below, unless the body's own error comes first
             failure = failure or error
-        finally:  # asyncio cancels a task behind any shield, at Ctrl-C say
+        finally:  # asyncio cancels a task inside any shield, at Ctrl-C for example
             with anyio.CancelScope(shield=True):
                 await close()
     if failure is not None:

@@ -3,7 +3,7 @@
 The processor stands between the SDK and its caller. It passes every message on, the same object, in order, before it
 asks for the next one; what a message means is the business of the readers and the tracker. Nothing that a message holds
 can stop it: a fault in our own code is logged and the message goes on its way. The one error that is meant to reach the
-caller is `ContextPressureError`, where `restart_at` is set; it is raised behind the result that caused it, so that the
+caller is `ContextPressureError`, where `restart_at` is set; it is raised after the result that caused it, so that the
 caller has the result first.
 
 A full window is reported in several ways, often in more than one at once (an error row, then a result that looks like
@@ -79,7 +79,7 @@ class MessageStreamProcessor:
         self._restarts_at = restart_at if restart_at is None or callable(restart_at) else restart_at.__le__
         self.context_usage = ContextUsage()
         self.messages_seen = 0
-        """How many messages went through; 0 tells that nobody feeds this processor."""
+        """How many messages went through; 0 tells that this processor is not fed."""
         self.snapshot_observers = list(on_snapshot)
         self.event_observers = list(on_event)
         self._observers: dict[type, list[EventObserver]] = {}
@@ -118,7 +118,7 @@ class MessageStreamProcessor:
     def stream(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
         """Yield every message of `messages` unchanged, at once and in order.
 
-        Raises `ContextPressureError` behind the result that reached `restart_at` (at the start of the next stream if
+        Raises `ContextPressureError` after the result that reached `restart_at` (at the start of the next stream if
         the caller left at that result); the driver then calls `reset()` and goes on in a fresh session. Whatever
         `messages` itself raises passes through. A caller may leave at any message: there is nothing to close here, and
         `messages` stays the caller's own, to go on with or to close.
@@ -204,7 +204,7 @@ class MessageStreamProcessor:
             and kind not in self._observers
             and not self.event_observers
         ):
-            return  # before anything is made that nobody looks at: a snapshot costs more than all the rest
+            return  # before anything is made without an observer: a snapshot costs more than all the rest
         snapshot = None
         if changed is not None:
             snapshot = self.tracker.snapshot_of(changed, kind.__name__)
@@ -380,7 +380,7 @@ def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapsh
         return
     if processor._compaction_logger is None or not processor._compaction_logger(event, snapshot):
         known = snapshot.before.tokens if snapshot.before is not None else None
-        before = known if event.pre_tokens is None else event.pre_tokens  # nobody says a subagent's
+        before = known if event.pre_tokens is None else event.pre_tokens  # a subagent's is not said anywhere
         line = compaction_line(before, snapshot.tokens, event.trigger, event.duration_ms)
         log.info(line, **log_values(snapshot))
     if event.agent is None:

@@ -4,9 +4,9 @@ Before each prompt the steward asks for the next step. A compaction is a turn of
 shell commands in the background do not mind it. A restart ends the CLI, so it waits for those too. The restart of a
 turn that is over is put off until there is something to go on with: the next prompt.
 
-A long turn need not run into the wall. Behind a batch of tools, with nothing else running, the turn may be cut where a
+A long turn need not run into the wall. After a batch of tools, with nothing else running, the turn may be cut where a
 restart is due, and goes on in the fresh session at once. So does a turn that was refused since the window is full;
-that one waits for nobody, for the old session can take nothing in any more.
+that one waits for no subagent, for the old session can take nothing in any more.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SessionSupervisor:
             return _joined(await self._restart(session, step, asked, None), prompt)
         return prompt
 
-    async def behind(self, result: Any) -> Prompt | None:
+    async def prompt_after(self, result: Any) -> Prompt | None:
         """Return what a turn that was cut or refused goes on with; `None` where the turn is over."""
         session, stopped, self._cut = self._session, self._cut, False
         cut = stopped and getattr(result, "terminal_reason", None) == CUT

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextTracker
 
 PAGING: Final = "read it in parts: Read with offset and limit, or head -c and tail -c"
-"""What stands behind the path of a full text."""
+"""What follows the path of a full text."""
 PREVIEW_TOKENS: Final = 550
 """What the model is shown at most of a result that the CLI has cut: about as much as the CLI would show."""
 MOST_BYTES: Final = 64_000_000

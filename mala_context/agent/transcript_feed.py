@@ -1,4 +1,4 @@
-"""The gauge where nobody feeds the processor: it follows the transcript instead.
+"""The gauge where no message reaches the processor: it follows the transcript instead.
 
 Each hook names the transcript, so two lines are enough to adopt us. Once a message has gone through the processor the
 stream is the better source, and the transcript is read only for what the stream lacks:
@@ -8,7 +8,7 @@ stream is the better source, and the transcript is read only for what the stream
 * the counts of responses that a server streams without any;
 * the window that an API names when it refuses a prompt: the stream says that it did, the transcript which window.
 
-The CLI writes its rows behind itself: at `Stop` the answer's row is still to come (45 to 90 ms later, measured), so
+The CLI writes its rows late: at `Stop` the answer's row is still to come (45 to 90 ms later, measured), so
 that hook waits for it, `SETTLE_SECONDS` at most.
 """
 
@@ -101,7 +101,7 @@ class TranscriptFeed:
         session_id, path = texts_in(hook_input, "session_id", "transcript_path")
         if hook_input.get("agent_id") or session_id is None:
             return
-        if self._seeded_as not in (None, session_id):  # a fork, whose id nobody knew before
+        if self._seeded_as not in (None, session_id):  # a fork, whose id was not known before
             self._processor.take(SessionStart(session_id, "fork"))
         self._seeded_as = None
         settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
@@ -131,13 +131,13 @@ class TranscriptFeed:
             places.append(os.path.join(os.path.dirname(path), f"{self._resume_of}.jsonl"))
         for place in places:
             with contextlib.suppress(FileNotFoundError):  # a new session's transcript is written with its first row
-                rows, afresh = await self._read(partial(self._tail_rows, place, settle))
+                rows, from_start = await self._read(partial(self._tail_rows, place, settle))
                 break
         else:
             return
         if self._fed and not (seeding and self._processor.tracker.snapshot().tokens is None):
             return
-        if afresh:
+        if from_start:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
         self._feed(rows, session_id)
 
@@ -187,14 +187,14 @@ class TranscriptFeed:
         return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)
 
     def _tail_rows(self, path: str, settle: float) -> tuple[list[dict[str, Any]], bool]:
-        """Return what the tail gained; for so many seconds wait for the row of the turn's answer."""
-        rows, afresh = self._tail.read(path)
+        """Return what the tail gained; wait up to `settle` seconds for the row of the turn's answer."""
+        rows, from_start = self._tail.read(path)
         end = time.monotonic() + settle
         while not self._has_answer(rows) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
             more, again = self._tail.read(path)
-            rows, afresh = (more, True) if again else (rows + more, afresh)
-        return rows, afresh
+            rows, from_start = (more, True) if again else (rows + more, from_start)
+        return rows, from_start
 
     @staticmethod
     def _has_answer(rows: list[dict[str, Any]]) -> bool:

@@ -156,7 +156,7 @@ def _own_settings(given: object, project: str) -> Mapping[str, Any]:
 
 
 def _add_hooks(hooks: dict[str, list[Any]], parts: Mapping[str, Any], sdk: SDKClientFactory) -> None:
-    """Put our callbacks behind the hooks that are there, for each event that one of the parts takes."""
+    """Add our callbacks after the user's hooks, for each event that one of the parts takes."""
     for event, factory in HOOKS.items():
         callback = factory(parts)
         if callback is not None:

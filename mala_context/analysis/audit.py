@@ -179,7 +179,7 @@ def collect(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Findings:
-    """Return everything true in the recordings behind the paths, each truth once.
+    """Return everything true in the recordings of the paths, each truth once.
 
     `as_live` says of each what would have been said of its live stream, which shows no outputs and no thinking. Raises
     `RecordingNotFoundError` for a path that is not there.

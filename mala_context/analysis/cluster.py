@@ -86,7 +86,7 @@ class DaskEngine:
             self._cluster = api.LocalCluster(
                 n_workers=self._workers,
                 threads_per_worker=1,
-                memory_limit=0,  # readers need little, and a worker that is paused or ended for it helps nobody
+                memory_limit=0,  # readers need little, and a worker that is paused or ended for it does not help
                 dashboard_address="127.0.0.1:0",
                 security=True,  # with a certificate of its own: others on this machine could run code as us
                 silence_logs=logging.CRITICAL,
@@ -176,7 +176,7 @@ def _client(api: Any, where: Any, **how: Any) -> Any:
 
 
 def _check_address(address: str) -> None:
-    """Raise `ClusterError` where nobody listens at an address: a client that was never one would be hard to end."""
+    """Raise `ClusterError` where no program listens at an address: a client that was never one would be hard to end."""
     import socket
     from urllib.parse import urlsplit
 
@@ -192,7 +192,7 @@ def _check_address(address: str) -> None:
 
 
 def share_size(total: int, workers: int) -> int:
-    """Return the bytes that make a share full, for so many bytes of recordings in all and so many workers."""
+    """Return the bytes that make a share full, for `total` bytes of recordings and `workers` workers."""
     return max(SHARE, min(LARGEST_SHARE, total // (max(1, workers) * SHARES_EACH)))
 
 

@@ -1,7 +1,7 @@
 """What a compaction by reference would have kept of a recorded session, at each compaction that was recorded.
 
 The conversation is put together from the transcript's rows as the CLI hands it to a mod: what was said since the last
-compaction, behind the rows that the compactions before would have left. Rows that the CLI wrote itself (reminders, its
+compaction, after the rows that the compactions before would have left. Rows that the CLI wrote itself (reminders, its
 summaries, rows that it kept and wrote again) are none of it.
 """
 

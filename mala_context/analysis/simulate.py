@@ -8,8 +8,8 @@ simulated context is smaller than what made the CLI compact, that compaction is 
 compacted when it grows to that size.
 
 An avoided compaction keeps the context large, so a policy may save compactions and cost prompt tokens, or the other
-way round. The figures say what would have been different in size; what the agent would have done differently, nobody
-can tell from a recording. A final turn is counted and the recording goes on. Only main agents are simulated.
+way round. The figures say what would have been different in size; what the agent would have done differently, a
+recording cannot tell. A final turn is counted and the recording goes on. Only main agents are simulated.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
         done = manifest.open_piece(request.fields.get("agent") or "main", between)
         if done is not None:
             return _done(source, request, done)
-    pieces = mend(files, manifests.pieces_of(files.list(), manifest), request.now)
+    pieces = repair_pieces(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
     plan = make_plan(files, source, chains[-1] if chains else [], request.mode)
     ext = layout.extension(source.path)
@@ -303,7 +303,7 @@ def _say_broken(source: Source, request: Request, plan: Plan) -> None:
         )
 
 
-def mend(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
+def repair_pieces(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
     """Give each piece here that the manifest does not know a row made from its file; return all pieces with rows.
 
     One that only an object store is said to have stays without: a hook asks no network, and may be told of none.

@@ -64,11 +64,11 @@ def read_loss(
             if place == 1 and ended:
                 found.append(_BETWEEN)
             found += read(each)
-        behind = _behind(transcript, chosen[-1].end) if piece is None else []
+        after = _after(transcript, chosen[-1].end) if piece is None else []
         if _written_late(chosen[-1]):
-            found, told = _cut(found + behind)
+            found, told = _cut(found + after)
         else:
-            more, told = _cut(behind, first=True)
+            more, told = _cut(after, first=True)
             found += more
         if told is None and summary is None and piece is not None:
             told = next(
@@ -85,7 +85,7 @@ def read_subagent_loss(transcript: str, agent_id: str, summary: str) -> Loss | N
     `InvalidSessionIdError` for an id that is no plain name.
     """
     path = os.path.join(side_directory(transcript), "subagents", f"agent-{check_agent_id(agent_id)}.jsonl")
-    found = _behind(path, 0)
+    found = _after(path, 0)
     return measure(found, summary, sidechain=True) if found else None
 
 
@@ -129,7 +129,7 @@ def _written_late(piece: Piece) -> bool:
     return piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
 
 
-def _behind(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
+def _after(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
     """Return the whole rows of a transcript from an offset on; none where that cannot be read."""
     if transcript is None or offset is None:
         return []

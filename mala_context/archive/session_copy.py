@@ -109,7 +109,7 @@ class _Tokens:
                     begun = at + 1
                 self.inside = False
             else:
-                at = (_DEEPER if self.depth > 1 else _OWN).match(data, at).end()  # type: ignore[union-attr]  # likewise
+                at = (_DEEPER if self.depth > 1 else _OWN).match(data, at).end()  # type: ignore[union-attr]  # as above
                 if at == len(data):
                     break
                 if data[at] == _QUOTE:

@@ -2,7 +2,7 @@
 
 The path comes from a hook's input and its folder may be writable by whatever the agent runs, so nothing is decided
 from the path: it is opened without following a link in its last component and without waiting for a FIFO's writer,
-and what was opened must then be a regular file. The size is taken once; a transcript that grows meanwhile gains bytes
+and what was opened must then be a regular file. The size is taken once; a transcript that grows after that gains bytes
 after that size, which belong to the next piece. One that loses bytes under our reading is `changing`.
 
 All reading goes through buffers of 256 KiB that are used again, so memory does not grow with the transcript.

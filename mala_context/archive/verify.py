@@ -16,7 +16,7 @@ from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import set_mode
-from mala_context.archive.increment import mend
+from mala_context.archive.increment import repair_pieces
 from mala_context.archive.layout import record
 from mala_context.archive.reading import open_current
 from mala_context.archive.source import digest_of
@@ -62,7 +62,7 @@ class Problem:
     """The file that it is about."""
     detail: str = ""
     session_id: str | None = None
-    mended: bool = False
+    fixed: bool = False
 
     @property
     def text(self) -> str:
@@ -84,7 +84,7 @@ class VerifyReport:
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong any more."""
-        return all(problem.mended for problem in self.problems)
+        return all(problem.fixed for problem in self.problems)
 
 
 def verify_archive(
@@ -259,12 +259,12 @@ def _check_directory(location: str, *, repair: bool) -> list[Problem]:
     problems = []
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISDIR(status.st_mode) and mode & 0o077:
-        mended = repair and set_mode(location, 0o700)
-        problems.append(Problem(kind="directory", path=location, detail=f"{mode:04o}", mended=mended))
+        fixed = repair and set_mode(location, 0o700)
+        problems.append(Problem(kind="directory", path=location, detail=f"{mode:04o}", fixed=fixed))
     for path, mode in strays(location):
         if mode & 0o177:
-            mended = repair and set_mode(path, 0o600)
-            problems.append(Problem(kind="stray", path=path, detail=f"{mode:04o}", mended=mended))
+            fixed = repair and set_mode(path, 0o600)
+            problems.append(Problem(kind="stray", path=path, detail=f"{mode:04o}", fixed=fixed))
     return problems
 
 
@@ -292,7 +292,7 @@ def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
     if "manifest" in done:
         _rewrite(files, now)
     if "row" in done:
-        mend(files, manifests.pieces_of(files.list(), manifests.parse(files.manifest())), now)
+        repair_pieces(files, manifests.pieces_of(files.list(), manifests.parse(files.manifest())), now)
     if "offset" in done:
         _correct(files, [problem for problem in problems if problem.kind == "offset"])
     if kinds == {"empty"} or kinds == {"empty", "mode"}:
@@ -301,14 +301,14 @@ def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
             files.remove(file.name)
     result = []
     for problem in problems:
-        mended = problem.kind in done or (problem.kind == "mode" and set_mode(problem.path, 0o600))
+        fixed = problem.kind in done or (problem.kind == "mode" and set_mode(problem.path, 0o600))
         result.append(
             Problem(
                 kind=problem.kind,
                 path=problem.path,
                 detail=problem.detail,
                 session_id=problem.session_id,
-                mended=mended,
+                fixed=fixed,
             )
         )
     return result

@@ -43,7 +43,7 @@ _SCENARIO_HELP = "; ".join(f"{name}: {line}" for name, (_, line) in SCENARIOS.it
 def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str | None) -> int:
     """Fill a context, watch it, compact it and check every figure.
 
-    The API behind it is scripted and on the loopback: no key, no network, no cost. The Claude Code CLI is the one that
+    The API is scripted and on the loopback: no key, no network, no cost. The Claude Code CLI is the one that
     the SDK bundles; its tool calls, its transcript and its compaction are real.
 
     Results go to standard output, the gauge to standard error. Exit status 1 if a check fails.

@@ -46,7 +46,7 @@ def fast(arguments: Sequence[str]) -> int | None:
 
 
 def read(paths: Sequence[str], engine: Engine) -> list[SessionRecord]:
-    """Return the sessions behind the paths, and show how far that is."""
+    """Return the sessions of the paths, and show how far that is."""
     with waiting("reading") as progress:
         return replay(paths, engine=engine, progress=progress)
 

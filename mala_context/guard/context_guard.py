@@ -170,7 +170,7 @@ class ContextGuard:
         self._begin(measured)
 
     def reset(self, current: int = 0) -> None:
-        """Start over after a compaction or in a fresh session; a final turn is lifted, its requirements stand anew."""
+        """Start over after a compaction or in a fresh session; a final turn is lifted, its requirements stand again."""
         self.final_turn = FinalTurnState(self.final_turn.requirements)
         self._begin(_count("current", current))
 

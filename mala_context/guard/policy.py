@@ -43,7 +43,7 @@ BREAKER_COUNT: Final = 3
 BREAKER_SECONDS: Final = 300.0
 """Time within which they do."""
 OUTCOME_SECONDS: Final = 600.0
-"""Time after which an action whose outcome nobody reported counts as failed."""
+"""Time after which an action without a reported outcome counts as failed."""
 CONFIRMED: Final = 0.95
 """Share of a guessed window that a request has to reach before tools are denied because of it."""
 NEAR: Final = 0.1
@@ -109,7 +109,7 @@ class Policy:
         return rules.restart_at is not None and self.restarts < rules.max_restarts and not self.breaker_open
 
     def attend(self, *, by_session: bool) -> None:
-        """Take note whether a session restarts by itself, so that nobody has to hear of a full context."""
+        """Take note whether a session restarts by itself, so that its caller need not hear of a full context."""
         self._attended = by_session
 
     def raises_pressure(self, ratio: float) -> bool:
@@ -208,7 +208,7 @@ class Policy:
         A fresh session cannot be emptier than fresh (cortextos#937: three useless restarts, then an error). Where one
         that a restart made reaches `restart_at` by itself, it is not restarted for that again; where it reaches
         `compact_at`, a compaction is asked for once the context has grown by the margin. Before the first restart
-        nobody knows whether one would help.
+        it is unknown whether one would help.
         """
         if not self.restarts:
             return ()

@@ -74,7 +74,7 @@ class TargetContextConfig:
         set_once(self, "limit", limit)
 
     def _first(self, levels: tuple[str, ...], default: int) -> int:
-        """Return the first level that is there; every level is checked, also those behind it."""
+        """Return the first level that is there; every level is checked, also those after it."""
         answer = None
         for level in levels:
             value = getattr(self, level)

@@ -38,7 +38,7 @@ class PolicyInput(Protocol):
 
     @property
     def estimator(self) -> str:
-        """Name of the estimator behind `ratio`."""
+        """Name of the estimator of `ratio`."""
 
     @property
     def auto_compact_threshold(self) -> int | None:

@@ -24,7 +24,7 @@ _FIRST: Final = 1_024
 
 
 def estimate_tokens(text: str) -> int:
-    """Return ceil(characters / 4), the count for texts that nobody has measured; random characters count one each.
+    """Return ceil(characters / 4), the count for texts that were never measured; random characters count one each.
 
     A quarter of a base64 text would let four times the cap through (case core-26).
     """
@@ -36,7 +36,7 @@ def cap_tokens(setting: int | Literal["auto"] | None, left: int | None) -> int |
     """Return the cap on the next tool result in tokens; `None` for no cap.
 
     `auto` is the smaller of 7,500 tokens and half of what is left, so that no single result takes the rest of the
-    window; where nobody knows what is left it is 7,500.
+    window; where the rest is unknown it is 7,500.
     """
     if setting != "auto":
         return setting
@@ -256,6 +256,6 @@ SHAPES: Final[Mapping[str, Sequence[Shape]]] = {
     "WebFetch": (_field("result"),),
     "WebSearch": (Shape(_read_searches, _write_searches),),
     "Grep": (_field("content", like={"mode": "content"}), _NAMES),  # from older CLIs; this one offers no Grep
-    "Glob": (_NAMES,),  # likewise
+    "Glob": (_NAMES,),  # so has Glob
 }
 """Tool → the shapes that its results may have, tried in this order."""

@@ -90,7 +90,7 @@ async def survives(
     options: Mapping[str, Any] | None = None,
     summaries: str = SCRIPTED_SUMMARY,
 ) -> Survival:
-    """Assert that every sentence survives so many compactions; return what became of each.
+    """Assert that every sentence survives `rounds` compactions; return what became of each.
 
     Args:
         rules: the sentences, each sent in a prompt of its own.
@@ -119,7 +119,7 @@ async def play_survival(
     summaries: str = SCRIPTED_SUMMARY,
     on_turn: Callable[[int], object] = lambda _: None,
 ) -> Survival:
-    """Plant canaries, compact so many `rounds`, and look for each of them after each compaction.
+    """Plant canaries, compact `rounds` times, and look for each of them after each compaction.
 
     `config`, `options` and `summaries` are as in `survives`; `on_turn` is called with each prompt's number. Raises what
     the SDK raises where the CLI cannot be run, and `RuntimeError` where the CLI did not compact.

@@ -77,7 +77,7 @@ class ContextState:
         return self._interval
 
     def prefix(self, parts: int) -> ContextState:
-        """Return this context as it was when it had so many parts."""
+        """Return this context as it was when it had `parts` parts."""
         new = ContextState()
         vars(new).update(vars(self))
         new.pinned = False
@@ -217,7 +217,7 @@ class AgentState:
         self.left: tuple[ContextState, int, ContextState | None] | None = None
         """The previous context, how many of its parts the next request held, and that request's context where known."""
         self._uncounted = False
-        """Whether text went by that nobody counted, since the conversation began or was compacted."""
+        """Whether text went by uncounted, since the conversation began or was compacted."""
         self.context = self.fresh()
 
     @property
@@ -264,7 +264,7 @@ class AgentState:
         self.opening = FirstRequest()
 
     def go_to(self, context: ContextState, parts: int) -> None:
-        """Go back to an earlier context, as it was when it had so many parts."""
+        """Go back to an earlier context, as it was when it had `parts` parts."""
         prefix = context.prefix(parts)
         self._go_on(prefix, len(self.context.parts))
         self.current, self.begun = prefix.message_id, parts
@@ -272,8 +272,8 @@ class AgentState:
     def is_late(self, time: str | None) -> bool:
         """Tell whether a row of this time was written after rows that are newer than it.
 
-        The CLI may write a hook's progress or a local command's rows late, and go on from them, although nobody went
-        back (case core-27). A rewind's rows are newer than all that they leave.
+        The CLI may write a hook's progress or a local command's rows late, and go on from them, without a rewind
+        (case core-27). A rewind's rows are newer than all that they leave.
         """
         return time is not None and self.since is not None and time < self.since
 
@@ -364,7 +364,7 @@ class AgentState:
         self._go_on(context, begun, usage)
 
     def start(self, identity: str, usage: Usage, tokens: int, content: object) -> None:
-        """Do at once what `begin`, `count` and `add` do for the first message of a response to so many tokens."""
+        """Do at once what `begin`, `count` and `add` do for the first message of a response to `tokens` tokens."""
         context = ContextState()
         context.owner = self
         context.message_id = self.current = identity
@@ -434,7 +434,7 @@ class AgentState:
             self.helped, self.pre = tokens < 0.9 * self.pre, None
 
     def _tell(self) -> None:
-        """Tell the formulas of the responses since, most of which nobody asks for: so not one by one."""
+        """Tell the formulas of the responses since, most of which are never asked for: so not one by one."""
         untold, self._untold = self._untold, []
         while untold:
             end = next((place for place, each in enumerate(untold) if isinstance(each, _Turn)), len(untold))

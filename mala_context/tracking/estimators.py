@@ -9,8 +9,8 @@
 | `characters` | ceil(chars/4) of all that went in | system prompt and tools are no text that we see |
 
 The tracker tells every estimator what happens, as plain numbers, each response once, a block of them at a time where
-nobody has asked in between; an estimator keeps what its formula needs and answers with an `Estimate`. None of them
-raises. A baseline (what a fresh session holds, from `/context`) is reported beside the figure and never added.
+no answer was asked for between them; an estimator keeps what its formula needs and answers with an `Estimate`. None of
+them raises. A baseline (what a fresh session holds, from `/context`) is reported beside the figure and never added.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
     tokens: int | None
     """The formula's value; `None` while it has nothing to go by."""
     audit: Mapping[str, int | None] = {}
-    """The raw values behind it, by stable names."""
+    """The raw values that it was made from, by stable names."""
     is_estimate: bool = False
     """Whether the value was derived from text instead of counts."""
     window: int | None = None

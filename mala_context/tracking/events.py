@@ -47,7 +47,7 @@ class Response(NamedTuple):
     model: str | None
     """The model that answered."""
     usage: Usage | None
-    """Counts of the last model call behind the response; `None` where they are missing or all zero."""
+    """Counts of the last model call of the response; `None` where they are missing or all zero."""
     content: Any = ()
     """Content blocks of this part, as they came."""
     stop_reason: str | None = None

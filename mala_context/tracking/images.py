@@ -14,7 +14,7 @@ Size = tuple[int, int]
 """Width and height in pixels; zeros where they are not known."""
 UNKNOWN: Final[Size] = (0, 0)
 _HEAD: Final = 1 << 17
-"""Characters of base64 that are looked at: a JPEG has its size behind what a camera or an editor put there."""
+"""Characters of base64 that are looked at: a JPEG has its size after what a camera or an editor put there."""
 _LONG_EDGE: Final = {"classic": 1_568, "dense": 2_576}
 _MOST: Final = {"classic": 1_568, "dense": 4_784}
 _USUAL: Final = {"classic": 1_500, "dense": 2_500}

@@ -19,7 +19,7 @@ from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
 PLACEHOLDER: Final = 32
-"""An output of at most so many tokens may be what a stream says before the answer is there."""
+"""An output of at most this many tokens may be what a stream says before the answer is there."""
 CLI_CONSTANT: Final = 50
 """What the CLI's own estimate adds, in tokens."""
 _CHARS_PRIOR: Final = 1_000
@@ -59,7 +59,7 @@ def after_compaction(
 def after_keeping(
     first: int | None, kept: int, turn: bool, prompt_chars: int, attachment_chars: int | None, per_token: float
 ) -> tuple[int | None, str]:
-    """Estimate the next request after a compaction that keeps so many characters of the messages, all in all.
+    """Estimate the next request after a compaction that keeps `kept` characters of the messages, all in all.
 
     While a turn is under way (`turn`) the next request lacks the attachments; they are announced one request later.
     """
@@ -150,7 +150,7 @@ class Interval:
         self.parts.append((kind, content))
 
     def prefix(self, parts: int) -> Interval:
-        """Return a new interval of the first so many parts, for a conversation that went back to there."""
+        """Return a new interval of the first `parts` parts, for a conversation that went back to there."""
         self._measure(parts)
         new = Interval(self._ratios, self._model, self.parts[:parts])
         new._measured = self._measured[:parts]
@@ -209,12 +209,12 @@ class Interval:
         return round(base + max(output, first or 0.0) + later + appended + CLI_CONSTANT)
 
     def measured(self, parts: int) -> list[tuple[str, list[Piece]]]:
-        """Return the countable things in the first so many parts, each part with its kind."""
+        """Return the countable things in the first `parts` parts, each part with its kind."""
         self._measure(parts)
         return [(kind, found) for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False)]
 
     def chars(self, parts: int) -> int:
-        """Count the characters of the first so many parts."""
+        """Count the characters of the first `parts` parts."""
         self._measure(parts)
         return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
 
@@ -272,7 +272,7 @@ class Interval:
         return sum([text_tokens(piece, table) * ratio(piece.key) + fixed_tokens(piece, model) for piece in found])
 
     def _price(self, parts: int) -> None:
-        """Price the first so many parts; once priced, a part keeps its number whatever is learned later."""
+        """Price the first `parts` parts; once priced, a part keeps its number whatever is learned later."""
         self._measure(parts)
         tokens = self._tokens
         for found in self._measured[len(tokens) : parts]:

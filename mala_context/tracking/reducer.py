@@ -100,7 +100,7 @@ class EventReducer:
         self.start_over(self.registry.main.model)
 
     def count_text(self) -> None:
-        """Have all text counted from now on, also where nobody asks for projections."""
+        """Have all text counted from now on, also where no projection is asked for."""
         if not self.counts_text:
             self.counts_text = True
             self.registry.count_text()

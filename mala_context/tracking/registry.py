@@ -82,15 +82,15 @@ class RowIndex(BoundedDict[int, int]):
 
 
 LIVE: Final = 80
-"""At most so many rows and responses are remembered, at least half of them, where messages come as they are made."""
+"""Rows and responses that are remembered at the most, at least half of them, where messages come as they are made."""
 RECORDED: Final = 4_096
-"""Likewise where a transcript is read that may go back far, or of which nothing is known."""
+"""The same where a transcript is read that may go back far, or of which nothing is known."""
 AGENTS: Final = 256
 """Subagents that are remembered."""
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Put a value into a table that holds no more than so many; the oldest leaves."""
+    """Put a value into a table that holds at most `most`; the oldest leaves."""
     if len(table) >= most and key not in table:
         del table[next(iter(table))]
     table[key] = value
@@ -162,7 +162,7 @@ class AgentRegistry:
         return False
 
     def count_text(self) -> None:
-        """Have every agent's text counted from now on, also where nobody asks for projections."""
+        """Have every agent's text counted from now on, also where no projection is asked for."""
         self._counts_text = True
         for agent in (self.main, *self.subagents.values()):
             agent.counts_text = True
@@ -233,7 +233,7 @@ class AgentRegistry:
         """Go to the place that a row goes on from; return whether that changed the agent's context.
 
         `parent` is empty for a root. `begins` tells that the row may begin something: a prompt or a response may go
-        back or start anew, while a tool's late result and an attachment may not.
+        back or start again, while a tool's late result and an attachment may not.
         """
         if not parent:
             if agent.rooted is None:

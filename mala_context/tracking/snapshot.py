@@ -51,7 +51,7 @@ class ContextSnapshot(NamedTuple):
     compaction_helped: bool | None
     """Whether the first response after the last compaction was below 90 % of the size before; `None` while unknown."""
     estimator: str
-    """The formula behind `ratio`."""
+    """The formula of `ratio`."""
     estimate: int | None
     """What that formula says."""
     event: str

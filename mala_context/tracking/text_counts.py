@@ -139,7 +139,7 @@ def _count_sample(text: str) -> Counts:
 
 
 def typical(chars: int) -> Counts:
-    """Return counts of so many characters of usual text, where only their number is known."""
+    """Return counts of `chars` characters of usual text, where only their number is known."""
     return Counts(chars, *(round(chars * share) for share in _TYPICAL))
 
 

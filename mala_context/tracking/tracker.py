@@ -24,7 +24,7 @@ class ContextTracker:
     """Follows one client's sessions: feed it every event, in order, and ask at any time.
 
     Args:
-        estimator: the formula behind `ratio`; one of `estimators.ESTIMATORS`.
+        estimator: the formula of `ratio`; one of `estimators.ESTIMATORS`.
         window: the window from the configuration, in tokens; it wins over every other source.
         model: the model before the first message names it, with its `[1m]` suffix.
         betas: beta features that the options ask for.
@@ -132,7 +132,7 @@ class ContextTracker:
         """Return what is known now, of the main agent or of a subagent (by either of its ids).
 
         An unknown id gives a snapshot in which everything is unknown. By default the SDK's stream lacks a foreground
-        subagent's final text (`forward_subagent_text`), so a live subagent's value may lag behind.
+        subagent's final text (`forward_subagent_text`), so a live subagent's value may be late.
         """
         found = self.main if agent_id is None else self.reducer.registry.find(agent_id)
         return self.snapshot_of(found or AgentState(agent_id))

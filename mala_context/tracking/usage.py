@@ -131,7 +131,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of_last_call(cls, raw: Any) -> Usage | None:
-        """Read the counts of the last model call behind a response; `None` where one may stand under a new name.
+        """Read the counts of the last model call of a response; `None` where one may stand under a new name.
 
         A server-side loop puts several calls into one response; then the top level is a sum, and the last entry of
         `iterations` that is a call (see `is_call`) is the one that the next request builds on. An entry that equals the
@@ -155,7 +155,7 @@ class Usage(NamedTuple):
 
 @dataclass(slots=True)
 class ContextUsage:
-    """Cumulative token counts of a session, the ledger behind the `cumulative` estimator.
+    """Cumulative token counts of a session, the ledger of the `cumulative` estimator.
 
     It answers how much work was done, not how full the window is. Not safe to share between threads.
     """

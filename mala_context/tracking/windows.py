@@ -217,7 +217,7 @@ class Windows:
         """Take notice of an automatic compaction, which shows the window of a model that is known by its name alone.
 
         `pre_tokens` is the CLI's own estimate; `auto_compact_window` is what the CLI was told to compact at, `None`
-        where nobody knows. The CLI compacts at its window less 33,000, or when the API refuses. Where the size fits
+        where that is unknown. The CLI compacts at its window less 33,000, or when the API refuses. Where the size fits
         the usual window and the name is a guess, that is the window (case core-22). Elsewhere the session may have had
         a smaller automatic window of its own, so the window stays, and is doubtful.
         """

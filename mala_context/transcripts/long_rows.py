@@ -4,7 +4,7 @@ Decoded JSON takes up to thirty times the bytes that it was written in (a list o
 many once a single character of it lies beyond the first planes. So a row longer than `LONG` is never decoded. It is
 told apart, block by block, into what stands outside of strings and what in them: `Tokens`. `shortened` keeps all but
 what is too much of each string, which is again a row, with every field in its place. A row that is too long without
-its strings has so many values that nothing of it is kept.
+its strings has too many values, and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Shortening:
     """Shortens a row that is fed part by part.
 
     `left_out` is given the text that is not in the result, piece by piece and as it is escaped, with the last words
-    before it and a newline behind each string.
+    before it and a newline after each string.
     """
 
     def __init__(self, left_out: Callable[[bytes], object]) -> None:
@@ -156,10 +156,10 @@ class Shortening:
 
 
 def _beginning(data: bytes, room: int) -> bytes:
-    """Return at most so many bytes of a string's text, no character cut."""
+    """Return at most `room` bytes of a string's text, no character cut."""
     if len(data) <= room:
         return data
-    data = data[: _STRING.match(data, 0, room).end()]  # type: ignore[union-attr]  # likewise
+    data = data[: _STRING.match(data, 0, room).end()]  # type: ignore[union-attr]  # as above
     return data[: len(data) - _unfinished(data)]
 
 
@@ -182,7 +182,7 @@ def text_of(data: bytes) -> str:
     """Return what a piece of a string's text says; what is cut at its ends is replaced. Never raises."""
     found, at = [], 0
     while at < len(data):
-        end = _STRING.match(data, at).end()  # type: ignore[union-attr]  # likewise
+        end = _STRING.match(data, at).end()  # type: ignore[union-attr]  # as above
         found.append(json.loads(f'"{data[at:end].decode("utf-8", "replace")}"', strict=False))
-        at = end + 1  # behind half an escape
+        at = end + 1  # skips half an escape
     return "\ufffd".join(found)

@@ -51,15 +51,15 @@ class LongRow:
         """Whether a newline followed, once it was read."""
         self._held = held
         self._data = data
-        self._behind = b""
+        self._after = b""
 
     def parts(self) -> Iterator[bytes]:
         """Yield its bytes, once."""
         while self._held:
             yield self._read(self._held.pop(0))
         while not self.ended and (chunk := next(self._data, None)) is not None:
-            line, newline, behind = chunk.partition(b"\n")
-            self.ended, self._behind = bool(newline), behind
+            line, newline, after = chunk.partition(b"\n")
+            self.ended, self._after = bool(newline), after
             yield self._read(line)
 
     def _read(self, part: bytes) -> bytes:
@@ -67,10 +67,10 @@ class LongRow:
         return part
 
     def finish(self) -> bytes:
-        """Read what was not read of it; returns the bytes that were read behind it."""
+        """Read what was not read of it; returns the bytes that were read after it."""
         for _ in self.parts():
             pass
-        return self._behind
+        return self._after
 
 
 def file_chunks(path: str, size: int | None = None) -> Iterator[bytes]:
@@ -106,10 +106,10 @@ def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | Long
     parts: list[bytes] = []
     held = offset = 0
     while (chunk := next(source, None)) is not None:
-        behind: bytes | None = chunk
-        while behind is not None:
-            *whole, rest = behind.split(b"\n")
-            behind = None
+        after: bytes | None = chunk
+        while after is not None:
+            *whole, rest = after.split(b"\n")
+            after = None
             for line in whole:
                 row = b"".join((*parts, line)) if parts else line
                 parts.clear()
@@ -123,7 +123,7 @@ def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | Long
             if most is not None and held > most:
                 long = LongRow(offset, parts, source)
                 yield long
-                behind = long.finish()
+                after = long.finish()
                 offset += long.size + 1
                 parts, held = [], 0
     if parts:

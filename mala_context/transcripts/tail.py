@@ -63,10 +63,10 @@ class TranscriptTail:
         try:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)
-            afresh = path != self._path or identity != self._identity or status.st_size < self._offset
-            if afresh:
+            from_start = path != self._path or identity != self._identity or status.st_size < self._offset
+            if from_start:
                 self._path, self._identity, self._offset = path, identity, 0
-            return self._rows(descriptor), afresh
+            return self._rows(descriptor), from_start
         finally:
             os.close(descriptor)
 

@@ -204,7 +204,7 @@ NOT_MEASURED: tuple[Note, ...] = (
     Note(
         COST,
         r"the same 500 MB of generated .*? on one core|\| reader \| one core .*? \| 15 MiB"
-        r"|folders have 80 MB .*? 120 MB|sessions, 214 MB|chose, 100 MB",
+        r"|folders have 80 MB .*? 120 MB|sessions, 214 MB|unselected, 100 MB",
         "measured by tests/benchmarks/replay.py; `all.py` has the ratios",
     ),
     Note(

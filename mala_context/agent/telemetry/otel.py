@@ -136,7 +136,7 @@ class OpenTelemetryObserver:
         if kind is not ContextUpdated:
             return True
         turns = self._instruments[names.TURNS.name]
-        # The API's own stand-in, which has another instrument behind it once an SDK is there. Should it be built in
+        # The API's own stand-in, which passes on to another instrument once an SDK is there. Should it be built in
         # another way one day, records are made for nothing, and that is all.
         real = getattr(turns, "_real_instrument", turns)
         return real is not None and not isinstance(real, NoOpHistogram)

@@ -159,7 +159,7 @@ class Uploaded:
     outcome: UploadOutcome
     """How it stands."""
     files: int = 0
-    """Files that arrived, also where the round failed behind them."""
+    """Files that arrived, also where the round failed after them."""
     bytes: int = 0
     """Their size together."""
     seconds: float = 0.0
@@ -198,7 +198,7 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class SessionRestarted(Restarted):
-    """A session yields it between the old session's messages and the new one's; nobody else is told of it.
+    """A session yields it between the old session's messages and the new one's; it goes nowhere else.
 
     Without a checkpoint the new session has the archive's path.
     """

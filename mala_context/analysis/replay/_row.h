@@ -3,7 +3,7 @@
    A row is plain if the reader understood all of it; what it says of a plain row is what any JSON reader would say. It
    refuses what a reader could take in two ways (a key twice, an escape in a key or in a value that is kept, bytes that
    are not ASCII in such a value, counts of more than nine digits), so refusing is never wrong, only slower. Text is
-   passed over 16 or 32 bytes at a time and never copied. Nothing is read at or behind `end`, and nothing is allocated. */
+   passed over 16 or 32 bytes at a time and never copied. Nothing is read at or past `end`, and nothing is allocated. */
 
 #ifndef MALA_CONTEXT_ROW_H
 #define MALA_CONTEXT_ROW_H
@@ -108,7 +108,7 @@ static inline uint64_t row_escaped(uint64_t slashes, uint64_t *carry) {
     return ends ^ (slashes | first);
 }
 
-/* Behind the quote that ends a string; p is behind the one that begins it. NULL: no good string. */
+/* After the quote that ends a string; p is after the one that begins it. NULL: no good string. */
 static const char *row_string(const char *p, const char *end) {
     uint64_t carry = 0;
     if (end - p >= ROW_STEP) { /* most are short */
@@ -202,7 +202,7 @@ static const char *row_colon(const char *p, const char *end) {
     return p < end && *p == ':' ? row_space(p + 1, end) : NULL;
 }
 
-/* Behind any value. */
+/* After any value. */
 static const char *row_skip(const char *p, const char *end) {
     char closes[ROW_DEPTH];
     int depth = 0;
@@ -250,7 +250,7 @@ static const char *row_count(const char *p, const char *end, int64_t *count) {
 
 /* -- objects whose keys matter ------------------------------------------------------------------------------------ */
 
-/* What a key's value goes into; returns what is behind the value, or NULL. */
+/* What a key's value goes into; returns what is after the value, or NULL. */
 typedef const char *(*row_field)(const char *p, const char *end, row_text key, void *into, unsigned *seen);
 
 static const char *row_object(const char *p, const char *end, row_field field, void *into) {

@@ -52,7 +52,7 @@ class Engine(Protocol):
 def replay(
     paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
 ) -> list[SessionRecord]:
-    """Return every session behind the paths (see `files.find`), in the order of their start.
+    """Return every session in the files of the paths (see `files.find`), in the order of their start.
 
     `jobs` is the number of processes; `None` means one a core. `progress` is told of each recording that was read.
     An `engine` reads in place of these processes. Raises `RecordingNotFoundError` for a path that is not there. A part
@@ -101,7 +101,7 @@ def read_all(
 
 
 class LocalEngine:
-    """Reads with so many processes of this machine; `None` for one a core, where there is enough to read."""
+    """Reads with `jobs` processes of this machine; `None` for one a core, where there is enough to read."""
 
     def __init__(self, jobs: int | None = None) -> None:
         self._jobs = jobs
@@ -236,7 +236,7 @@ class _Child:
         return int.from_bytes(self._memory[at : at + _COUNT], "little")
 
     def wait(self, teller: _Teller | None) -> bytes:
-        """Return what it sends, when it has ended; the teller is told again and again meanwhile."""
+        """Return what it sends, when it has ended; the teller is told again and again until then."""
         parts: list[bytes] = []
         with os.fdopen(self._pipe, "rb", buffering=0) as pipe:
             while True:

@@ -63,7 +63,7 @@ class Recording(NamedTuple):
 
 
 def find(paths: Iterable[str], progress: object = None) -> list[Recording]:
-    """Return the recordings behind the paths, in the order of their names, each once.
+    """Return the recordings of the paths, in the order of their names, each once.
 
     A `progress` that has `passed(count)` is told how many files of a folder were looked at since it was told last.
     Raises `RecordingNotFoundError` for a path that is not there and a pattern that matches nothing, and `OSError` for a
@@ -81,11 +81,11 @@ _Passed = Callable[[int], object]
 
 
 def _told(count: int) -> None:
-    """Tell nobody."""
+    """Ignore a count."""
 
 
 _Known = tuple[Any, Recording]
-"""A recording behind what it is known by: an address, or a file's device and inode."""
+"""What a recording is known by (an address, or a file's device and inode), and the recording."""
 
 
 def _behind(path: str, passed: _Passed) -> Iterator[_Known]:
@@ -199,8 +199,8 @@ def _archived(folder: str, stored: Sequence[StoredFile], rows: bytes | None) -> 
 def new_buffer() -> bytearray:
     """Return a buffer for `blocks`, to be used for any number of recordings.
 
-    Large pieces of memory begin some bytes behind a page. To copy a file's beginning just there, slightly ahead of its
-    own place in a page, takes some processors four times as long, so the first bytes are let go.
+    Large pieces of memory begin some bytes after a page's start. To copy a file's beginning just there, slightly ahead
+    of its own place in a page, takes some processors four times as long, so the first bytes are let go.
     """
     buffer = bytearray(_AHEAD + BLOCK)
     del buffer[:_AHEAD]
@@ -291,7 +291,7 @@ class _Parts:
         self._open = None
 
     def rest_after_line(self) -> bytes:
-        """Read up to the end of a line and return what was read behind it."""
+        """Read up to the end of a line and return what was read after it."""
         buffer = bytearray(BLOCK)
         with memoryview(buffer) as view:
             while count := self.readinto(view):

@@ -80,7 +80,7 @@ class Lines:
         """First line and first byte of every block so far."""
 
     def begin(self, block: memoryview, lines: int) -> None:
-        """Go on to the next block; the one before had so many lines."""
+        """Go on to the next block; the one before had `lines` lines."""
         self._offset += len(self.block)
         self.first += lines
         self.block, self.ends = block, []

@@ -24,7 +24,7 @@ from mala_context.tracking.usage import Usage
 
 
 def begins_another(row: Mapping[str, Any], session_id: str) -> bool:
-    """Tell whether a row is the first of another session's transcript behind this one, as `cat` puts them together."""
+    """Tell whether a row is the first of another session's transcript after this one, as `cat` puts them together."""
     named = row.get("sessionId")
     return (
         row.get("type") == "user"
@@ -161,7 +161,7 @@ class RecordingReader:
         return tally
 
     def _response(self, event: Response, row: Mapping[str, Any]) -> None:
-        """Count a response for the totals: all calls behind it, where the size is that of the last."""
+        """Count a response for the totals: all its calls, where the size is that of the last."""
         if event.message_id is None:
             return
         tally = self._tally(self.tracker.state_of(event))

@@ -27,7 +27,7 @@ _left = _AT_ONCE
 
 def _first(line: bytes) -> Any:
     """Decode one of the first lines."""
-    global _left  # noqa: PLW0603  (how many lines there will be is known to nobody before)
+    global _left  # noqa: PLW0603  (how many lines there will be is not known before)
     _left -= 1
     if _left < 0:
         _quicken()
@@ -99,7 +99,7 @@ def _decode_loosely(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
         try:
             value, start = _raw_decode(text, start)
         except (ValueError, RecursionError):
-            return found, "no whole JSON object" if not found else "something behind a JSON object"
+            return found, "no whole JSON object" if not found else "something after a JSON object"
         if isinstance(value, dict):
             found.append(value)
         else:

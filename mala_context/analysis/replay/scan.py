@@ -39,7 +39,7 @@ class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way 
     """A recording that cannot be read to its end, or not twice."""
 
 
-class NeedsRatio(Exception):  # noqa: N818  (likewise)
+class NeedsRatio(Exception):  # noqa: N818  (not an error either)
     """A recording whose last number is an estimate, which depends on what its text has cost so far."""
 
 
@@ -453,7 +453,7 @@ class Scanner(RecordingReader):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Tell the tracker of each agent's last response, if it was held back; for its text nobody asks any more."""
+        """Tell the tracker of each agent's last response, if it was held back; its text is not asked for any more."""
         registry = self.tracker.reducer.registry
         for lane in self._lanes.values():
             if lane.fed and lane.held and lane.state.context.source == "boundary":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from mala_context.analysis.replay.record import AgentRecord, SessionRecord, Stretch, Totals
 
 _LATE = "~"
-"""Sorts behind every time."""
+"""Sorts after every time."""
 
 
 def join(stretches: Iterable[Stretch]) -> list[SessionRecord]:

@@ -18,7 +18,7 @@ Emit = Callable[[Mapping[str, Any]], object]
 class Tracer(RecordingReader):
     """Emits one record a line: the main agent's state after it.
 
-    A line of a subagent gives that subagent's record, and the main agent's behind it where the recording is not the
+    A line of a subagent gives that subagent's record, and the main agent's after it where the recording is not the
     subagent's own.
     """
 

@@ -1,4 +1,4 @@
-"""Recorded sessions as one file to look at: a page, a picture, or the data behind them.
+"""Recorded sessions as one file to look at: a page, a picture, or their data.
 
 `build_report` reads; `page` makes the page (extra `report`), `svg_chart` the SVG. Neither loads anything else.
 """

@@ -86,7 +86,7 @@ def _packed_section(session: SessionReport, place: int) -> str:
 
 
 def _json(shown: Iterable[SessionReport]) -> str:
-    """Return the data behind the charts, in ASCII, and with nothing in it that ends a script."""
+    """Return the charts' data, in ASCII, and with nothing in it that ends a script."""
     found = {"words": NAMES, "sessions": [_charted(each) for each in shown]}
     text = json.dumps(_harmless(found), separators=(",", ":"))
     for letter in "<>&":

@@ -21,7 +21,7 @@ from hashlib import sha256
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
-from mala_context.archive.increment import mend
+from mala_context.archive.increment import repair_pieces
 from mala_context.archive.layout import record
 from mala_context.archive.remote import uploaded
 from mala_context.archive.source import digest_of
@@ -153,7 +153,7 @@ class _Sender:
             pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
         if manifests.without_row(pieces):
             with self._lock() as locked:
-                mend(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
+                repair_pieces(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
 
     def _lock(self) -> Any:
         return self._archive.store(create=False).lock(self._session_id, self._archive.timeout)

@@ -24,7 +24,7 @@ CHARACTERS: Final = 1_500
 def messages(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
     """Yield what was said, in order: `kind`, `time`, `text` and, for tools, `name`; compactions stand among it.
 
-    Behind what a shortened row says stands how many bytes of it were left out.
+    After the text of a shortened row stands how many bytes of it were left out.
     """
     counter = Counter()
     for row in rows:

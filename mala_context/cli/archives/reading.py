@@ -288,9 +288,9 @@ def verify(
     else:
         for report in reports:
             for problem in report.problems:
-                mark = "fixed" if problem.mended else "WRONG"
+                mark = "fixed" if problem.fixed else "WRONG"
                 click.echo(f"{mark:6}  {printable(problem.path)}: {printable(problem.text)}")
-            wrong = sum(not problem.mended for problem in report.problems)
+            wrong = sum(not problem.fixed for problem in report.problems)
             state = "sound" if report.ok else plural(wrong, "problem")
             click.echo(
                 f"{printable(report.location)}: {plural(report.sessions, 'session')}, "

@@ -145,8 +145,8 @@ def _figures(run: _Run, api: ScriptedMessagesAPI) -> None:
     requests = [request for request in api.requests if request.kind in {"main", "compaction"}]
     place = next((place for place, each in enumerate(requests) if each.status == 400), len(requests))
     run.refused = requests[place] if place < len(requests) else None
-    behind = requests[place + 1 :]
-    run.after = next((each for each in behind if each.kind == "main" and each.status == 200), None)
+    later = requests[place + 1 :]
+    run.after = next((each for each in later if each.kind == "main" and each.status == 200), None)
     run.model_requests = sum(each.kind == "compaction" for each in requests)
     if run.after is None or run.refused is None:
         return

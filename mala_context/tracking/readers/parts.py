@@ -65,7 +65,7 @@ def known(raw: Any) -> Usage | None:
 
 
 def lists_calls(raw: Any) -> bool:
-    """Tell whether a usage lists the model calls behind it, so that the last one is known."""
+    """Tell whether a usage lists the model calls that it sums, so that the last one is known."""
     iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)
     if not isinstance(iterations, list | tuple):
         return False

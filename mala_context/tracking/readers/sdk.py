@@ -117,7 +117,7 @@ STREAM_EVENTS: dict[Any, Callable[[Any, str | None, str | None], Events]] = {
     "message_start": message_start,
     "message_delta": message_delta,
 }
-"""Reader by type of raw stream event; the others, of which there are thousands, concern nobody here."""
+"""Reader by type of raw stream event; the others, of which there are thousands, are not read."""
 
 _MESSAGES: dict[str, Callable[[Any], Events]] = {
     "AssistantMessage": _assistant,

@@ -1,7 +1,7 @@
 """What a compaction's summary does not mention, found without a model.
 
 `measure(rows, summary)` collects from the rows that were dropped which files were read and written, which commands
-failed and were not mended, what the user asked for, and which todo items were open; then it looks for each of them in
+failed and were not fixed, what the user asked for, and which todo items were open; then it looks for each of them in
 the summary. It tells what is named, not what is understood: a file counts as named where its name stands in the
 summary, a sentence where half of its words do.
 """

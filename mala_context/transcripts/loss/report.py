@@ -13,7 +13,7 @@ Kind = Literal["instruction", "todo", "command", "written", "read"]
 KINDS: Final[dict[Kind, str]] = {
     "instruction": "Instructions of the user",
     "todo": "Open todo items",
-    "command": "Commands that failed and were not mended",
+    "command": "Commands that failed and were not fixed",
     "written": "Files written",
     "read": "Files read",
 }

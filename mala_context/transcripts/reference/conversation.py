@@ -107,16 +107,16 @@ def read_conversation(messages: object, pictures: Collection[int] = ()) -> Conve
     answered = (place for place, row in enumerate(messages) if row["role"] == "assistant" or row.get("results"))
     marked = [place for place, text in enumerate(texts[: next(answered, None)]) if is_kept(text)]
     parts = [place for place in marked if head_of(texts[place]) is not None]
-    behind = parts[-1] + 1 if parts else 0
-    told = bool(parts) and behind in marked and is_state(texts[behind])
-    before = tuple(texts[place] if place in parts else place for place in range(behind))
+    after = parts[-1] + 1 if parts else 0
+    told = bool(parts) and after in marked and is_state(texts[after])
+    before = tuple(texts[place] if place in parts else place for place in range(after))
     if any(isinstance(each, int) and not messages[each].get("handle") for each in before):
         raise UnknownShapeError("a row before the last part cannot be kept")
     number, calls, _ = head_of(texts[parts[-1]]) or (0, 0, "") if parts else (0, 0, "")
     items: list[Words | Call | Whole] = []
-    for place in range(behind + told, len(messages)):
+    for place in range(after + told, len(messages)):
         calls = _read(messages[place], place, items, calls, whole=place in pictures)
-    state = _state(calls_of(texts[behind]) if told else (), items)
+    state = _state(calls_of(texts[after]) if told else (), items)
     return Conversation(before, tuple(items), state, number + 1, calls, _unread(messages))
 
 

@@ -93,7 +93,7 @@ def last_line_of(part: str) -> str:
 
 
 def state_row(lines: Iterable[str]) -> str:
-    """Return the row behind the last part."""
+    """Return the row after the last part."""
     return "\n".join([STATE, *lines]) + _STATE_END
 
 

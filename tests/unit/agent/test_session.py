@@ -577,11 +577,11 @@ RESTARTED = SessionRestarted("s1", "s2", "threshold", 1, checkpoint=True)
 
 
 class SessionSupervisor:
-    """Does what a test says: `before(session, prompt)` and `behind(session, result)` are coroutine functions."""
+    """Does what a test says: `before(session, prompt)` and `after(session, result)` are coroutine functions."""
 
-    def __init__(self, before=None, behind=None):
+    def __init__(self, before=None, after=None):
         self.session = None
-        self._before, self._behind = before, behind
+        self._before, self._after = before, after
 
     def serve(self, session):
         self.session = session
@@ -589,8 +589,8 @@ class SessionSupervisor:
     async def before(self, prompt):
         return prompt if self._before is None else await self._before(self.session, prompt)
 
-    async def behind(self, result):
-        return None if self._behind is None else await self._behind(self.session, result)
+    async def prompt_after(self, result):
+        return None if self._after is None else await self._after(self.session, result)
 
 
 @BACKENDS
@@ -634,7 +634,7 @@ def test_a_turn_that_was_cut_goes_on_in_the_fresh_session(backend):
     """The cut turn's result is no answer; what was read of the old session is not lost."""
     fresh = Client(lambda prompt, uuid: [said(prompt), result(uuid)])
 
-    async def behind(session, result):
+    async def prompt_after(session, result):
         if session.client is fresh:
             return None
         await session.leave()
@@ -646,7 +646,7 @@ def test_a_turn_that_was_cut_goes_on_in_the_fresh_session(backend):
         assert session.client is fresh
         return messages, list(client.done)
 
-    messages, done = run(backend, test, last=fresh, steward=SessionSupervisor(behind=behind))
+    messages, done = run(backend, test, last=fresh, steward=SessionSupervisor(after=prompt_after))
     assert words(messages) == ["one", "SessionRestarted", "go on", "ResultMessage"]
     assert done == ["connect", "query", "disconnect"]
 

@@ -7,7 +7,7 @@ import pytest
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
 from mala_context.archive.history import History, continues
-from mala_context.archive.increment import mend
+from mala_context.archive.increment import repair_pieces
 from mala_context.archive.packing import pack_piece
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import PartNotFoundError, SessionNotFoundError
@@ -160,7 +160,7 @@ class TestContinues:
     @pytest.mark.parametrize("pack", [False, True])
     def test_byte_by_byte_or_by_hash(self, pieces, tmp_path, data, found, pack):
         (tmp_path / "t.jsonl").write_bytes(data)
-        mend(pieces, of(pieces), 10**15)
+        repair_pieces(pieces, of(pieces), 10**15)
         for piece in of(pieces) if pack else ():
             pack_piece(pieces, piece, 10**15)
         assert continues(pieces, str(tmp_path / "t.jsonl"), of(pieces)) is found

@@ -94,7 +94,7 @@ def test_pin():
         "- Never push to the main branch without asking.",
         "Open todo items:",
         "- Write fuzz targets for numbers",
-        "Commands that failed and were not mended:",
+        "Commands that failed and were not fixed:",
         "- cargo clippy -- -D warnings",
         "Files read:",
         "- /repo/README.md",

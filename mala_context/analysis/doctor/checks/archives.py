@@ -96,7 +96,7 @@ def readable(places: tuple[ReadableFiles, ...]) -> Iterator[Finding]:
 
 
 def readable_ok(places: tuple[ReadableFiles, ...]) -> str:
-    """Say that nobody else can, and how many files were looked at where that is not all."""
+    """Say that no other user can, and how many files were looked at where that is not all."""
     looked = sum(each.looked for each in places)
     part = "" if all(each.complete for each in places) else f", by {looked:,} files; there are more"
     return f"only we can read transcripts and archives{part}"
