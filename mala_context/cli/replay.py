@@ -137,6 +137,8 @@ def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     show(screen, Table("", columns, rows))
     responses = plural(sum_of(sessions)["responses"], "response")
     screen.print(f"\n{plural(len(sessions), 'session')}, {responses}, subagents' included.")
+    if any(session.microcompactions for session in sessions):
+        screen.print("+n: the CLI cleared old tool results by itself; these are no compactions.")
     if any(_unsure(session.main) for session in sessions):
         screen.print("?: the window is a guess, or in doubt.")
 
@@ -155,7 +157,7 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
         main.tokens,
         main.peak_tokens,
         None if ratio is None else f"{ratio:.1%}{'?' if _unsure(main) else ''}",
-        len(session.compactions),
+        f"{len(session.compactions)}{f'+{session.microcompactions}' if session.microcompactions else ''}",
         session.overflows,
         len(session.subagents),
         sum(each.rows for each in session.problems),

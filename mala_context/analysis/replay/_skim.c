@@ -52,7 +52,8 @@ static kind kind_of(const row *row) {
     if (!row->has_parent) return ODD;
     if (is_user) return USER;
     if (is_attachment) return ATTACHMENT;
-    return ROW_IS(row->subtype, "compact_boundary") || ROW_IS(row->subtype, "local_command") ? ODD : LINK;
+    int is_odd = ROW_IS(row->subtype, "compact_boundary") || ROW_IS(row->subtype, "microcompact_boundary");
+    return is_odd || ROW_IS(row->subtype, "local_command") ? ODD : LINK;
 }
 
 /* Whether a row goes on from the open stretch. */

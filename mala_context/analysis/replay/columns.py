@@ -17,6 +17,7 @@ from mala_context.tracking.events import SIDECHAIN, Appended, Link, Response, Su
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.readers.parts import mapping, text
 from mala_context.tracking.usage import Usage
+from mala_context.transcripts.compactions import MICRO_BOUNDARY
 
 FILLER: Final = 0
 """A row without an id, of which a context knows nothing."""
@@ -87,7 +88,7 @@ def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
         return None
     event: Any = events[-1]
     kind = _KINDS.get(event.__class__)
-    if kind is None or event.uuid is None or event.parent is None:
+    if kind is None or event.uuid is None or event.parent is None or (kind == LINK and _is_counted(row)):
         return None
     answers, model = None, None
     if kind == ASSISTANT:
@@ -101,6 +102,10 @@ def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
         kind = ATTACHMENT
     author, parent = True if event.agent == SIDECHAIN else event.agent, event.parent or None
     return Stretch(line, 1, kind, author, session, parent, [event.uuid], answers, model, moment, moment, forked)
+
+
+def _is_counted(row: Mapping[str, Any]) -> bool:
+    return row.get("subtype") == MICRO_BOUNDARY
 
 
 def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], int]:

@@ -190,6 +190,8 @@ class Stretch:
     """How often the conversation started again within the session."""
     overflows: int = 0
     """Requests that were refused since they were too long, of all agents."""
+    microcompactions: int = 0
+    """How often the CLI cleared the main agent's old tool results by itself."""
     is_fork: bool = False
     """Whether rows say that they were copied from another session."""
     started_at: str | None = None
@@ -248,6 +250,8 @@ class SessionRecord:
     """What could not be read."""
     totals: Totals
     """Tokens of all its agents, each response counted in one session only."""
+    microcompactions: int = 0
+    """How often the CLI cleared old tool results by itself; they are no compactions."""
 
     @property
     def peak_ratio(self) -> float | None:
@@ -273,6 +277,7 @@ class SessionRecord:
             "compactions": [each.as_dict() for each in self.compactions],
             "resets": self.resets,
             "overflows": self.overflows,
+            "microcompactions": self.microcompactions,
             "subagents": [each.as_dict() for each in self.subagents],
             "started_at": self.started_at,
             "ended_at": self.ended_at,

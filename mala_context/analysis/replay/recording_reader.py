@@ -21,6 +21,7 @@ from mala_context.tracking.events import Compaction, Event, Response, Summary
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
+from mala_context.transcripts.compactions import is_microcompaction
 
 
 def begins_another(row: Mapping[str, Any], session_id: str) -> bool:
@@ -90,6 +91,7 @@ class RecordingReader:
         self._tallies: dict[AgentState, Tally] = {self._main: Tally()}
         self._session_id: str | None = None
         self._compactions: list[CompactionRecord] = []
+        self._microcompactions = 0
         self._is_fork = False
         self._started: str | None = None
         self._ended: str | None = None
@@ -121,6 +123,7 @@ class RecordingReader:
             self._begin()
         for event in read_row(row):
             self._event(event, row)
+        self._microcompactions += is_microcompaction(row)
         if self._session_id is None:
             named = get("sessionId") or get("session_id")
             if isinstance(named, str):
@@ -216,6 +219,7 @@ class RecordingReader:
                 self._compactions,
                 main.resets,
                 main.overflows + self._tallies[main].overflows,
+                self._microcompactions,
                 self._is_fork,
                 self._started,
                 self._ended,

@@ -83,6 +83,7 @@ def _session(key: str, group: Sequence[Stretch], totals: Totals) -> SessionRecor
         max((end for _, end in times if end), default=None),
         [problem for each in sorted(group, key=lambda each: each.path) for problem in each.problems],
         totals,
+        sum(each.microcompactions for each in mains),
     )
 
 

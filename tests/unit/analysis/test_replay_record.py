@@ -33,6 +33,7 @@ KEYS = [
     "compactions",
     "resets",
     "overflows",
+    "microcompactions",
     "subagents",
     "started_at",
     "ended_at",
