@@ -95,6 +95,7 @@ def audit(
 
 def _show(report: Mapping[str, Any], by: str | None) -> None:
     from mala_context.cli.scenarios.report import Lines, Table
+    from mala_context.cli.session_names import named
     from mala_context.cli.tables import console, show
 
     out = console()
@@ -113,7 +114,8 @@ def _show(report: Mapping[str, Any], by: str | None) -> None:
         else:
             rows = [_row(name, figures) for name, figures in report[f"by_{by}"][truth].items()]
         show(out, Table(f"{words} (n = {table['n']:,})", COLUMNS, rows))
-        if cases := [_case(case) for case in report["worst"][truth]]:
+        cases = [named(_case(case), case["file"], out.file, out.width) for case in report["worst"][truth]]
+        if cases:
             show(out, Lines("Worst cases", cases))
     for half, figures in report.get("held_out", {}).items():
         rows = [_row(name, spread) for name, spread in figures.items()]

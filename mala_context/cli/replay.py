@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -125,15 +124,19 @@ def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
 
 def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
     from mala_context.cli.scenarios.report import Table
+    from mala_context.cli.session_names import LEAST_PROMPT, PROJECT_WIDTH, name_of_file
     from mala_context.cli.tables import PIPE_WIDTH, console, show
 
     screen = console(out)
     columns = ["<session", "<model", "resp.", "tokens", "peak", "of window", "comp.", "ref.", "sub.", "bad"]
     rows = [_row(session) for session in sessions]
-    room = screen.width - PIPE_WIDTH - _ABOUT_WIDTH if screen.is_terminal else 0
-    if room >= _LEAST_PROMPT:  # for eyes only: no prompt goes into a file or a pipe
+    room = screen.width - PIPE_WIDTH - 16 - PROJECT_WIDTH - 6 if screen.is_terminal else 0
+    if room >= LEAST_PROMPT:
         columns += ["<started", "<project", "<first prompt"]
-        rows = [(*row, *_about(session, room)) for row, session in zip(rows, sessions, strict=True)]
+        for place, session in enumerate(sessions):
+            started = (session.started_at or "")[:16].replace("T", " ")
+            project, prompt = name_of_file(session.path)
+            rows[place] = (*rows[place], started, project, prompt[:room])
     show(screen, Table("", columns, rows))
     responses = plural(sum_of(sessions)["responses"], "response")
     screen.print(f"\n{plural(len(sessions), 'session')}, {responses}, subagents' included.")
@@ -164,27 +167,6 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
     )
 
 
-def _about(session: SessionRecord, room: int) -> tuple[str, str, str]:
-    """Return when a session began, its project and its first prompt, as far as its file's first rows tell them."""
-    from mala_context.transcripts.prompts import prompt_text
-    from mala_context.transcripts.tail import read_opening
-
-    try:
-        opening = read_opening(session.path)
-    except OSError:  # standard input, an address, a file that is gone
-        opening = []
-    cwd = next((row["cwd"] for row in opening if isinstance(row.get("cwd"), str)), "")
-    prompt = next((text for row in opening if (text := prompt_text(row))), "")
-    project = os.path.basename(cwd.rstrip("/"))
-    started = (session.started_at or "")[:16].replace("T", " ")
-    return started, project[:_PROJECT], " ".join(prompt.split())[:room]
-
-
-_PROJECT: Final = 20
-_ABOUT_WIDTH: Final = 16 + _PROJECT + 6
-"""Columns of a table that the start and the project take."""
-_LEAST_PROMPT: Final = 12
-"""Columns that a first prompt needs to be of use."""
 _WRITERS: Final[dict[str, Callable[[Sequence[SessionRecord], Any], None]]] = {
     **LINES,
     "table": _table,

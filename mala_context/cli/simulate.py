@@ -90,6 +90,7 @@ def _name(path: str, policies: Sequence[str]) -> str:
 
 def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     from mala_context.cli.scenarios.report import Lines, Table
+    from mala_context.cli.session_names import named
     from mala_context.cli.tables import console, show
 
     out = console()
@@ -99,9 +100,10 @@ def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     rows = [(words, *(value(groups[name]) for name in names)) for words, value in lines_shown]
     show(out, Table(plural(count, "session"), ("<", *names), rows))
     for name in names:
-        lines = [line for each in groups[name] for line in _events(each)]
+        lines = [(line, each.path) for each in groups[name] for line in _events(each)]
         if lines:
-            show(out, Lines(f"{name}: what it would have done, and where", lines[:40]))
+            shown = [named(line, path, out.file, out.width) for line, path in lines[:40]]
+            show(out, Lines(f"{name}: what it would have done, and where", shown))
 
 
 def _events(outcome: Outcome) -> list[str]:

@@ -8,7 +8,7 @@ are new are held at once, so none takes more than about its bytes, and one of se
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mala_context._util.safe_open import open_regular
@@ -25,17 +25,22 @@ def read_opening(path: str) -> list[dict[str, Any]]:
     Of a transcript that goes on for `_MOST_OPENING` bytes without one, only so much is read. Raises `OSError` like
     `TranscriptTail.read`.
     """
-    rows: list[dict[str, Any]] = []
     descriptor = open_regular(path)
     try:
-        for row in rows_of(_blocks(descriptor, _FIRST_BLOCK)):
-            if row.offset >= _MOST_OPENING or not row.ended:
-                break
-            rows.extend(few_objects(row.data))
-            if rows and rows[-1].get("type") == "assistant":
-                break
+        return opening(_blocks(descriptor, _FIRST_BLOCK))
     finally:
         os.close(descriptor)
+
+
+def opening(blocks: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return what `read_opening` does, of a transcript's bytes."""
+    rows: list[dict[str, Any]] = []
+    for row in rows_of(blocks):
+        if row.offset >= _MOST_OPENING or not row.ended:
+            break
+        rows.extend(few_objects(row.data))
+        if rows and rows[-1].get("type") == "assistant":
+            break
     return rows
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from codecs import getincrementaldecoder
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager, suppress
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -29,8 +30,10 @@ from mala_context.cli.archives.common import (
 )
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.progress import Wait, waiting
-from mala_context.errors import PartNotFoundError
+from mala_context.cli.session_names import named
+from mala_context.errors import MalaContextError, PartNotFoundError
 from mala_context.transcripts.rows import LongRow, Row, lines, rows
+from mala_context.transcripts.tail import opening
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -87,11 +90,20 @@ def _as_table(archives: Iterable[tuple[str, TranscriptArchive]]) -> Iterator[str
         if summaries:
             yield listing.row(listing.HEAD) + "\n"
         for summary in summaries:
-            for line in listing.lines(listing.describe(known, summary)):
-                yield line + "\n"
+            first, *others = listing.lines(listing.describe(known, summary))
+            yield named(first, _opening(known, summary.session_id), sys.stdout, get_terminal_size().columns) + "\n"
+            yield from (f"{line}\n" for line in others)
         none = False
     if none:
         yield "no archives\n"
+
+
+def _opening(archive: TranscriptArchive, session_id: str) -> Iterator[dict[str, Any]]:
+    """Yield an archived session's first rows, once they are asked for; none where they are in the object store only."""
+    with suppress(OSError, MalaContextError), archive.store(create=False).view(session_id) as files:
+        pieces = [each for each in archive.pieces(session_id) if each.subagent is None]
+        if pieces and not pieces[0].remote:
+            yield from opening(chunks(files, pieces[:1], strict=False))
 
 
 def _part_options(command: F) -> F:

@@ -186,12 +186,18 @@ def test_refused_requests_are_in_the_table(tmp_path):
     assert row[heading.index("ref.") + 3] == "1"
 
 
-@pytest.mark.parametrize("path", ["-", "/nowhere.jsonl", "s3://bucket/x.jsonl"])
-def test_a_session_without_a_file_here_has_no_project(path):
-    from mala_context.cli.replay import _about
-
-    class Session:
-        started_at = None
-
-    Session.path = path
-    assert _about(Session, 20) == ("", "", "")
+def test_microcompactions_are_in_the_table_and_are_no_compactions(tmp_path):
+    """Case people-22."""
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 135_883)
+    rows.row("system", subtype="microcompact_boundary", content="Context microcompacted")
+    rows.prompt()
+    rows.response("b", 77_063)
+    path = rows.write(tmp_path / "a.jsonl")
+    output = CliRunner().invoke(app, ["replay", str(path)]).output
+    assert " 0+1 " in output
+    assert "these are no compactions" in output
+    found = json.loads(run(path, "--format", "json"))[0]
+    assert (found["microcompactions"], found["compactions"], found["tokens"]) == (1, [], 77_063)
+    assert [json.loads(line) for line in run(path, "--trace").splitlines()][-1]["microcompactions"] == 1
