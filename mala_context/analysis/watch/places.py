@@ -1,8 +1,7 @@
 """Which transcripts exist, and which of them changed: by asking for the status of files and directories.
 
-There are two kinds of looks. A quick one asks for the transcripts that are followed and for the directories in which
-new ones appear: a directory's time tells that a name in it is new or gone. Asking costs a few microseconds a path. A
-full one walks through everything, so that an old transcript that is written to again is noticed. Each kind waits
+There are two kinds of looks. A quick one asks for the transcripts that are followed, which takes a few microseconds
+each. A full one walks through everything, for new transcripts and old ones that are written to again. Each kind waits
 `PAUSE` times as long as it took before it is repeated, so that looking costs at most about 2 % of a core each, however
 many transcripts there are. A full look is done in steps of `PATIENCE` seconds; until it is done, `looking` is true.
 
@@ -19,13 +18,12 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-FULL: Final = 10.0
+FULL: Final = 2.0
 """Seconds between two full looks, at least."""
 PAUSE: Final = 50
 """A look is not repeated before this many times its own duration has passed."""
 PATIENCE: Final = 0.1
 """Seconds after which a step of a full look ends."""
-_UNSETTLED: Final = 100_000_000
 _STRIDE: Final = 256
 _SUBAGENTS: Final = "subagents"
 
@@ -51,14 +49,10 @@ class TranscriptFinder:
         self._only = tuple(only)
         self._transcripts: dict[str, int] = {}
         """Path → hash of inode, size and time; 0 while it is gone."""
-        self._directories: dict[str, int] = {}
-        """Directories of quick looks → their time when they were listed."""
-        self._followed: set[str] = set()
+        self._followed: set[str] = set(self._only)
         self._walk: Iterator[str] | None = None
         self._walked: set[str] = set()
         self._walk_seconds = self._next_walk = self._next_look = 0.0
-        for path in self._only:
-            self.follow(path)
 
     @property
     def looking(self) -> bool:
@@ -71,17 +65,12 @@ class TranscriptFinder:
         return len(self._transcripts)
 
     def follow(self, path: str) -> None:
-        """Ask for a transcript at every quick look, and for new subagents of its session."""
+        """Ask for a transcript at every look."""
         self._followed.add(path)
-        if agent_of(path) is None:
-            self._directories.setdefault(_subagents_of(path), 0)
 
     def leave(self, path: str) -> None:
         """Ask for a transcript at full looks only."""
         self._followed.discard(path)
-        top = _subagents_of(path)
-        for directory in [each for each in self._directories if each == top or each.startswith(top + os.sep)]:
-            del self._directories[directory]
 
     def look(self) -> tuple[list[ChangedTranscript], list[str]]:
         """Return the transcripts that are new or changed since the last look, and those that are gone. Never raises."""
@@ -89,7 +78,7 @@ class TranscriptFinder:
         gone: list[str] = []
         begun = time.monotonic()
         if begun >= self._next_look:
-            for path in (*self._followed, *self._new_names()):
+            for path in tuple(self._followed):
                 self._ask(path, changed, gone)
             now = time.monotonic()
             self._next_look = now + PAUSE * (now - begun)
@@ -125,49 +114,17 @@ class TranscriptFinder:
             self._transcripts[path] = stamp
             changed.append(ChangedTranscript(path, status.st_mtime))
 
-    # -- names ------------------------------------------------------------------------------------------------------
-
-    def _new_names(self) -> Iterator[str]:
-        """Yield transcripts that are not known yet, from directories whose time changed."""
-        pending = list(self._directories)
-        for directory in pending:  # which grows
-            known = self._directories[directory]
-            found = self._directories[directory] = _time_of(directory)
-            if found and found == known:
-                continue
-            for each in _entries(directory):
-                if self._holds_directories(directory) and each.is_dir(follow_symlinks=directory in self._projects):
-                    if each.path not in self._directories:
-                        self._directories[each.path] = 0
-                        pending.append(each.path)
-                elif directory not in self._projects and _is_transcript(each) and each.path not in self._transcripts:
-                    yield each.path
-
-    def _holds_directories(self, directory: str) -> bool:
-        return directory in self._projects or _SUBAGENTS in directory.split(os.sep)
-
     def _everything(self) -> Iterator[str]:
         for path in self._only:
             yield path
             yield from _agents_below(_subagents_of(path))
         for projects in self._projects:
-            self._directories.setdefault(projects, _time_of(projects))
             for folder in (each.path for each in _entries(projects) if each.is_dir()):
-                self._directories.setdefault(folder, _time_of(folder))
                 for each in _entries(folder):
                     if _is_transcript(each):
                         yield each.path
                     elif each.is_dir(follow_symlinks=False):
                         yield from _agents_below(os.path.join(each.path, _SUBAGENTS))
-
-
-def _time_of(directory: str) -> int:
-    """Return a directory's time; 0 where it has none, or where a name that comes now may leave the same time."""
-    try:
-        modified = os.stat(directory).st_mtime_ns
-    except OSError:
-        return 0
-    return 0 if time.time_ns() - modified < _UNSETTLED else modified  # the clock of directories is coarse
 
 
 def _is_transcript(entry: os.DirEntry[str]) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from mala_context.analysis.watch import places as places_module
 from mala_context.analysis.watch.places import TranscriptFinder, agent_of, session_of
-from tests.helpers.watch_sessions import append, session, session_id, subagent
+from tests.helpers.watch_sessions import append, session, subagent
 
 
 @pytest.fixture
@@ -48,26 +48,22 @@ def test_a_projects_directory_that_is_made_later(projects, clock):
     finder = TranscriptFinder([str(projects)])
     assert changed(finder) == []
     _, path = session(projects)
+    clock.pass_by(places_module.FULL)
     assert changed(finder) == [str(path)]
 
 
-def test_a_row_a_session_a_project_and_a_subagent_are_noticed_at_once(projects, clock):
+def test_a_row_is_noticed_at_once_and_a_new_transcript_at_the_next_full_look(projects, clock):
     rows, path = session(projects, 1)
     finder = TranscriptFinder([str(projects)])
     finder.look()
     finder.follow(str(path))
     append(path, rows.prompt())
     assert changed(finder) == [str(path)]
-    for number in (1_001, 7):
-        _, new = session(projects, number, folder=number // 1_000)
-        assert changed(finder) == [str(new)]
-    agent = subagent(path)
-    assert changed(finder) == [str(agent)]
-    deep = agent.parent / "workflows" / "run-1" / "agent-b2.jsonl"
-    deep.parent.mkdir(parents=True)
-    finder.look()
-    agent.rename(deep)
-    assert changed(finder) == [str(deep)]
+    new = [session(projects, number, folder=number // 1_000)[1] for number in (1_001, 7)]
+    new.append(subagent(path))
+    assert changed(finder) == []
+    clock.pass_by(places_module.FULL)
+    assert changed(finder) == sorted(map(str, new))
 
 
 def test_subagents_are_found_at_every_depth(projects):
@@ -78,17 +74,6 @@ def test_subagents_are_found_at_every_depth(projects):
     agent.rename(deep)
     for only in ((), (str(path),)):
         assert changed(TranscriptFinder([] if only else [str(projects)], only)) == sorted([str(path), str(deep)])
-
-
-def test_a_directory_is_listed_again_while_its_clock_is_too_coarse(projects, clock):
-    session(projects, 1)
-    finder = TranscriptFinder([str(projects)])
-    finder.look()
-    folder = projects / "-home-dev-project-0"
-    before = folder.stat()
-    session(projects, 0)
-    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert changed(finder) == [str(folder / f"{session_id(0)}.jsonl")]
 
 
 def test_files_that_go_are_told_once_and_may_come_back(projects, clock):
@@ -128,6 +113,7 @@ def test_a_project_folder_that_is_a_link(projects, tmp_path, clock):
     finder = TranscriptFinder([str(projects)])
     assert changed(finder) == [str(link / path.name)]
     _, other = session(tmp_path / "elsewhere", 0)
+    clock.pass_by(places_module.FULL)
     assert changed(finder) == [str(link / other.name)]
     finder.follow(str(link / path.name))
     append(path, rows.prompt())
@@ -212,7 +198,7 @@ def test_a_look_waits_many_times_as_long_as_the_last_one_took(projects, clock, m
     finder.look()
     monkeypatch.setattr(os, "stat", real)
     append(path, rows.prompt())
-    clock.pass_by(4.0)
-    assert changed(finder) == []
-    clock.pass_by(places_module.PAUSE * 0.1 * 6)
+    clock.pass_by(places_module.FULL - 0.2)
+    assert changed(finder) == []  # a quick look took 0.1 s
+    clock.pass_by(places_module.PAUSE * 0.1)
     assert changed(finder) == [str(path)]
