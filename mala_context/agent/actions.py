@@ -16,22 +16,13 @@ from anyio.lowlevel import checkpoint
 
 from mala_context._util.log import get_logger
 from mala_context._util.text import percent
-from mala_context.agent.hook_io import add_context, deny, stop, text_in
-from mala_context.agent.log_lines import context_line, log_values
+from mala_context.agent.guarded import Guarded, Step, Subagents
+from mala_context.agent.hook_io import stop, text_in
 from mala_context.agent.telemetry import Hub
-from mala_context.agent.telemetry.records import (
-    FinalTurn,
-    GuardActed,
-    GuardAction,
-    Observer,
-    Threshold,
-    ThresholdCrossed,
-)
-from mala_context.guard import FinalGate
-from mala_context.guard.final_turn import FinalTurnProgress
+from mala_context.agent.telemetry.records import FinalTurn, GuardAction, Observer
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.guard.policy import LEAST_FREED, NOT_QUIET, Policy
-from mala_context.guard.thresholds import Caution, Compact, Decisions, Finish, Restart, Tell, Warn
+from mala_context.guard.thresholds import Compact, Decisions, Thresholds
 from mala_context.tracking.events import (
     Compaction,
     CompactionStatus,
@@ -49,12 +40,11 @@ if TYPE_CHECKING:
     from mala_context.tracking.events import Event
     from mala_context.tracking.tracker import ContextSnapshot
 
+NEVER: Final = Thresholds(warn_at=None)
 STOP_FOR_RESTART: Final = "The context is full; the work goes on in a fresh session."
 """`stopReason` of a turn that is cut for a restart."""
 
 log = get_logger(__name__)
-
-Step = Compact | Restart
 
 
 class Actions:
@@ -67,6 +57,7 @@ class Actions:
         clock: seconds from any clock that never goes back.
         hub: tells observers; a new one by default.
         verbatim: whether the options have `verbatim_prompts`, so that a slash command is sent to the model as text.
+        subagents: when to act in a subagent, as ratios of its own window; never by default.
 
     Attributes:
         final_turn: how the last final turn ended; `None` before one has.
@@ -82,6 +73,7 @@ class Actions:
         clock: Callable[[], float] = time.monotonic,
         hub: Hub | None = None,
         verbatim: bool = False,
+        subagents: Thresholds = NEVER,
     ) -> None:
         self.policy = policy
         self.clock = clock
@@ -92,11 +84,15 @@ class Actions:
         self._said_verbatim = False
         self.transcript: str | None = None
         self._processor = processor
-        self._finishing_tools = tuple(finishing_tools)
-        self._notes: list[str] = []
+        tracker, name = processor.tracker, processor.agent_name
+
+        def guarded(policy: Policy, agent: str | None = None) -> Guarded:
+            return Guarded(policy, self._hub, finishing_tools, name=agent or name, agent=agent)
+
+        self._main = guarded(policy)
+        self._subagents = Subagents(subagents, tracker, guarded)
         self._asked_about: object = None
         self._quiet = NOT_QUIET
-        self._final: FinalTurnProgress | None = None
         self._compacted_from: int | None = None
         processor.observe(self.on_event, *_EVENTS, wants=self._wants)
         processor.overflow_observers.append(self.on_overflow)
@@ -127,7 +123,7 @@ class Actions:
 
     def acted(self, action: GuardAction, tool: str | None = None) -> None:
         """Tell the observers what was done."""
-        self._hub.tell(GuardActed(self._processor.tracker.session_id, action, tool))
+        self._main.acted(self._processor.tracker.session_id, action, tool)
 
     def _on_response(self, event: Response | UsageDelta, snapshot: ContextSnapshot | None) -> None:
         """Ask the policy once about each response of the main agent, as soon as its counts are known."""
@@ -186,19 +182,11 @@ class Actions:
     def _on_reset(self, event: Reset, snapshot: ContextSnapshot | None) -> None:
         del event, snapshot
         self.policy.reset()
-        self._notes.clear()
-        self._final = None
+        self._main.forget()
 
     def _on_turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
         del event, snapshot
-        final = self._final
-        if final is not None and final.heard and not final.told:
-            final.told = True
-            self.final_turn = FinalTurn(
-                final.session_id, "context", final.ratio, final.stopped, final.denied, final.missing
-            )
-            log.warning("%s", self.final_turn.line)
-            self.happened(self.final_turn)
+        self.final_turn = self._main.ended() or self.final_turn
         if self.policy.looks_ahead:  # the answer may be longer than its first block
             self._ask(self._processor.tracker.snapshot())
 
@@ -244,121 +232,67 @@ class Actions:
 
     def restarted(self) -> None:
         """Take note that the run goes on in a fresh session."""
-        self._notes.clear()
-        self._final = None
+        self._main.forget()
         self._quiet = NOT_QUIET
         self._carry_out(self.policy.restarted(self.clock()))
 
     def _ask(self, snapshot: ContextSnapshot, *, safe: bool = False, new_prompt: bool = False) -> Step | None:
-        step = self._carry_out(self.policy.decide(snapshot, self.clock(), safe=safe, new_prompt=new_prompt), snapshot)
-        if self._final is not None and not self.policy.final:
-            self._final = None
+        step = self._main.ask(snapshot, self.clock(), safe=safe, new_prompt=new_prompt)
         self._quiet = NOT_QUIET if self._compacted_from is not None else self.policy.quiet(snapshot)
         return step
 
-    def _carry_out(self, decisions: Decisions, snapshot: ContextSnapshot | None = None) -> Step | None:
-        step: Step | None = None
-        finishing = any(isinstance(decision, Finish) for decision in decisions)
-        for decision in decisions:
-            if isinstance(decision, Compact | Restart):
-                step = decision
-                self._crossed("compact_at" if isinstance(decision, Compact) else "restart_at", decision, snapshot)
-            elif isinstance(decision, Tell):
-                self._notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
-            elif isinstance(decision, Caution):
-                log.warning("%s", decision.message)
-                if decision.kind != "overflow":  # has a record of its own
-                    self.acted(decision.kind)
-            elif snapshot is not None:
-                self._announce(decision, snapshot)
-        return step
-
-    def _announce(self, decision: Warn | Finish, snapshot: ContextSnapshot) -> None:
-        rules, values = self.policy.thresholds, log_values(snapshot)
-        line = context_line(snapshot, self._processor.agent_name)
-        if isinstance(decision, Warn):
-            log.warning("%s; warn_at %s is reached", line, percent(rules.warn_at or 0.0), **values)
-            self._crossed("warn_at", decision, snapshot)
-            return
-        gate = FinalGate(self._finishing_tools)
-        self._final = FinalTurnProgress(gate, snapshot.session_id, decision.ratio)
-        line = f"{line}, the next request {percent(decision.ratio)}"
-        at = percent(rules.final_at or 0.0)
-        log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
-        self._crossed("final_at", decision, snapshot)
-
-    def _crossed(
-        self, threshold: Threshold, decision: Warn | Finish | Compact | Restart, snapshot: ContextSnapshot | None
-    ) -> None:
-        """Tell the observers of a threshold, unless it was something else that asked for the step."""
-        at: float | None = getattr(self.policy.thresholds, threshold)
-        if (
-            at is None
-            or decision.ratio is None
-            or snapshot is None
-            or getattr(decision, "cause", "threshold") != "threshold"
-        ):
-            return
-        sizes = (snapshot.tokens, snapshot.window, snapshot.model)
-        self.happened(ThresholdCrossed(snapshot.session_id, threshold, at, decision.ratio, *sizes))
-
-    @property
-    def _finishing_words(self) -> str:
-        return f"Finishing tools: {', '.join(self._finishing_tools) or 'none'}."
+    def _carry_out(self, decisions: Decisions) -> None:
+        self._main.carry_out(decisions, self._processor.tracker.snapshot())
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     async def tell(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Hand the notes to the agent with its prompt (UserPromptSubmit)."""
-        if not await self._look(hook_input):
+        guarded = await self._look(hook_input)
+        if guarded is None:
             return None
-        if self._final is not None:
-            self._final.new_prompt()
-        return self._note("UserPromptSubmit")
+        if guarded.final is not None:
+            guarded.final.new_prompt()
+        return guarded.note("UserPromptSubmit", self._processor.tracker.session_id)
 
     async def after_tools(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Cut the turn for a restart where that is due, else hand the notes to the agent (PostToolBatch)."""
-        if not await self._look(hook_input):
+        guarded = await self._look(hook_input)
+        if guarded is None:
             return None
-        if self._final is not None:
-            self._final.batches += 1
-        if self._cut_turn is not None and self.policy.restart_due and self._cut_turn():
+        if guarded.final is not None:
+            guarded.final.batches += 1
+        if guarded is self._main and self._cut_turn is not None and self.policy.restart_due and self._cut_turn():
             self.acted("turn_cut")
             return stop(STOP_FOR_RESTART)
-        return self._note("PostToolBatch")
+        return guarded.note("PostToolBatch", self._processor.tracker.session_id)
 
     async def before_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Answer a tool call in a final turn (PreToolUse); everything is let through before one."""
-        if not await self._look(hook_input) or self._final is None:
+        guarded = await self._look(hook_input)
+        if guarded is None:
             return None
-        tool_input, response = hook_input.get("tool_input"), self._processor.tracker.main.current
-        verdict = self._final.ask(
-            str(hook_input.get("tool_name")), tool_input if isinstance(tool_input, Mapping) else {}, response
-        )
-        if verdict.action == "allow":
-            return None
-        self.acted("stopped" if verdict.action == "stop" else "denied", str(hook_input.get("tool_name")))
-        answer = deny(verdict.reason)
-        return {**answer, **stop(verdict.reason)} if verdict.action == "stop" else answer
+        tracker = self._processor.tracker
+        agent = tracker.reducer.registry.find(text_in(hook_input, "agent_id"))
+        return guarded.answer(hook_input, tracker.session_id, None if agent is None else agent.current)
 
-    async def _look(self, hook_input: Mapping[str, Any]) -> bool:
-        """Ask the policy about what came since the last response; `False` in a subagent, which is its own affair."""
-        if hook_input.get("agent_id"):
-            return False
+    async def agent_stopped(self, hook_input: Mapping[str, Any]) -> None:
+        """Tell how a subagent's final turn ended (SubagentStop)."""
+        self._subagents.stopped(text_in(hook_input, "agent_id") or "")
+
+    async def _look(self, hook_input: Mapping[str, Any]) -> Guarded | None:
+        """Ask the policy about what came since the last response; return what guards the agent, `None` for nothing."""
+        agent = text_in(hook_input, "agent_id")
         await checkpoint()  # so that the messages before this hook have been taken in
-        self.transcript = text_in(hook_input, "transcript_path") or self.transcript
-        self._ask(self._processor.tracker.snapshot())
-        if self._final is not None:
-            self._final.heard = True  # by a note, or by what its tools are answered
-        return True
-
-    def _note(self, event: str) -> Mapping[str, Any] | None:
-        if not self._notes:
-            return None
-        text = "\n".join(self._notes)
-        self._notes.clear()
-        self.acted("told")
-        return add_context(event, text)
+        guarded: Guarded | None = self._main
+        if agent is None:
+            self.transcript = text_in(hook_input, "transcript_path") or self.transcript
+            self._ask(self._processor.tracker.snapshot())
+        else:
+            guarded = self._subagents.look(agent, self.clock())
+        if guarded is not None and guarded.final is not None:
+            guarded.final.heard = True  # by a note, or by what its tools are answered
+        return guarded
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {

@@ -131,7 +131,7 @@ HOOKS: Final[Mapping[str, Factory]] = {
             ("notes", "after_tools"),
         ),
         ("Stop", ("archivist", "saw_session"), ("gauge", "observe")),
-        ("SubagentStop", ("archivist", "subagent_stopped"), ("pin", "agent_stopped")),
+        ("SubagentStop", ("archivist", "subagent_stopped"), ("pin", "agent_stopped"), ("gate", "agent_stopped")),
     )
 }
 """Event → factory of its callback, which is given the runtime's parts by name; they are asked in this order.

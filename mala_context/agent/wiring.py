@@ -29,7 +29,7 @@ from mala_context.archive.full_outputs import Spills
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 from mala_context.guard.policy import Policy
-from mala_context.guard.thresholds import thresholds_from
+from mala_context.guard.thresholds import subagent_thresholds, thresholds_from
 from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
 
@@ -74,6 +74,7 @@ def wire(
         finishing_tools=config.finishing_tools,
         hub=hub,
         verbatim=bool(getattr(options, "verbatim_prompts", False)),
+        subagents=subagent_thresholds(config),
     )
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     cap = _tool_cap(repo, config, tracker, actions)
@@ -84,7 +85,7 @@ def wire(
             "archivist": archivist,
             "gauge": gauge if config.enabled else None,
             "notes": actions if config.enabled else None,
-            "gate": actions if config.enabled and config.final_at is not None else None,
+            "gate": actions if config.enabled and _denies(config) else None,
             "cap": cap,
             "pin": _pin(repo, config, archivist),
             "reference": reference,
@@ -105,6 +106,10 @@ def wire(
 
     made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another, gauge.connected)
     return AgentRuntime(copy_wired(options), made)
+
+
+def _denies(config: ContextConfig) -> bool:
+    return config.final_at is not None or config.subagents.final_at is not None
 
 
 def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hub) -> SessionArchiver | None:

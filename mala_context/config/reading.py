@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from mala_context.config.schema import (
     THRESHOLDS,
     Key,
     encryption_problem,
+    setting,
 )
 from mala_context.config.settings import ContextConfig
 from mala_context.config.values import InvalidValueError, found, read, shown
@@ -139,7 +140,8 @@ class _Walk:
                 self._unknown(name, key.line)
         values = self._section("context", section)
         config = ContextConfig() if values is None else values
-        self._thresholds(config)
+        for paths in THRESHOLDS:
+            self._thresholds(config, paths)
         self._reserve(config)
         self._encryption(config)
         return config
@@ -216,10 +218,10 @@ class _Walk:
         message = f"unknown key, {hint}" if section else f"Unknown field '{shown(name)}' in {FILE_NAME}, {hint}"
         self._problem(full, line, message)
 
-    def _thresholds(self, config: ContextConfig) -> None:
+    def _thresholds(self, config: ContextConfig, paths: Sequence[str]) -> None:
         last = ("", 0.0)
-        for path in THRESHOLDS:
-            value = getattr(config, path.rpartition(".")[2])
+        for path in paths:
+            value = setting(config, path)
             if value is None or self._has_problem(path):
                 continue
             if value < last[1]:

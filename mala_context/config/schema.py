@@ -6,7 +6,14 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
 from mala_context.archive.remote.address import ENCRYPTIONS
-from mala_context.config.settings import ArchiveConfig, ContextConfig, GuardConfig, ReferenceConfig, Retention
+from mala_context.config.settings import (
+    ArchiveConfig,
+    ContextConfig,
+    GuardConfig,
+    ReferenceConfig,
+    Retention,
+    SubagentsConfig,
+)
 from mala_context.config.values import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
 
 _TOKENS: Final = 100_000_000
@@ -44,6 +51,7 @@ class Key:
 
 SECTIONS: Final[dict[str, type[Any]]] = {
     "context": ContextConfig,
+    "context.subagents": SubagentsConfig,
     "context.reference": ReferenceConfig,
     "context.guard": GuardConfig,
     "context.archive": ArchiveConfig,
@@ -76,6 +84,12 @@ SCHEMA: Final = (
     ),
     Key("context.final_at", either(None, ratio()), "Allow only finishing tools from this ratio on, then stop."),
     Key("context.finishing_tools", tools(), "Tools of a final turn."),
+    Key("context.subagents.warn_at", either(None, ratio()), "Warn a subagent at this ratio of its own window."),
+    Key(
+        "context.subagents.final_at",
+        either(None, ratio()),
+        "Allow a subagent only finishing tools from this ratio of its own window on.",
+    ),
     Key(
         "context.pin",
         either(None, text("auto, the path of a file")),
@@ -180,7 +194,10 @@ ACCEPTED: Final = frozenset(
 )
 """Top-level fields that belong to a mala project and are left alone."""
 
-THRESHOLDS: Final = ("context.warn_at", "context.compact_at", "context.restart_at", "context.final_at")
+THRESHOLDS: Final = (
+    ("context.warn_at", "context.compact_at", "context.restart_at", "context.final_at"),
+    ("context.subagents.warn_at", "context.subagents.final_at"),
+)
 """Ratios that must not fall from one to the next."""
 
 

@@ -73,6 +73,16 @@ class ReferenceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentsConfig:
+    """When to act in a subagent; thresholds are ratios of its own window."""
+
+    warn_at: float | None = None
+    """Ratio at which a WARNING is logged, and the subagent hears of it; `None` for never."""
+    final_at: float | None = None
+    """Ratio from which only finishing tools are allowed."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContextConfig:
     """The `context:` section of `mala.yaml`; thresholds are ratios of the window."""
 
@@ -106,6 +116,8 @@ class ContextConfig:
     """Offer the agent a tool that searches its own dropped history."""
     compaction: Literal["cli", "reference"] = "cli"
     """How to compact: with the CLI's summary, or with your words and pointers into the archive."""
+    subagents: SubagentsConfig = field(default_factory=SubagentsConfig)
+    """The `subagents:` section."""
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     """The `reference:` section."""
     guard: GuardConfig = field(default_factory=GuardConfig)

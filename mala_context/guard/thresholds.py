@@ -131,6 +131,12 @@ def thresholds_from(config: Any) -> Thresholds:
     return Thresholds(**{name: getattr(config, name) for name in names})
 
 
+def subagent_thresholds(config: Any) -> Thresholds:
+    """Return the thresholds that a `ContextConfig` sets for each subagent's own window."""
+    own = config.subagents
+    return Thresholds(warn_at=own.warn_at, final_at=own.final_at, tell_agent=config.tell_agent)
+
+
 def ratio_ahead(snapshot: PolicyInput) -> float | None:
     """Return the ratio that actions go by: what the next request will hold, or another estimator's own value.
 

@@ -91,7 +91,7 @@ class ThresholdCrossed:
     """A threshold was reached; once a crossing, as the log lines."""
 
     session_id: str | None
-    """The main agent's session."""
+    """The session."""
     threshold: Threshold
     """Its name in `mala.yaml`."""
     at: float
@@ -104,6 +104,8 @@ class ThresholdCrossed:
     """The window, in tokens."""
     model: str | None
     """The model."""
+    agent: str | None = None
+    """A subagent's id; `None` for the main agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class CompactionSeen:
     session_id: str | None
     """Session in which it happened."""
     agent: str | None
-    """A subagent's id; `None` for the main agent. A subagent's is known from its hook alone, without sizes."""
+    """A subagent's id; `None` for the main agent."""
     trigger: str | None
     """`auto` or `manual`."""
     tokens_before: int | None = None
@@ -173,11 +175,13 @@ class GuardActed:
     """The guard did something, or said that something is wrong."""
 
     session_id: str | None
-    """The main agent's session."""
+    """The session."""
     action: GuardAction
     """What."""
     tool: str | None = None
     """The tool that was denied, or whose result was capped."""
+    agent: str | None = None
+    """A subagent's id; `None` for the main agent, and where a result was capped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +227,19 @@ class FinalTurn:
     """Tool calls that were denied."""
     missing: tuple[str, ...]
     """What it should have brought and did not: `saved work` (no finishing tool was used), `final answer`."""
+    agent: str | None = None
+    """A subagent's id; `None` for the main agent."""
 
     @property
     def line(self) -> str:
         """The log line."""
         how = "was stopped" if self.stopped else "ended"
         missing = f"missing: {', '.join(self.missing)}" if self.missing else "nothing is missing"
-        return f"Context: the final turn {how} ({self.ratio:.1%} of the window, {self.denials} tools denied); {missing}"
+        whose = "" if self.agent is None else ", in a subagent"
+        return (
+            f"Context: the final turn {how} ({self.ratio:.1%} of the window, {self.denials} tools denied); "
+            f"{missing}{whose}"
+        )
 
 
 TelemetryRecord = (

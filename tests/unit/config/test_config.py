@@ -44,6 +44,9 @@ context:
   continuation_template: null
   final_at: null
   finishing_tools: [Write, Edit, TodoWrite, "Bash(git *)"]
+  subagents:
+    warn_at: null
+    final_at: null
   pin: null
   search_tool: false
   compaction: cli
@@ -333,6 +336,7 @@ def test_secondary_sections():
         ("compact_at: 0.8\n  final_at: 0.75", "context.final_at", 3),
         ("restart_at: 0.9\n  final_at: 0.8", "context.final_at", 3),
         ("final_at: 0.8\n  restart_at: 0.9", "context.final_at", 2),
+        ("subagents: {warn_at: 0.9, final_at: 0.8}", "context.subagents.final_at", 2),
         ("compact_at: 0.6", "context.compact_at", 2),
     ],
 )

@@ -1,0 +1,193 @@
+"""What an agent is told and denied: the notes of its thresholds, and the gate of its final turn.
+
+The main agent has one of these, and each subagent has one where `context.subagents` asks for it: a subagent has a
+window of its own, and dies at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mala_context._util.log import get_logger
+from mala_context._util.text import percent
+from mala_context.agent.hook_io import add_context, deny, stop
+from mala_context.agent.log_lines import context_line, log_values
+from mala_context.agent.telemetry.records import FinalTurn, GuardActed, GuardAction, Threshold, ThresholdCrossed
+from mala_context.guard.final_turn import FinalGate, FinalTurnProgress
+from mala_context.guard.policy import Policy
+from mala_context.guard.thresholds import Caution, Compact, Decisions, Finish, Restart, Tell, Thresholds, Warn
+
+if TYPE_CHECKING:
+    from mala_context.agent.telemetry import Hub
+    from mala_context.tracking.tracker import ContextSnapshot, ContextTracker
+
+Step = Compact | Restart
+_MOST_AGENTS = 64
+
+log = get_logger(__name__)
+
+
+class Guarded:
+    """One agent under a policy.
+
+    Args:
+        policy: what decides.
+        hub: tells observers.
+        finishing_tools: what a final turn may use.
+        name: the agent's name in log lines.
+        agent: a subagent's id; `None` for the main agent.
+
+    Attributes:
+        notes: what the agent is told with the next hook that can.
+        final: the final turn that goes on; `None` where none does.
+    """
+
+    def __init__(
+        self, policy: Policy, hub: Hub, finishing_tools: Sequence[str], *, name: str, agent: str | None = None
+    ) -> None:
+        self.policy = policy
+        self.notes: list[str] = []
+        self.final: FinalTurnProgress | None = None
+        self._hub = hub
+        self._tools = tuple(finishing_tools)
+        self._name = name
+        self._agent = agent
+
+    def forget(self) -> None:
+        """Drop the notes and the final turn."""
+        self.notes.clear()
+        self.final = None
+
+    def acted(self, session_id: str | None, action: GuardAction, tool: str | None = None) -> None:
+        """Tell the observers what was done."""
+        self._hub.tell(GuardActed(session_id, action, tool, self._agent))
+
+    def ask(
+        self, snapshot: ContextSnapshot, now: float, *, safe: bool = False, new_prompt: bool = False
+    ) -> Step | None:
+        """Carry out what the policy says of a snapshot; return the step that is left for a session."""
+        step = self.carry_out(self.policy.decide(snapshot, now, safe=safe, new_prompt=new_prompt), snapshot)
+        if self.final is not None and not self.policy.final:
+            self.final = None
+        return step
+
+    def carry_out(self, decisions: Decisions, snapshot: ContextSnapshot) -> Step | None:
+        """Log, note and tell what was decided; return the step that is left for a session."""
+        step: Step | None = None
+        finishing = any(isinstance(decision, Finish) for decision in decisions)
+        for decision in decisions:
+            if isinstance(decision, Compact | Restart):
+                step = decision
+                self._crossed("compact_at" if isinstance(decision, Compact) else "restart_at", decision, snapshot)
+            elif isinstance(decision, Tell):
+                self.notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
+            elif isinstance(decision, Caution):
+                log.warning("%s", decision.message if self._agent is None else f"{decision.message}, in a subagent")
+                if decision.kind != "overflow":  # has a record of its own
+                    self.acted(snapshot.session_id, decision.kind)
+            else:
+                self._announce(decision, snapshot)
+        return step
+
+    def _announce(self, decision: Warn | Finish, snapshot: ContextSnapshot) -> None:
+        rules, values = self.policy.thresholds, log_values(snapshot)
+        line = context_line(snapshot, self._name)
+        if isinstance(decision, Warn):
+            log.warning("%s; warn_at %s is reached", line, percent(rules.warn_at or 0.0), **values)
+            self._crossed("warn_at", decision, snapshot)
+            return
+        self.final = FinalTurnProgress(FinalGate(self._tools), snapshot.session_id, decision.ratio)
+        line = f"{line}, the next request {percent(decision.ratio)}"
+        at = percent(rules.final_at or 0.0)
+        log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
+        self._crossed("final_at", decision, snapshot)
+
+    def _crossed(
+        self, threshold: Threshold, decision: Warn | Finish | Compact | Restart, snapshot: ContextSnapshot
+    ) -> None:
+        """Tell the observers of a threshold, unless it was something else that asked for the step."""
+        at: float | None = getattr(self.policy.thresholds, threshold)
+        if at is None or decision.ratio is None or getattr(decision, "cause", "threshold") != "threshold":
+            return
+        sizes = (snapshot.tokens, snapshot.window, snapshot.model)
+        self._hub.tell(ThresholdCrossed(snapshot.session_id, threshold, at, decision.ratio, *sizes, self._agent))
+
+    @property
+    def _finishing_words(self) -> str:
+        return f"Finishing tools: {', '.join(self._tools) or 'none'}."
+
+    def note(self, event: str, session_id: str | None) -> Mapping[str, Any] | None:
+        """Hand the notes to the agent, as the answer of a hook; `None` where there are none."""
+        if not self.notes:
+            return None
+        text = "\n".join(self.notes)
+        self.notes.clear()
+        self.acted(session_id, "told")
+        return add_context(event, text)
+
+    def answer(
+        self, hook_input: Mapping[str, Any], session_id: str | None, response: object
+    ) -> Mapping[str, Any] | None:
+        """Answer a tool call (PreToolUse); everything is let through before a final turn."""
+        if self.final is None:
+            return None
+        tool, tool_input = str(hook_input.get("tool_name")), hook_input.get("tool_input")
+        verdict = self.final.ask(tool, tool_input if isinstance(tool_input, Mapping) else {}, response)
+        if verdict.action == "allow":
+            return None
+        self.acted(session_id, "stopped" if verdict.action == "stop" else "denied", tool)
+        answer = deny(verdict.reason)
+        if verdict.action != "stop":
+            return answer
+        if self._agent is not None:  # no SubagentStop follows
+            self.ended()
+        return {**answer, **stop(verdict.reason)}
+
+    def ended(self) -> FinalTurn | None:
+        """Return how the final turn ended, once; `None` where none did, or the agent never heard of it."""
+        final = self.final
+        if final is None or not final.heard or final.told:
+            return None
+        final.told = True
+        record = FinalTurn(
+            final.session_id, "context", final.ratio, final.stopped, final.denied, final.missing, self._agent
+        )
+        log.warning("%s", record.line)
+        self._hub.tell(record)
+        return record
+
+
+class Subagents:
+    """The subagents of one runtime, each under a policy of its own.
+
+    Args:
+        thresholds: when to act, as ratios of the subagent's own window.
+        tracker: returns the runtime's tracker, which says how full the subagent is.
+        make: makes what guards one, from its policy and its id.
+    """
+
+    def __init__(self, thresholds: Thresholds, tracker: ContextTracker, make: Callable[[Policy, str], Guarded]) -> None:
+        self._thresholds = thresholds
+        self._tracker = tracker
+        self._make = make
+        self._guarded: dict[str, Guarded] = {}
+
+    def look(self, agent: str, now: float) -> Guarded | None:
+        """Return what guards a subagent, by what is known of it now; `None` where no threshold is set."""
+        rules = self._thresholds
+        if rules.warn_at is None and rules.final_at is None:
+            return None
+        guarded = self._guarded.get(agent)
+        if guarded is None:
+            guarded = self._guarded[agent] = self._make(Policy(rules), agent)
+            if len(self._guarded) > _MOST_AGENTS:
+                del self._guarded[next(iter(self._guarded))]
+        guarded.ask(self._tracker.snapshot(agent), now)
+        return guarded
+
+    def stopped(self, agent: str) -> None:
+        """Tell how a subagent's final turn ended."""
+        guarded = self._guarded.get(agent)
+        if guarded is not None:
+            guarded.ended()
