@@ -35,6 +35,8 @@ _KINDS: dict[str, type] = {
     "kept": dict,
 }
 """Fields of our rows, and what each must hold."""
+_MOST_GAP = 1000
+"""How far a chain's number may be above the count of chains: where somebody removed pieces, numbers are missing."""
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
 """Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
 SIZES = ("tokens_before", "tokens_after")
@@ -251,12 +253,17 @@ def _count(value: object) -> int | None:
 
 
 def chains_of(pieces: Sequence[Piece], subagent: str | None) -> list[list[Piece]]:
-    """Return one transcript's pieces by chain, the newest chain last."""
+    """Return one transcript's pieces by chain, the newest chain last.
+
+    A number far above the count of chains is in the name of a file that somebody else put there: it comes first, so
+    that nobody continues it, and the numbers never run out.
+    """
     chains: dict[int, list[Piece]] = {}
     for piece in pieces:
         if piece.subagent == subagent:
             chains.setdefault(piece.chain, []).append(piece)
-    return [chains[number] for number in sorted(chains)]
+    places = {number: place for place, number in enumerate(sorted(chains))}
+    return [chains[number] for number in sorted(chains, key=lambda each: (each <= places[each] + 1 + _MOST_GAP, each))]
 
 
 def without_row(pieces: Iterable[Piece]) -> list[Piece]:

@@ -223,3 +223,22 @@ def test_odd_fields_are_named_by_verify_and_kept_as_text_by_its_repair(tmp_path)
     assert verify(archive, repair=True).ok
     assert verify(archive).problems == ()
     assert [row["text"] for row in archive.manifest("s1").of_kind("unreadable")] == [line]
+
+
+@pytest.mark.parametrize("number", [2, 1_001, 1_002, 5_000, 999_998, 999_999])
+@pytest.mark.parametrize("agent", ["", ".agent-a1"])
+def test_a_planted_chain_never_ends_an_archive(tmp_path, number, agent):
+    """The numbers in names end at 999,999: the session behind such a name was never archived again."""
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "s1.jsonl"
+    which = {"subagent": "a1"} if agent else {}
+    transcript.write_text('{"n":0}\n')
+    archive.archive(transcript, "s1", **which)
+    (tmp_path / "a" / f"s1{agent}.{number}_20260101T000000.000000Z_transcript.jsonl").write_text('{"planted":1}\n')
+    for n in range(3):
+        with transcript.open("a") as file:
+            file.write(f'{{"n":{n}}}\n')
+        archive.archive(transcript, "s1", **which)
+    chain = manifests.chains_of(archive.pieces("s1"), which.get("subagent"))[-1]
+    with archive.store(create=False).view("s1") as files:
+        assert b"".join(chunks(files, chain)) == transcript.read_bytes()
+    assert len(archive.pieces("s1")) <= 5  # no row is archived with every compaction
