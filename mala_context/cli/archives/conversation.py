@@ -55,12 +55,17 @@ def _said(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if role not in ("user", "assistant") or not isinstance(message, dict):
         return
     kind = "summary" if is_summary(value) else "note" if value.get("isMeta") else role
-    about = {"time": value.get("timestamp"), "agent": value.get("agentId") if value.get("isSidechain") else None}
+    about = {"time": _text(value, "timestamp"), "agent": _text(value, "agentId") if value.get("isSidechain") else None}
     content = message.get("content")
     for block in [content] if isinstance(content, str) else content if isinstance(content, list) else []:
         part = _block(block, str(kind))
         if part is not None:
             yield {**part, **{key: each for key, each in about.items() if each is not None}}
+
+
+def _text(value: dict[str, Any], name: str) -> str | None:
+    found = value.get(name)
+    return found if isinstance(found, str) else None
 
 
 def _block(block: object, kind: str) -> dict[str, Any] | None:

@@ -130,3 +130,10 @@ def test_no_words_can_look_like_a_turn_of_somebody_else(kind, end):
     quoted = lines[1:] if kind == "user" else lines
     assert quoted[0].startswith("> fine" if kind == "user" else "  fine")
     assert all(line.startswith("  ") for line in quoted[1:])
+
+
+@pytest.mark.parametrize("odd", ["NaN", "Infinity", "7", "[]", "{}", "null", "true"])
+def test_a_time_or_an_agent_that_is_no_text_is_none(odd):
+    """JSON has no NaN: one in a row made the lines of --json unreadable to other programs."""
+    row = f'{{"type":"user","timestamp":{odd},"agentId":{odd},"isSidechain":true,"message":{{"content":"x"}}}}'
+    assert list(messages([Row(0, row.encode())])) == [{"kind": "user", "text": "x"}]
