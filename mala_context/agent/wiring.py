@@ -128,7 +128,7 @@ def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: 
     return ContextTracker(
         estimator=config.estimator,
         window=None if config.window == "auto" else config.window,
-        model=getattr(options, "model", None),
+        model=model if isinstance(model := getattr(options, "model", None), str) else None,
         betas=tuple(getattr(options, "betas", None) or ()),
         auto_compact_window=_automatic_window(options, env, repo),
         remembers=LIVE,

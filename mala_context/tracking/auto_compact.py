@@ -16,6 +16,8 @@ OFF_SWITCHES = ("DISABLE_COMPACT", "DISABLE_AUTO_COMPACT")
 """Variables with which it never compacts by itself, whatever its window; with the first one `/compact` does nothing."""
 AUTO_COMPACT_BUFFER = 33_000
 """What the CLI keeps free where it compacts proactively, in tokens."""
+LARGEST_WINDOW = 100_000_000
+"""The largest window that is believed, in tokens: no model has one, and a larger count is a broken number."""
 LEAST_AUTO_WINDOW = 100_000
 """The smallest automatic window that the CLI takes, in tokens."""
 _ON = frozenset({"1", "true", "yes", "on"})

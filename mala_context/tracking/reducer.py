@@ -358,8 +358,11 @@ class EventReducer:
 
 
 def is_other(model: str, known: str | None) -> bool:
-    """Tell whether a response's model is another than the one that was asked for by a longer or shorter name."""
-    return known is None or plain_name(model) != plain_name(known) or "[" not in known
+    """Tell whether a response's model is another than the one that was asked for by a longer or shorter name.
+
+    What is no text is another one, so that a reader looks at it.
+    """
+    return known is None or model.__class__ is not str or plain_name(model) != plain_name(known) or "[" not in known
 
 
 HANDLERS: Final[Mapping[type, Callable[[EventReducer, Any], AgentState | None]]] = {

@@ -32,8 +32,8 @@ class ContextTracker:
         remembers: how many rows and responses are remembered at most, to know those that come again, and where a
             conversation goes back to. `registry.LIVE` is enough for one client's messages, and keeps a tracker small.
 
-    Raises `ValueError` for an unknown estimator, and nothing on any event. Memory stays flat however long it runs. Not
-    safe to share between threads.
+    Raises `ValueError` for an unknown estimator, a model that is no text and a window that is no number, and nothing on
+    any event. Memory stays flat however long it runs. Not safe to share between threads.
     """
 
     def __init__(
@@ -48,6 +48,10 @@ class ContextTracker:
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(f"unknown estimator {estimator!r}: one of {', '.join(ESTIMATORS)} would be right")
+        if not isinstance(model, str | None):
+            raise ValueError(f"model is {model!r}: a model's name, a text, would be right")  # noqa: TRY004
+        if window is not None and (isinstance(window, bool) or not isinstance(window, int)):
+            raise ValueError(f"window is {window!r}: a number of tokens would be right")
         self.estimator = estimator
         self.windows = Windows(window, betas)
         if model:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, auto_compact_threshold
+from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, LARGEST_WINDOW, auto_compact_threshold
 
 DEFAULT_WINDOW: Final = 200_000
 """The guess for a model that is no Claude model, in tokens."""
@@ -179,7 +179,7 @@ class Windows:
         """Take a source's answer for a model; return whether it says something new. A weaker source changes nothing."""
         name = plain_name(model) if model else ""
         known = self._learned.get(name)
-        if tokens <= 0 or (known is not None and _RANK[known.source] < _RANK[source]):
+        if not 0 < tokens <= LARGEST_WINDOW or (known is not None and _RANK[known.source] < _RANK[source]):
             return False
         if known == (tokens, source, False):
             return False
@@ -208,7 +208,7 @@ class Windows:
 
     def accepted(self, model: str | None, tokens: int) -> None:
         """Take notice of an accepted request; one above the window refutes it."""
-        if tokens > self.of(model).tokens:
+        if self.of(model).tokens < tokens <= LARGEST_WINDOW:
             name = plain_name(model) if model else ""
             self._at_least[name] = max(tokens, self._at_least.get(name, 0))
             self._ask_again()

@@ -48,7 +48,7 @@ def _assistant(message: Any) -> Events:
                 agent,
                 message.session_id,
                 message.message_id,
-                model,
+                text(model),
                 known(message.usage),
                 message.content,
                 message.stop_reason,

@@ -74,6 +74,12 @@ def test_a_guessed_window_is_marked(model, window):
     assert f"of {window})" in line(gauge, color=False)
 
 
+@pytest.mark.parametrize("window", [10**8 + 1, 2**50 - 1, 1e11, -1, True, "200000", [], None])
+def test_a_number_that_no_window_has_is_none(window):
+    gauge = measure({"model": {"id": "claude-sonnet-4-5"}, **usage_of(50_000, window)}, {})
+    assert (gauge.window, gauge.window_source) == (200_000, "table")
+
+
 @pytest.mark.parametrize("more", [{}, {"iterations": [{"type": "message", "input_tokens": 3, "cacheRead": 9_000}]}])
 def test_a_count_under_another_name_leaves_the_size_unknown(more):
     whole = {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 90_000}

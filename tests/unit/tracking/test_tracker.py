@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from claude_agent_sdk import TextBlock
 
@@ -9,7 +11,18 @@ from mala_context.tracking.events import Appended, Response, TotalTokens
 from mala_context.tracking.readers import read_openai, read_row
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
-from tests.helpers.sdk_stream import assistant, boundary, feed, init, result, task_started, tool_result, tool_use, usage
+from tests.helpers.sdk_stream import (
+    MODEL,
+    assistant,
+    boundary,
+    feed,
+    init,
+    result,
+    task_started,
+    tool_result,
+    tool_use,
+    usage,
+)
 
 REFUSED = "400 invalid_request_error: prompt is too long: 203114 tokens > 200000 maximum"
 
@@ -187,3 +200,25 @@ def test_the_automatic_window_may_be_told_later(tracker: ContextTracker) -> None
 def test_a_models_window(tracker: ContextTracker) -> None:
     assert tracker.window_of("claude-sonnet-4-5[1m]") == (1_000_000, "suffix", False)
     assert ContextTracker(window=5_000).window_of("any") == (5_000, "config", False)
+
+
+# -- values of another kind --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("odd", [7, 1.5, True, [], ["claude-opus-5"], {}, None, "", "x" * 10_000])
+def test_a_models_name_that_is_no_text_stops_nothing(odd: Any) -> None:
+    tracker = ContextTracker()
+    for number, model in enumerate([odd, MODEL, odd, odd]):
+        feed(
+            tracker, assistant(f"m{number}", 1_000, model=model), assistant(f"m{number}", 1_000, model=model, uuid="u")
+        )
+        assert tracker.snapshot().tokens == 1_000
+    assert tracker.snapshot().model in (MODEL, odd)
+
+
+@pytest.mark.parametrize(
+    "given", [{"model": 7}, {"model": []}, {"window": "200000"}, {"window": True}, {"window": 1.5}]
+)
+def test_a_wrong_argument_is_said_at_once(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="would be right"):
+        ContextTracker(**given)

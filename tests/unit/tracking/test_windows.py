@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mala_context.tracking.auto_compact import LARGEST_WINDOW
 from mala_context.tracking.windows import SOURCES, Window, Windows, from_name, plain_name
 
 
@@ -184,3 +185,13 @@ def test_no_window_is_smaller_than_the_smallest(others: int) -> None:
     assert all(windows.smallest <= windows.of(model).tokens for model in models)
     windows.learn("claude-sonnet-4-5", 100_000, "api_error")
     assert windows.smallest <= 100_000
+
+
+@pytest.mark.parametrize("tokens", [LARGEST_WINDOW + 1, 2**50 - 1, 10**400])
+@pytest.mark.parametrize("source", SOURCES[1:])
+def test_a_number_that_no_window_has_is_none(tokens: int, source: str) -> None:
+    windows = Windows()
+    assert not windows.learn("claude-sonnet-4-5", tokens, source)
+    windows.accepted("claude-sonnet-4-5", tokens)
+    assert windows.of("claude-sonnet-4-5") == Window(200_000, "table")
+    assert windows.learn("claude-sonnet-4-5", LARGEST_WINDOW, "api_error")

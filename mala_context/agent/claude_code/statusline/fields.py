@@ -7,6 +7,7 @@ from mala_context.agent.claude_code.statusline.input_values import count, table,
 from mala_context.agent.claude_code.statusline.usable import threshold_of
 from mala_context.agent.hook_io import text_in
 from mala_context.archive.layout import record
+from mala_context.tracking.auto_compact import LARGEST_WINDOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _recorded(path: str) -> tuple[int | None, str, str | None]:
 
 def _window(context: Mapping[str, Any], model: Mapping[str, Any], identity: str, tokens: int | None) -> tuple[int, str]:
     said = count(context.get("context_window_size"))
-    if said:
+    if said and said <= LARGEST_WINDOW:
         return said, "cli"
     from mala_context.tracking.windows import LONG_WINDOW, from_name
 
