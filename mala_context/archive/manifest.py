@@ -256,7 +256,7 @@ def chains_of(pieces: Sequence[Piece], subagent: str | None) -> list[list[Piece]
     """Return one transcript's pieces by chain, the newest chain last.
 
     A number far above the count of chains is in the name of a file that somebody else put there: it comes first, so
-    that nobody continues it, and the numbers never run out.
+    that no archive continues it, and the numbers never run out.
     """
     chains: dict[int, list[Piece]] = {}
     for piece in pieces:
