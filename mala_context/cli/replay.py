@@ -56,7 +56,7 @@ def replay(
         _trace(given, since)
         return
     with chosen(**where) as engine:
-        everything = read(given, engine)
+        everything = read(given, engine, estimates=not totals)
     sessions = [each for each in everything if _is_after(each, since)]
     if totals:
         write_totals(sessions, sys.stdout)

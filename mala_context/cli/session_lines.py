@@ -34,8 +34,9 @@ def fast(arguments: Sequence[str]) -> int | None:
         return None
     try:
         streams.prepare()
-        sessions = read(paths, LocalEngine(int(jobs) if "--jobs" in options else None))
-        (write_totals if "--totals" in options else write)(sessions, sys.stdout)
+        totals = "--totals" in options
+        sessions = read(paths, LocalEngine(int(jobs) if "--jobs" in options else None), estimates=not totals)
+        (write_totals if totals else write)(sessions, sys.stdout)
         sys.stdout.flush()
         must_tell(sessions, paths)
     except (KeyboardInterrupt, MalaContextError, OSError) as error:
@@ -45,10 +46,10 @@ def fast(arguments: Sequence[str]) -> int | None:
     return 0
 
 
-def read(paths: Sequence[str], engine: Engine) -> list[SessionRecord]:
+def read(paths: Sequence[str], engine: Engine, *, estimates: bool) -> list[SessionRecord]:
     """Return the sessions of the paths, and show how far that is."""
     with waiting("reading") as progress:
-        return replay(paths, engine=engine, progress=progress)
+        return replay(paths, engine=engine, progress=progress, estimates=estimates)
 
 
 def must_tell(sessions: Sequence[SessionRecord], paths: Sequence[str]) -> None:

@@ -50,36 +50,45 @@ class Engine(Protocol):
 
 
 def replay(
-    paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
+    paths: Iterable[str],
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    estimates: bool = True,
 ) -> list[SessionRecord]:
     """Return every session in the files of the paths (see `files.find`), in the order of their start.
 
     `jobs` is the number of processes; `None` means one a core. `progress` is told of each recording that was read.
-    An `engine` reads in place of these processes. Raises `RecordingNotFoundError` for a path that is not there. A part
+    An `engine` reads in place of these processes. Without `estimates` only what the API counted is right. Raises `RecordingNotFoundError` for a path that is not there. A part
     of a recording that cannot be read is named in the session's `problems`.
     """
     with no_collection():
-        return join(read_all(find(paths, progress), read, jobs=jobs, progress=progress, engine=engine))
+        reader = read if estimates else read_counts
+        return join(read_all(find(paths, progress), reader, jobs=jobs, progress=progress, engine=engine))
 
 
 def read(recording: Recording) -> list[Stretch]:
     """Read one recording, the fast way where that is possible; never raises."""
+    return _read(recording, {}, {"learns": True})
+
+
+def read_counts(recording: Recording) -> list[Stretch]:
+    """Read one recording for what the API counted; never raises."""
+    return _read(recording, {"estimates": False})
+
+
+def _read(recording: Recording, *ways: dict[str, bool]) -> list[Stretch]:
+    """Read a recording the first of these ways of `Scanner` that is enough, or else the careful way."""
     if recording.parts == (recording.path,) and recording.path.endswith(".jsonl"):
-        found = _scan(recording)
-        if found is not None:
-            return found
+        for way in ways:
+            try:
+                return Scanner(recording, **way).run(_buffer)
+            except NeedsRatio:
+                recording = recording._replace(watch=None)  # its bytes were told
+            except (NeedsFullReader, OSError):
+                break
     return RecordingReader(recording).run()
-
-
-def _scan(recording: Recording) -> list[Stretch] | None:
-    for learns in (False, True):
-        try:
-            return Scanner(recording, learns=learns).run(_buffer)
-        except NeedsRatio:
-            recording = recording._replace(watch=None)  # its bytes were told
-        except (NeedsFullReader, OSError):
-            break
-    return None
 
 
 _buffer = new_buffer()

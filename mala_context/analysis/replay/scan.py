@@ -47,12 +47,14 @@ class Scanner(RecordingReader):
     """Scans one plain transcript; `run` once.
 
     One that `learns` lets the tracker have all rows that it learns from what text costs, see `AgentState.due`: the
-    estimate after a compaction depends on them.
+    estimate after a compaction depends on them. Without `estimates` those of the records mean nothing.
     """
 
-    def __init__(self, recording: Recording, *, learns: bool = False) -> None:
+    def __init__(self, recording: Recording, *, learns: bool = False, estimates: bool = True) -> None:
         super().__init__(recording)
         self._learns = learns
+        self._guesses = estimates and not learns
+        """Whether an estimate may be needed that was not learned for."""
         self._source = Lines(recording.path)
         self._places: dict[str | None, int] = {}
         self._older: dict[str | None, int] = {}
@@ -471,7 +473,7 @@ class Scanner(RecordingReader):
     def before(self, event: Event) -> None:
         """See that no compaction is held against what is not known: an estimate, or the length of text let go."""
         main, context = self.tracker.main, self.tracker.main.context
-        if self._learns or not (
+        if not self._guesses or not (
             isinstance(event, Compaction) or (isinstance(event, Summary) and not main.wait_summary)
         ):
             return
@@ -482,6 +484,6 @@ class Scanner(RecordingReader):
             raise NeedsRatio
 
     def _close(self, session_id: str | None) -> None:
-        if not self._learns and any(state.context.source == "boundary" for state in self._tallies):
+        if self._guesses and any(state.context.source == "boundary" for state in self._tallies):
             raise NeedsRatio
         super()._close(session_id)

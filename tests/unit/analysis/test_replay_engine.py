@@ -18,6 +18,10 @@ from tests.benchmarks import corpus
 from tests.helpers.recordings import OTHER, dump, plain
 
 
+def refuse(self, buffer):
+    raise NeedsFullReader("never seen")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus")
@@ -42,7 +46,7 @@ def test_any_order_of_paths_gives_the_same(folder):
 
 def test_without_the_extra_the_result_is_the_same(folder, monkeypatch):
     with_extra = records(folder, jobs=1)
-    monkeypatch.setattr(engine, "_scan", lambda recording: None)
+    monkeypatch.setattr(Scanner, "run", refuse)
     assert records(folder, jobs=1) == with_extra
 
 
@@ -85,7 +89,7 @@ class Within(list):
 @pytest.mark.parametrize("way", ["fast", "careful"])
 def test_bytes_inside_of_a_recording_are_told(tmp_path, monkeypatch, way):
     if way == "careful":
-        monkeypatch.setattr(engine, "_scan", lambda recording: None)
+        monkeypatch.setattr(Scanner, "run", refuse)
     monkeypatch.setattr(files, "BLOCK", 512)
     monkeypatch.setattr(engine, "_buffer", bytearray(512))
     path = plain().write(tmp_path / "a.jsonl")
@@ -211,9 +215,6 @@ def test_a_system_that_knows_less_gives_the_same(folder, monkeypatch):
 def test_what_the_fast_way_does_not_follow_is_read_the_careful_way(tmp_path, monkeypatch):
     plain().write(tmp_path / "a.jsonl")
     before = records(str(tmp_path), jobs=1)
-
-    def refuse(self, buffer):
-        raise NeedsFullReader("never seen")
 
     monkeypatch.setattr(Scanner, "run", refuse)
     assert records(str(tmp_path), jobs=1) == before

@@ -32,8 +32,16 @@ def scan(path, buffer=None):
             found.append(Scanner(recording(path), learns=True).run(buffer))
             with contextlib.suppress(NeedsRatio):
                 found.append(Scanner(recording(path)).run(buffer))
+            counted = Scanner(recording(path), estimates=False).run(buffer)
+            assert [counts(each) for each in counted] == [counts(each) for each in found[0]]
     assert all(each == found[0] for each in found[1:])
     return found[0]
+
+
+def counts(stretch):
+    """What of a stretch is no estimate."""
+    agents = [(each.agent_id, each.responses, each.ids, each.counts) for each in (stretch.main, *stretch.agents)]
+    return stretch.session_id, stretch.started_at, stretch.ended_at, stretch.is_fork, agents
 
 
 def follow(path):
