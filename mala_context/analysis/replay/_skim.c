@@ -1,8 +1,9 @@
 /* A block of a transcript as columns: what its plain rows say of themselves, and nothing of what that means.
 
-   Rows that go on from one another come as one stretch: each names the row before it as its parent, all are one author's
-   in one session, and all responses among them are one model's. A row that is not plain (`_row.h`), or of a
-   kind that is rare, is given as the bytes that it takes. So a row costs what it takes to pass over its text. */
+   Rows that go on from one another come as one stretch: each names as its parent the row before it, or one since the
+   last response's first row (as results of tools that ran side by side do); all are one author's in one session, and
+   all responses among them are one model's. A row that is not plain (`_row.h`), or of a kind that is rare, is given as
+   the bytes that it takes. So a row costs what it takes to pass over its text. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -14,6 +15,8 @@ static row_reader read_row; /* the best one on this processor */
 
 typedef enum { ODD = -1, FILLER, LINK, ATTACHMENT, USER, ASSISTANT } kind; /* as `columns` numbers them */
 
+#define MOST_SINCE 64
+
 typedef struct {
     PyObject *found;
     PyObject *uuids, *answers; /* of the open stretch; NULL where none is open, or has no response so far */
@@ -23,7 +26,9 @@ typedef struct {
     Py_ssize_t line, lines;
     kind kind;
     row head;
-    row_text last, started, ended;
+    row_text started, ended;
+    row_text since[MOST_SINCE]; /* ids since the last response's first row, the last row's in any case */
+    int count;
 } state;
 
 static int same(row_text one, row_text other) {
@@ -56,13 +61,20 @@ static kind kind_of(const row *row) {
     return is_odd || ROW_IS(row->subtype, "local_command") ? ODD : LINK;
 }
 
+static int is_since(const state *self, row_text parent) {
+    for (int i = self->count; i--;) {
+        if (same(parent, self->since[i])) return 1;
+    }
+    return 0;
+}
+
 /* Whether a row goes on from the open stretch. */
 static int goes_on(const state *self, const row *row, kind kind) {
     if (!self->uuids) return 0;
     const struct row *head = &self->head;
     if (kind == FILLER) return !row->session.at || same(row->session, head->session);
     if (self->kind == FILLER || (self->kind == LINK && kind != LINK)) return 0;
-    if (!same(row->parent, self->last) || !same(row->session, head->session)) return 0;
+    if (!is_since(self, row->parent) || !same(row->session, head->session)) return 0;
     if (!same(row->agent, head->agent) || row->sidechain != head->sidechain) return 0;
     if (kind != ASSISTANT || !self->answering) return 1;
     const struct row *answer = &self->answer;
@@ -107,6 +119,7 @@ static int give(state *self) {
 static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
     if (!goes_on(self, row, kind)) {
         if (give(self) || !(self->uuids = PyList_New(0))) return -1;
+        self->count = 0;
         self->line = line;
         self->kind = kind;
         self->head = *row;
@@ -120,6 +133,7 @@ static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
             if (answered(self)) return -1;
             self->answer = *row;
             self->answering = 1;
+            self->count = 0;
             self->answer_at = PyList_Size(self->uuids);
             self->answer_line = line - self->line;
         }
@@ -130,7 +144,8 @@ static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
         if (before(self->ended, row->timestamp)) self->ended = row->timestamp;
     }
     if (kind == FILLER) return 0;
-    self->last = row->uuid;
+    if (self->count == MOST_SINCE) self->count--;
+    self->since[self->count++] = row->uuid;
     PyObject *uuid = text(row->uuid);
     int wrong = !uuid || PyList_Append(self->uuids, uuid);
     Py_XDECREF(uuid);

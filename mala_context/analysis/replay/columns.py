@@ -45,7 +45,10 @@ class Answer(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Rows that go on from one another, of one author in one session; what they differ in is the first one's."""
+    """Rows that go on from one another, of one author in one session; what they differ in is the first one's.
+
+    Each row's parent is one of the rows since the last response's first.
+    """
 
     line: int
     """Its first line, counted from 0 in the block."""
@@ -74,6 +77,22 @@ Odd: TypeAlias = tuple[int, int, int]
 """A line that is not plain: its number in the block, and where it begins and ends, in bytes."""
 Skim: TypeAlias = Callable[[memoryview], tuple[list[Stretch | Odd], int]]
 """A block's lines, and how many there are."""
+
+
+def divided(stretch: Stretch, at: int, line: int) -> tuple[Stretch, Stretch]:
+    """Return a stretch's rows before one, given by its place among the ids and its line in the stretch, and the others.
+
+    The others' kind is right where they begin with a response, or with a link after a link.
+    """
+    first, lines, kind, author, session, parent, uuids, answers, *more = stretch
+    before = [each for each in answers or () if each[4] < at] or None
+    after = [Answer(*each[:4], each[4] - at, each[5] - line) for each in answers or () if each[4] >= at] or None
+    begun = Stretch(first, line, kind, author, session, parent, uuids[:at], before, *more)
+    if at == len(uuids):
+        kind = FILLER
+    elif kind != LINK:
+        kind = ASSISTANT if after and not after[0].at else USER
+    return begun, Stretch(first + line, lines - line, kind, author, session, uuids[at - 1], uuids[at:], after, *more)
 
 
 def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:

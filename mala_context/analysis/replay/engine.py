@@ -60,8 +60,9 @@ def replay(
     """Return every session in the files of the paths (see `files.find`), in the order of their start.
 
     `jobs` is the number of processes; `None` means one a core. `progress` is told of each recording that was read.
-    An `engine` reads in place of these processes. Without `estimates` only what the API counted is right. Raises `RecordingNotFoundError` for a path that is not there. A part
-    of a recording that cannot be read is named in the session's `problems`.
+    An `engine` reads in place of these processes. Without `estimates` only the figures that the API counted are right.
+    Raises `RecordingNotFoundError` for a path that is not there. A part of a recording that cannot be read is named in
+    the session's `problems`.
     """
     with no_collection():
         reader = read if estimates else read_counts

@@ -17,7 +17,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from mala_context.analysis.replay import columns
-from mala_context.analysis.replay.columns import ASSISTANT, ATTACHMENT, FILLER, LINK, Answer, Stretch, stretch_of
+from mala_context.analysis.replay.columns import (
+    ASSISTANT,
+    ATTACHMENT,
+    FILLER,
+    LINK,
+    Answer,
+    Stretch,
+    divided,
+    stretch_of,
+)
 from mala_context.analysis.replay.files import Recording, blocks
 from mala_context.analysis.replay.lanes import Lane, Lines
 from mala_context.analysis.replay.record import Stretch as Told
@@ -33,6 +42,10 @@ from mala_context.tracking.usage import Usage
 
 PLACES: Final = 8_192
 """Rows whose context is remembered, at least: more than the tracker remembers."""
+
+
+_FIRST: Final = Answer("", None, (0, 0, 0, 0), 0, 0, 0)
+"""Stands for a response before an agent's first row."""
 
 
 class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way reads it)
@@ -65,7 +78,7 @@ class Scanner(RecordingReader):
         self._entered: str | None = None
         """The session of the responses, which the tracker may not know yet."""
         self._forget()
-        self._begun[self._main_lane.context] = 0, [], [Answer("", None, (0, 0, 0, 0), 0, 0, 0)]
+        self._begun[self._main_lane.context] = 0, [], [_FIRST]
 
     def _forget(self) -> None:
         """Know no row, and no agent but the main one."""
@@ -143,8 +156,14 @@ class Scanner(RecordingReader):
         elif rows:
             self._special(rows, self._source.first + line)
 
-    def _stretch(self, stretch: Stretch) -> None:  # noqa: C901  (a call costs more than most stretches may)
-        """Hold rows back, or let the tracker have them."""
+    def _stretch(self, stretch: Stretch) -> None:
+        """Take rows."""
+        left: Stretch | None = stretch
+        while left is not None:
+            left = self._take(left)
+
+    def _take(self, stretch: Stretch) -> Stretch | None:  # noqa: C901  (a call costs more than most stretches may)
+        """Hold rows back, or let the tracker have them; return those that are left."""
         line, lines, kind, author, session, parent, uuids, answers, model, started, ended, forked = stretch
         if kind != FILLER:
             places, older = self._places, self._older
@@ -155,30 +174,33 @@ class Scanner(RecordingReader):
             if author != self._who or (author is True and place != lane.context):
                 found = self._of(author, place)
                 if found is None:
-                    self._apart(line, lines, begins=kind != ASSISTANT and session == self._session_id)
-                    return
+                    return self._apart(stretch, begins=kind != ASSISTANT and session == self._session_id)
                 self._lane, self._who, lane = found, author, found
             if (lines > 1 and len(set(uuids)) != len(uuids)) or not places.keys().isdisjoint(uuids):
                 self._again(stretch, lane)
-                return
+                return None
             if older and not older.keys().isdisjoint(uuids):
                 self._again(stretch, lane)
-                return
+                return None
             if kind == ASSISTANT:
                 special = lines == 1 and self._is_special(stretch, place, lane)
             else:
                 special = place != lane.context and self._elsewhere(stretch, place, lane)
             if special:
-                self._apart(line, lines)
-                return
+                return self._apart(stretch)
             if answers is None:
                 self._hold(lane, uuids, line, lines)
             elif lines == 1 or self._may_answer(stretch, place, lane):
+                most = self._at_once(lane, answers)
+                if len(answers) > most:
+                    begun, rest = divided(stretch, answers[most][4], answers[most][5])
+                    self._stretch(begun)
+                    return rest
                 self._entered = self._entered or session
                 self._answer(lane, uuids, line, lines, answers, model)
             else:
                 self._singly(line, lines)
-                return
+                return None
         if started is not None:
             if self._started is None or started < self._started:
                 self._started = started
@@ -188,6 +210,14 @@ class Scanner(RecordingReader):
             self._is_fork = True
         if self._session_id is None:
             self._session_id = session
+        return None
+
+    def _at_once(self, lane: Lane, answers: list[Answer]) -> int:
+        """Return how many of the responses may be taken together: text is learned from before some."""
+        if not self._learns:
+            return len(answers)
+        state = lane.state
+        return max(1, state.due - 1 - state.responses - (not lane.fed)) + (answers[0][0] == lane.current)
 
     def _hold(self, lane: Lane, uuids: Iterable[str], line: int, lines: int) -> None:
         """Hold rows back that go on from a lane's context."""
@@ -212,18 +242,23 @@ class Scanner(RecordingReader):
             return found
         return None if lane is self._main_lane else lane
 
-    def _apart(self, line: int, lines: int, *, begins: bool = False) -> None:
-        """Let the tracker have a line of the present block; those after it may go on from it.
+    def _apart(self, stretch: Stretch, *, begins: bool = False) -> Stretch | None:
+        """Let the tracker have the first of some rows; return the others, which may go on from it.
 
         `begins` tells that it only begins an agent's conversation.
         """
+        line, lines, _, _, _, _, _, answers, *_ = stretch
         if begins:
             self._first_of(self._source.first + line)
         else:
             self._special(decode(self._source.at(line))[0], self._source.first + line)
-        if lines > 1:
-            self._source.at(line + lines - 1)
-            self._columns(line + 1, self._source.ends[line] + 1, self._source.ends[line + lines - 1])
+        if lines == 1:
+            return None
+        if answers is None or answers[0][4]:
+            return divided(stretch, 1, 1)[1]
+        self._source.at(line + lines - 1)  # which of the rows are the same response's the columns do not say
+        self._columns(line + 1, self._source.ends[line] + 1, self._source.ends[line + lines - 1])
+        return None
 
     def _singly(self, first: int, lines: int) -> None:
         """Take lines of the present block one by one."""
@@ -253,7 +288,7 @@ class Scanner(RecordingReader):
             if not special:
                 lane.tally.counts.take(identity, counts)
         if special:
-            self._apart(line, lines)
+            self._apart(stretch)
         else:
             self._stretch(Stretch(line, lines, FILLER, *stretch[3:]))  # for its time
 
@@ -293,7 +328,7 @@ class Scanner(RecordingReader):
         """Tell whether none of a stretch's responses is special, so that all are taken at once."""
         answers = cast("list[Answer]", stretch[7])
         place = place if stretch[2] == ASSISTANT else lane.context
-        if self._learns or self._is_special(stretch, place, lane):
+        if self._is_special(stretch, place, lane):
             return False
         limit = lane.limit if lane.model is not None else self.tracker.window_of(stretch[8]).tokens
         new = answers[1:] if answers[0][0] == lane.current else answers
@@ -382,6 +417,10 @@ class Scanner(RecordingReader):
         for row in rows:
             self._row(row)
         self._place(rows)
+        for row in rows:
+            place = self._places.get(row.get("uuid"))
+            if place is not None:  # so the rows up to the first response need not be the tracker's
+                self._begun.setdefault(place, (number, [], [_FIRST]))
 
     def _sync(self, lane: Lane) -> None:
         """Let the tracker have what a lane holds back."""

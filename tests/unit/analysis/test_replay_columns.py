@@ -58,6 +58,37 @@ def test_a_row_is_read():
     assert found.answers == [("m1", "r1", (3, 5, 20_000, 7), 20_008, 0, 0)]
 
 
+def side_by_side(responses=2):
+    """Responses with two calls of tools each, whose results follow both."""
+    rows = Rows()
+    rows.prompt()
+    for number in range(responses):
+        calls = [rows.response(f"m{number}", 9_000)["uuid"] for _ in range(2)]
+        for call in calls:
+            rows.prompt([{"type": "tool_result", "tool_use_id": "t", "content": "x"}], parentUuid=call)
+    return rows
+
+
+def test_results_of_tools_side_by_side_go_on_from_their_response():
+    rows = side_by_side().rows
+    (stretch,), _ = _skim.stretches(dump(rows))
+    assert Stretch(*stretch).uuids == [row["uuid"] for row in rows]
+    rows[-1]["parentUuid"] = rows[1]["uuid"]  # the response before
+    assert len(_skim.stretches(dump(rows))[0]) == 2
+
+
+def test_more_rows_of_a_response_than_are_compared_are_several_stretches():
+    rows = Rows()
+    first = rows.response("m", 9_000)["uuid"]
+    for _ in range(100):
+        rows.prompt()
+    last = rows.rows[-1]["uuid"]
+    for parent in (first, last):
+        rows.prompt(parentUuid=parent)
+    found = [Stretch(*each) for each in _skim.stretches(dump(rows.rows))[0]]
+    assert [len(each.uuids) for each in found] == [102, 1]
+
+
 def test_stretches_are_rows_that_go_on_from_one_another():
     lines = generated(3, 60_000)
     block = "\n".join(lines).encode()

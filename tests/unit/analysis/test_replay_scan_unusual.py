@@ -55,6 +55,21 @@ def named_by(row):
     return rows
 
 
+def beside():
+    """A session whose last response called two tools; the results follow both calls."""
+    rows = begun()
+    calls = [rows.response("c", 20_400)["uuid"] for _ in range(2)]
+    for call in calls:
+        rows.prompt([{"type": "tool_result", "tool_use_id": "t", "content": "x" * 99}], parentUuid=call)
+    return rows
+
+
+def link_and_filler(rows):
+    """A link that goes back, and a row without a place."""
+    rows.row("system", FIRST, subtype="turn_duration")
+    rows.rows.append({"type": "x", "sessionId": SID})
+
+
 def copied():
     """A transcript with rows of earlier responses, before any has counts."""
     rows = Rows()
@@ -133,6 +148,11 @@ CASES = {
     "a row again, of an earlier generation": Case(
         lambda rows: rows.rows.append(rows.rows[-2]), few=("scan.PLACES", "files.BLOCK")
     ),
+    "results of tools side by side": Case(response("d", 21_000), beside),
+    "a response after the first of two results": Case(response("d", 21_000, parentUuid=f"{SID[-4:]}-m-8"), beside),
+    "a prompt at one of two calls": Case(prompt(parentUuid=f"{SID[-4:]}-m-6"), beside),
+    "a compaction after results side by side": Case(lambda rows: rows.boundary(21_000), beside),
+    "a link that goes back, then a row without a place": Case(link_and_filler),
     "a row without an id": Case(prompt(uuid=None)),
     "a link without an id": Case(row("progress", uuid="")),
     "stream-json: a result": Case(raw(type="result", session_id=SID)),
