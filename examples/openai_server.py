@@ -1,13 +1,14 @@
 """A chat with an OpenAI-compatible server that compacts its own conversation before the window is full.
 
-Every answer goes through `read_openai` to the tracker, whole or chunk by chunk. `status` says how full the conversation
-is, and when to compact (at 90 % of the window). It needs the package `openai`. With any compatible server:
+Each answer, whole or in chunks, goes through `read_openai` to the tracker. `openai_status` says how full the
+conversation is, and when to compact (from 90 % on). It needs the package `openai`. With any compatible server:
 
     OPENAI_BASE_URL=http://localhost:11434/v1 OPENAI_API_KEY=none python examples/openai_server.py MODEL [WINDOW]
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -46,6 +47,8 @@ class Chat:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or "OPENAI_API_KEY" not in os.environ:
+        raise SystemExit("usage: OPENAI_API_KEY=… python examples/openai_server.py MODEL [WINDOW]")
     with openai.OpenAI() as client:
         chat = Chat(client, sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)
         for number, question in enumerate(QUESTIONS):
@@ -53,6 +56,5 @@ if __name__ == "__main__":
             now = openai_status(chat.tracker)
             print(f"    {now.tokens:,} of {now.max_tokens:,} tokens{' (estimated)' if now.is_estimate else ''}")
             if now.wants_compaction:
-                summary = "".join(chat.ask(SUMMARISE, stream=False))
-                chat.messages = [{"role": "user", "content": summary}]
+                chat.messages = [{"role": "user", "content": "".join(chat.ask(SUMMARISE, stream=False))}]
                 print("    compacted")

@@ -135,6 +135,16 @@ def test_existing_agent_archives_its_session(tmp_path):
     assert "It was 41." in piece.read_text()
 
 
+@pytest.mark.parametrize(("arguments", "words"), [((), "^usage: "), (("model",), "OPENAI_API_KEY")])
+def test_an_openai_server_that_is_not_named_is_no_traceback(arguments, words):
+    env = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
+    command = [sys.executable, str(FOLDER / "openai_server.py"), *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(words, done.stderr)
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_can_be_read_at_once(name):
     text = (FOLDER / name).read_text(encoding="utf-8")
