@@ -63,6 +63,10 @@ class TestLogLines:
         assert len(LOG_ROWS) == LOG_PAGE.count("\n| ") - 2 * LOG_PAGE.count("| level |")
         assert len(LOG_ROWS) > 50
 
+    def test_no_line_is_there_twice(self):
+        lines = [line for _, line in LOG_ROWS]
+        assert sorted(set(lines)) == sorted(lines)
+
     @pytest.mark.parametrize(("level", "line"), LOG_ROWS)
     def test_each_line_is_in_the_code(self, level, line):
         pieces = fragments(line)
