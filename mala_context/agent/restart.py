@@ -114,7 +114,8 @@ class ContextPressureHandler:
         clock: seconds from a clock that never goes back.
 
     Attributes:
-        options: the options for the next session; a new session id after each restart.
+        options: the options for the next session; they have a new session id after each restart. Connect with them
+            once: a second session under the same id is refused.
         restarts: how many there were.
     """
 

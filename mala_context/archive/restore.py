@@ -15,6 +15,7 @@ import json
 import os
 import time
 
+from mala_context._util.text import plural
 from mala_context.archive import log
 from mala_context.archive.compactions import cut_before, moment_of
 from mala_context.archive.history import History
@@ -224,7 +225,7 @@ def _no_such(history: History, at: int | None) -> Exception:
     from mala_context.errors import PartNotFoundError
 
     count = sum(1 for _ in compactions(history.rows()))
-    return PartNotFoundError(history.session_id, f"compaction {at}", f"it was compacted {count} times")
+    return PartNotFoundError(history.session_id, f"compaction {at}", f"it was compacted {plural(count, 'time')}")
 
 
 def _until(history: History, cut: Cut) -> Iterator[Row]:

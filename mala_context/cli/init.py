@@ -24,7 +24,7 @@ import click
 from mala_context._util.text import printable
 from mala_context.cli.files import publish
 from mala_context.cli.inputs import ThereDirectory
-from mala_context.errors import MalaContextError
+from mala_context.errors import ConfigError, MalaContextError
 
 KEPT: Final = ".before-mala-context"
 """What follows the name of a file as it was before the first change."""
@@ -326,7 +326,11 @@ def _config_added(path: str, given: Mapping[str, float]) -> Change:
     before = _read(path)
     if before is None:
         text = NEW + "context:\n" + "".join(f"  {name}: {value:g}\n" for name, value in given.items())
-        return Change(path, None, _checked(path, text, ContextConfig(), given))
+        try:
+            return Change(path, None, _checked(path, text, ContextConfig(), given))
+        except ConfigError as error:  # the file and its lines are not there yet
+            words = str(error).replace(f"{path}:", "in line ")
+            raise click.UsageError(f"the new mala.yaml would be refused {words}") from error
     loaded = load_with_lines(path)
     lines = before.decode("utf-8-sig").splitlines(keepends=True)
     for name, value in given.items():

@@ -157,7 +157,7 @@ def project_folders(project: str | None) -> list[str]:
         found = [next(filter(os.path.isdir, places), "")]
     if not any(found):
         of = "" if project is None else f" of {project}"
-        where = ", ".join(directories) or "any directory, since HOME is not set"
+        where = ", ".join(directories) or "any directory, since HOME names no home directory"
         raise MalaContextError(f"no sessions{of} in {where}")
     return found
 

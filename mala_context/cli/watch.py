@@ -304,7 +304,7 @@ def _look(out: Console, watcher: Watcher) -> Look:
 def _where(directories: Sequence[str]) -> str:
     from mala_context._util.text import printable
 
-    return ", ".join(map(printable, directories)) or "any projects directory (HOME is not set)"
+    return ", ".join(map(printable, directories)) or "any directory, since HOME names no home directory"
 
 
 def _complain(error: OSError) -> None:

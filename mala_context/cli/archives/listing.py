@@ -18,6 +18,9 @@ HEAD = ("", "time (UTC)", "trigger", "agent", "size", "tokens", "outcome")
 WIDTHS = (2, 16, 11, 8, 9, 16, 0)
 """Columns; with the longest outcome they fit into 80."""
 
+_AGENTS = {"import": "main"}
+"""Whose a piece is that says nothing of its agent, by its trigger."""
+
 
 def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:
     """Return a session and its pieces as plain values; for many sessions give an archive that is `listed`."""
@@ -41,7 +44,7 @@ def _piece(piece: Piece, outcome: Mapping[str, Any]) -> dict[str, Any]:
         "name": piece.name,
         "time": _iso(stamp_microseconds(piece.stamp)),
         "trigger": row.get("trigger"),
-        "agent": piece.subagent or outcome.get("agent") or row.get("agent"),
+        "agent": piece.subagent or outcome.get("agent") or row.get("agent") or _AGENTS.get(str(row.get("trigger"))),
         "own_transcript": piece.subagent is not None,
         "chain": piece.chain,
         "mode": piece.mode,

@@ -226,7 +226,7 @@ def _part(
         if count == number:
             return start, compaction.offset
         start = compaction.offset
-    raise PartNotFoundError(session_id, f"compaction {number}", f"it was compacted {count} times")
+    raise PartNotFoundError(session_id, f"compaction {number}", f"it was compacted {plural(count, 'time')}")
 
 
 def _between(found: Iterable[R], start: int, end: int | None) -> Iterator[R]:

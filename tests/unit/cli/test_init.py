@@ -266,6 +266,14 @@ def test_thresholds_make_a_mala_yaml_and_take_it_away(settings):
     assert os.listdir(".") == []
 
 
+def test_thresholds_that_do_not_go_together_are_wrong_usage(settings):
+    """No file is there yet, so none is named."""
+    said = run("--yes", "--warn-at", "0.9", "--compact-at", "0.5", status=2).stderr
+    assert "compact_at: found 0.5, wanted 0.9 or more, since context.warn_at is 0.9" in said
+    assert os.path.abspath("mala.yaml") not in said
+    assert os.listdir(".") == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

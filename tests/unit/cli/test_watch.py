@@ -165,7 +165,7 @@ def test_a_transcript_that_cannot_be_read_is_one_line(projects, monkeypatch):
 def test_no_home_at_all(projects, monkeypatch):
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     monkeypatch.setenv("HOME", "/")
-    assert "any projects directory" in once().stderr
+    assert "HOME names no home directory" in once().stderr
 
 
 def test_hostile_text_moves_no_terminal(projects):
