@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "replay": ("mala_context.cli.replay", "Show how full recorded sessions were and when they compacted."),
     "audit": ("mala_context.cli.audit", "Compare every estimate with the known token counts in recorded sessions."),
     "simulate": ("mala_context.cli.simulate", "Show what another policy would have done in recorded sessions."),
+    "map": ("mala_context.cli.map", "Show what fills a context: system prompt, tools, memory, files, results."),
     "archives": ("mala_context.cli.archives", "Read, check, search and prune archives; undo a compaction."),
     "report": ("mala_context.cli.report", "Draw recorded sessions as one HTML page, an SVG or a PNG."),
     "init": ("mala_context.cli.init", "Add the status line, hooks and thresholds to Claude Code's settings."),

@@ -133,6 +133,29 @@ def recordings(
     return [*(each.path for each in found), *filter(os.path.isdir, beside)]
 
 
+def own_transcript(session: str | None, project: str | None) -> str:
+    """Return one transcript: a path as it is given, a session's by its first letters, or else the newest.
+
+    The newest is that of `project`, of the working directory where nothing is named, or else of all. Raises
+    `click.UsageError` where several sessions begin with these letters, and `MalaContextError` where there is none.
+    """
+    if session is not None:
+        if project is not None:
+            raise click.UsageError("--project chooses among your own sessions: name no SESSION")
+        if session == "-" or os.path.exists(session) or any(letter in session for letter in "*?./\\"):
+            return session
+        return next(iter(recordings((), session=session)))
+    try:
+        found = list(transcripts(project_folders(project or os.getcwd())))
+    except MalaContextError:
+        if project is not None:
+            raise
+        found = list(transcripts(project_folders(None)))
+    if not found:
+        raise MalaContextError(f"no sessions in {project or 'your projects'}; name a transcript")
+    return max(found).path
+
+
 def utc_text(seconds: float) -> str:
     """Return a time in seconds since 1970 as `Moment` has it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -19,14 +19,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
+from mala_context.tracking.context_map import ContextMap, weigh
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import Interval, Ratios, after_compaction, after_keeping
+from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
-from mala_context.tracking.token_costs import thinking_tokens
+from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, thinking_tokens
+from mala_context.tracking.truth_alarm import Lookout, Surprise, cause_of, is_alarm, may_alarm
 from mala_context.tracking.usage import Usage
 
 _UNTOLD = 16
+_UNIT = 120.0
+"""Tokens that a result or an attachment costs at most besides its text."""
 _AGREED = 3
 """Responses that count the cache twice before that is sure; until then their size is an estimate."""
 _ALL_OF = 16
@@ -168,7 +172,10 @@ class AgentState:
         "keeping",
         "kept_chars",
         "left",
+        "lookout",
+        "map",
         "model",
+        "noted",
         "opening",
         "overflows",
         "pre",
@@ -216,6 +223,11 @@ class AgentState:
         self.begun = 0
         self.left: tuple[ContextState, int, ContextState | None] | None = None
         """The previous context, how many of its parts the next request held, and that request's context where known."""
+        self.lookout: Lookout | None = None
+        """Where each request is compared with its projection and divided into parts; `None` for not at all."""
+        self.map = ContextMap()
+        self.noted: set[str] = set()
+        """Causes of an alarm that the stream named since the last response."""
         self._uncounted = False
         """Whether text went by uncounted, since the conversation began or was compacted."""
         self.context = self.fresh()
@@ -255,11 +267,13 @@ class AgentState:
         """Know nothing of the context until the next response; counts of the session stay."""
         self._go_on(self.fresh(), len(self.context.parts))
         self.current, self.begun = None, 0
+        self.map.forgotten()
 
     def begin_again(self) -> None:
         """Begin a new conversation: nothing is known, not even what a fresh one holds."""
         self.forget()
         self.resets += 1
+        self.map.whole = True
         self.first_input, self.pre, self.rooted = None, None, True
         self.opening = FirstRequest()
 
@@ -268,6 +282,7 @@ class AgentState:
         prefix = context.prefix(parts)
         self._go_on(prefix, len(self.context.parts))
         self.current, self.begun = prefix.message_id, parts
+        self.map.went_back(prefix.tokens)
 
     def is_late(self, time: str | None) -> bool:
         """Tell whether a row of this time was written after rows that are newer than it.
@@ -385,6 +400,8 @@ class AgentState:
         self.left = (before, begun, context)
         self.context = context
         self._untold.append(usage)
+        if self.lookout is not None:
+            self._look_back(self.lookout, before, begun, context)
 
     def _go_on(self, context: ContextState, parts: int, usage: Usage | None = None) -> None:
         """Switch to `context`.
@@ -401,9 +418,43 @@ class AgentState:
         untold.append(usage)
         if len(untold) > _UNTOLD:
             self._tell()
+        if self.lookout is not None:  # before the interval teaches what its text costs
+            self._look_back(self.lookout, *left[:2], context)
         if self.responses >= self.due:
             self._learn(*left)
             self._look_at(usage.context_tokens)
+
+    def _look_back(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
+        """Divide what a request gained among its parts, and compare it with what was projected."""
+        parts, base, tokens = before.parts, before.tokens, now.tokens or 0
+        if begun < len(parts):
+            parts = parts[:begun]
+        per_token = CHARS_PER_TOKEN[family(self.model)]
+        if base is None or before.accuracy != "exact" or now.accuracy != "exact":
+            self.map.began(parts, tokens, per_token)
+        else:
+            characters, weights = weigh(parts)
+            output = 0 if before.cut else before.output or 0
+            told = output > PLACEHOLDER or before.cut
+            answer = output if told else max(output, characters / per_token)
+            self.map.grew(weights, tokens, tokens - base, answer, per_token)
+            came = sum([weight + _UNIT for _, weight in weights], 0.0 if told else characters)
+            if lookout.at is not None and may_alarm(base, output, came, tokens, lookout.at):
+                self._compare(lookout, before, begun, now)
+        if self.noted:
+            self.noted = set()
+
+    def _compare(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
+        """Compare a request with its projection, and note an alarm."""
+        base, tokens, usage, was = before.tokens or 0, now.tokens or 0, now.usage, before.usage
+        projected = before.interval.projected(base, before.output or 0, cut=before.cut, parts=begun)
+        if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
+            return
+        seen = {kind_of(content) for kind, content in before.parts[:begun] if kind == "attachment"}
+        cause = cause_of(was, usage, (before.model, now.model), self.noted | {kind for kind in seen if kind})
+        held = 0 if was is None else was.cache_read_tokens + was.cache_creation_tokens
+        key = self.tool_use_id or self.agent_id
+        lookout.found.append(Surprise(key, now.model, projected, tokens, cause, usage.cache_read_tokens, held))
 
     def _drop_left(self) -> None:
         """Let the previous context go; of its text only `characters` may still be told."""
@@ -460,6 +511,7 @@ class AgentState:
         self._drop_left()
         self._uncounted = False
         self.compactions += 1
+        self.map.compacted()
         self.before, self.pre, self.helped, self.due = before, size, None, self.responses + 1
         context = self.context
         kept, self.kept_chars = self.kept_chars, None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from mala_context.tracking.context_map import ContextPart
 from mala_context.tracking.usage import Usage
 
 SIDECHAIN: Final = "sidechain"
@@ -239,6 +240,19 @@ class WindowReport(NamedTuple):
     """The model, where it is named."""
     auto_compact_threshold: int | None = None
     """Where the CLI says that it compacts."""
+    parts: tuple[ContextPart, ...] = ()
+    """What fills the context, as far as the CLI says it."""
+
+
+class ContextEdited(NamedTuple):
+    """The stream says that old content was taken out of the context, and that no compaction did it."""
+
+    agent: str | None
+    """`None` for the main agent."""
+    session_id: str | None
+    """`None` where the source does not say."""
+    cause: str
+    """`microcompaction` (the CLI cleared old tool results) or `context_editing` (the API did)."""
 
 
 class PluginSaid(NamedTuple):
@@ -284,6 +298,7 @@ Event = (
     | SubagentStart
     | WindowReport
     | PluginSaid
+    | ContextEdited
     | TotalTokens
 )
 """Any of the records of this module."""

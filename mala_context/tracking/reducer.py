@@ -24,6 +24,7 @@ from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import (
     Appended,
     Compaction,
+    ContextEdited,
     Link,
     Refusal,
     Reset,
@@ -37,7 +38,9 @@ from mala_context.tracking.events import (
     WindowReport,
 )
 from mala_context.tracking.registry import AgentRegistry
-from mala_context.tracking.text_counts import is_kept, is_result, is_summary
+from mala_context.tracking.text_counts import is_kept, is_result, is_summary, kind_of
+from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family
+from mala_context.tracking.truth_alarm import LEAST, Lookout
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
 
@@ -57,6 +60,7 @@ class EventReducer:
         counts_text: whether all text is counted from the start.
         remembers: how many rows and responses are remembered at most.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; may be set at any time.
+        lookout: where agents note alarms; `None` where no alarms and no parts are wanted.
 
     Attributes:
         registry: the agents of the present session; another object after the session changed.
@@ -74,7 +78,9 @@ class EventReducer:
         counts_text: bool,
         remembers: int,
         auto_compact_window: int | None,
+        lookout: Lookout | None = None,
     ) -> None:
+        self.lookout = lookout
         self.windows = windows
         self.auto_compact_window = auto_compact_window
         self.session_id: str | None = None
@@ -86,7 +92,9 @@ class EventReducer:
 
     def start_over(self, model: str | None) -> None:
         """Forget the conversation and its agents; what is known of windows stays."""
-        self.registry = AgentRegistry(model, counts_text=self.counts_text, remembers=self._remembers)
+        self.registry = AgentRegistry(
+            model, counts_text=self.counts_text, remembers=self._remembers, lookout=self.lookout
+        )
         self._turn_began = 0
 
     @property
@@ -137,6 +145,7 @@ class EventReducer:
                 return None
             self.start_over(main.model)
             self.registry.main.resets = main.resets + 1
+            self.registry.main.map.fixed = main.map.fixed
             return self.registry.main
         if registry.knows(event.uuid):
             return None
@@ -247,6 +256,11 @@ class EventReducer:
         elif agent.wait_summary and is_summary(content):
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it
             return None
+        if kind == "attachment" and kind_of(content) == "prompt_snapshot":
+            if agent.lookout is not None:
+                agent.map.snapshot(content, CHARS_PER_TOKEN[family(agent.model)])
+            registry.note(uuid, parent, agent)
+            return agent if moved else None
         if not agent.responses:
             agent.opening.add(kind, content)
         context = agent.context
@@ -339,8 +353,22 @@ class EventReducer:
         if main.model is None:
             main.model = event.model
         model = event.model or main.model
+        if event.parts and self.session_id in (None, event.session_id):
+            self._changed_groups(main, main.map.reported(event.parts))
         if event.window and self.windows.learn(model, event.window, "context_usage"):
             return self.registry.main
+        return None
+
+    def _changed_groups(self, main: AgentState, changes: Mapping[str, float]) -> None:
+        """Note which fixed parts the CLI says have grown: they may be the cause of an alarm."""
+        for cause, groups in (("memory", ("memory",)), ("tools", ("tools", "mcp", "skills", "agents"))):
+            if sum(changes.get(group, 0.0) for group in groups) >= LEAST:
+                main.noted.add(cause)
+
+    def _edited(self, event: ContextEdited) -> AgentState | None:
+        agent = self.registry.find(event.agent)
+        if agent is not None:
+            agent.noted.add(event.cause)
         return None
 
     def _total(self, event: TotalTokens) -> AgentState | None:
@@ -378,5 +406,6 @@ HANDLERS: Final[Mapping[type, Callable[[EventReducer, Any], AgentState | None]]]
     Refusal: EventReducer._refusal,
     SubagentStart: EventReducer._subagent,
     WindowReport: EventReducer._report,
+    ContextEdited: EventReducer._edited,
     TotalTokens: EventReducer._total,
 }

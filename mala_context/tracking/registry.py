@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from mala_context.tracking.agent_state import AgentState, ContextState
 from mala_context.tracking.events import SIDECHAIN
 from mala_context.tracking.text_counts import hidden_thinking
+from mala_context.tracking.truth_alarm import Lookout
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -106,6 +107,7 @@ class AgentRegistry:
         "_agents_by_call",
         "_calls",
         "_counts_text",
+        "_lookout",
         "main",
         "placed",
         "responses",
@@ -115,8 +117,16 @@ class AgentRegistry:
         "subagents",
     )
 
-    def __init__(self, model: str | None = None, *, counts_text: bool = False, remembers: int = RECORDED) -> None:
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        counts_text: bool = False,
+        remembers: int = RECORDED,
+        lookout: Lookout | None = None,
+    ) -> None:
         self.main = AgentState(model=model)
+        self.main.lookout = self._lookout = lookout
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
         self.rows: RowIndex = RowIndex(remembers)
@@ -144,7 +154,7 @@ class AgentRegistry:
             agent_id = self._agents_by_call.get(key)
             is_call = agent_id is not None or key.startswith(("toolu_", "call_"))
             agent = AgentState(agent_id, key) if is_call else AgentState(key)
-            agent.counts_text = self._counts_text
+            agent.counts_text, agent.lookout = self._counts_text, self._lookout
             _put(self.subagents, key, agent, AGENTS)
         return agent
 

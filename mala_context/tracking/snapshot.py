@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mala_context.tracking.context_map import EMPTY, ContextPart, MapView
 from mala_context.tracking.projection import Interval
 
 
@@ -60,10 +61,12 @@ class ContextSnapshot(NamedTuple):
     """On the snapshot that a compaction makes: what was known just before it."""
     interval: Interval
     """What came after the last response, for the two values below; not for use from outside."""
-    parts: int
+    appended: int
     """How much of it was there."""
     cut: bool
     """Whether the last answer was cut by max_tokens, and so is not in the context."""
+    map: MapView = EMPTY
+    """What fills the context, for `parts`; not for use from outside."""
 
     @property
     def ratio(self) -> float | None:
@@ -85,6 +88,16 @@ class ContextSnapshot(NamedTuple):
         return limit - self.tokens if limit > self.tokens else 0
 
     @property
+    def parts(self) -> tuple[ContextPart, ...]:
+        """What fills the context: parts that sum up to `tokens`; empty while that is unknown."""
+        return self.map.parts(self.tokens)
+
+    @property
+    def reserve(self) -> int | None:
+        """Tokens of the window that the CLI keeps free, since it compacts before; they are no part of `tokens`."""
+        return None if self.auto_compact_threshold is None else self.window - self.auto_compact_threshold
+
+    @property
     def projected(self) -> int | None:
         """What the next request will hold: the last one, its answer, and what was appended since.
 
@@ -92,31 +105,32 @@ class ContextSnapshot(NamedTuple):
         """
         if self.tokens is None:
             return None
-        return self.interval.projected(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.parts)
+        return self.interval.projected(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.appended)
 
     @property
     def projected_by_table(self) -> int | None:
         """What `projected` would be had the session taught nothing; it follows from the last rows alone."""
         if self.tokens is None:
             return None
-        return self.interval.by_table(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.parts)
+        return self.interval.by_table(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.appended)
 
     @property
     def cli_estimate(self) -> int | None:
         """What the CLI compares with its threshold and records as preTokens: chars/4 on top of the last request."""
         if self.tokens is None:
             return None
-        return self.interval.cli_estimate(self.tokens, self.output_tokens or 0, parts=self.parts)
+        return self.interval.cli_estimate(self.tokens, self.output_tokens or 0, parts=self.appended)
 
     def __repr__(self) -> str:
-        return f"ContextSnapshot({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
+        return f"ContextSnapshot({', '.join(f'{name}={getattr(self, name)!r}' for name in _NAMES)})"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
-        return {name: getattr(self, name) for name in _NAMES}
+        parts = [part._asdict() for part in self.parts]
+        return {**{name: getattr(self, name) for name in _NAMES}, "parts": parts}
 
 
 _NAMES = (
-    *(name for name in ContextSnapshot._fields if name not in ("before", "interval", "parts", "cut")),
-    *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left"),
+    *(name for name in ContextSnapshot._fields if name not in ("before", "interval", "appended", "cut", "map")),
+    *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left", "reserve"),
 )

@@ -15,6 +15,7 @@ from mala_context.tracking.events import Appended, Compaction, Event, Response
 from mala_context.tracking.reducer import HANDLERS, EventReducer
 from mala_context.tracking.registry import RECORDED
 from mala_context.tracking.snapshot import ContextSnapshot
+from mala_context.tracking.truth_alarm import ALARM_AT, Lookout, Surprise
 from mala_context.tracking.windows import Window, Windows
 
 __all__ = ["ContextSnapshot", "ContextTracker"]
@@ -31,6 +32,8 @@ class ContextTracker:
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
         remembers: how many rows and responses are remembered at most, to know those that come again, and where a
             conversation goes back to. `registry.LIVE` is enough for one client's messages, and keeps a tracker small.
+        parts: whether snapshots say what fills the context, and requests are compared with their projections.
+        alarm_at: share of the projected request from which a difference is an alarm; `None` for never.
 
     Raises `ValueError` for an unknown estimator, a model that is no text and a window that is no number, and nothing on
     any event. Memory stays flat however long it runs. Not safe to share between threads.
@@ -45,6 +48,8 @@ class ContextTracker:
         betas: Sequence[str] = (),
         auto_compact_window: int | None = None,
         remembers: int = RECORDED,
+        parts: bool = True,
+        alarm_at: float | None = ALARM_AT,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(f"unknown estimator {estimator!r}: one of {', '.join(ESTIMATORS)} would be right")
@@ -54,6 +59,7 @@ class ContextTracker:
             raise ValueError(f"window is {window!r}: a number of tokens would be right")
         self.estimator = estimator
         self.windows = Windows(window, betas)
+        self.lookout = Lookout(alarm_at) if parts else None
         if model:
             self.windows.named(model)
         self.reducer = EventReducer(
@@ -63,6 +69,7 @@ class ContextTracker:
             counts_text=estimator == "characters",
             remembers=remembers,
             auto_compact_window=auto_compact_window,
+            lookout=self.lookout,
         )
         """What events have told; for those who take a short way to it, see `shortcut`."""
 
@@ -123,6 +130,14 @@ class ContextTracker:
     def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
         """Return what every formula says of an agent, by its state."""
         return {name: agent.estimate(name) for name in ESTIMATORS}
+
+    def alarms(self) -> list[Surprise]:
+        """Return the requests, since the last call, that were not what was projected."""
+        if self.lookout is None:
+            return []
+        found = list(self.lookout.found)
+        self.lookout.found.clear()
+        return found
 
     def window_of(self, model: str | None) -> Window:
         """Return the window of a model, by all that is known now."""
@@ -224,4 +239,5 @@ class ContextTracker:
             context.interval,
             len(context.parts),
             context.cut,
+            agent.map.view(),
         )

@@ -77,12 +77,15 @@ class RecordingReader:
     it changed (`None` where no number moved), and `line_done` after each line.
     """
 
+    divides = False
+    """Whether the tracker says what fills a context, and compares requests with their projections."""
+
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.number = 0
         """Line that is being read, from 1."""
         self.problems = Problems(recording.path)
-        self.tracker = ContextTracker()
+        self.tracker = ContextTracker(parts=self.divides)
         self.stretches: list[Stretch] = []
         self._begin()
 
@@ -119,7 +122,7 @@ class RecordingReader:
         get = row.get
         if self._session_id is not None and begins_another(row, self._session_id):
             self._close(self.tracker.session_id)
-            self.tracker = ContextTracker()
+            self.tracker = ContextTracker(parts=self.divides)
             self._begin()
         for event in read_row(row):
             self._event(event, row)

@@ -471,7 +471,7 @@ class Scanner(RecordingReader):
         place = self._places.get(uuid, self._older.get(uuid)) if isinstance(uuid, str) else None
         if place is None or place not in self._begun or self.tracker.holds_row(uuid):
             return
-        lane, tracker = self._owners[place], ContextTracker()
+        lane, tracker = self._owners[place], ContextTracker(parts=False)
         first, uuids, answers = self._begun[place]
         at = uuids.index(uuid) if uuid in uuids else len(uuids)
         begun = first + max((each[5] for each in answers if each[4] <= at), default=0)

@@ -86,6 +86,8 @@ class _Session:
 class ReportReader(RecordingReader):
     """Follows a recording and notes what a report shows."""
 
+    divides = True
+
     def __init__(self, recording: Recording, options: ReportOptions) -> None:
         super().__init__(recording)
         self.options = options

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
+from mala_context.tracking.context_map import parts_reported
 from mala_context.tracking.events import (
     Compaction,
     CompactionStatus,
+    ContextEdited,
     Events,
     PluginSaid,
     Refusal,
@@ -19,6 +21,7 @@ from mala_context.tracking.events import (
     WindowReport,
 )
 from mala_context.tracking.usage import MOST, Usage, is_call
+from mala_context.transcripts.compactions import MICRO_BOUNDARY
 
 _REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
 _CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
@@ -172,7 +175,25 @@ def _plugin(data: Mapping[str, Any], session_id: str | None) -> Events:
     return (PluginSaid(session_id, plugin, text(data.get("text"))),) if plugin else ()
 
 
-_SYSTEM = {"init": _init, "compact_boundary": _boundary, "status": _status, "task_started": _task, "ui_log": _plugin}
+def _microcompaction(data: Mapping[str, Any], session_id: str | None) -> Events:
+    del data
+    return (ContextEdited(None, session_id, "microcompaction"),)
+
+
+def edited(message: Mapping[str, Any], agent: str | None, session_id: str | None) -> Events:
+    """Read from an API's message, or from the end of a streamed one, that the API edited the context."""
+    edits = mapping(message.get("context_management")).get("applied_edits")
+    return (ContextEdited(agent, session_id, "context_editing"),) if edits and isinstance(edits, list) else ()
+
+
+_SYSTEM = {
+    MICRO_BOUNDARY: _microcompaction,
+    "init": _init,
+    "compact_boundary": _boundary,
+    "status": _status,
+    "task_started": _task,
+    "ui_log": _plugin,
+}
 
 
 def turn_end(get: Any) -> TurnEnd:
@@ -217,4 +238,5 @@ def window_report(answer: Any, session_id: str | None = None) -> WindowReport:
         count(get("totalTokens")),
         text(get("model")),
         count(get("autoCompactThreshold")),
+        parts_reported(mapping(answer)),
     )

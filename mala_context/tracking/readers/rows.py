@@ -8,6 +8,7 @@ from typing import Any
 from mala_context.tracking.events import (
     SIDECHAIN,
     Appended,
+    ContextEdited,
     Events,
     Link,
     Reset,
@@ -16,9 +17,9 @@ from mala_context.tracking.events import (
     Summary,
     WindowReport,
 )
-from mala_context.tracking.readers.parts import boundary, known, mapping, parse_context_text, refusal, text
+from mala_context.tracking.readers.parts import boundary, edited, known, mapping, parse_context_text, refusal, text
 from mala_context.tracking.readers.stream_json import read_stream_json, refusal_text
-from mala_context.transcripts.compactions import BOUNDARY, is_clear, is_summary
+from mala_context.transcripts.compactions import BOUNDARY, MICRO_BOUNDARY, is_clear, is_summary
 
 
 def read_row(row: Any) -> Events:
@@ -61,6 +62,7 @@ def _assistant(row: Mapping[str, Any]) -> Events:
         found = refusal(get("errorDetails"), agent, session_id)
         return found or refusal_text(message.get("content"), agent, session_id) or _link(row)
     return (
+        *edited(message, agent, session_id),
         Response(
             agent,
             session_id,
@@ -103,6 +105,8 @@ def _system(row: Mapping[str, Any]) -> Events:
         parent = text(get("logicalParentUuid"))
         meta = mapping(get("compactMetadata"))
         return (boundary(meta, _agent(row), session_id, uuid=text(get("uuid")), parent=parent),)
+    if subtype == MICRO_BOUNDARY:
+        return (ContextEdited(_agent(row), session_id, "microcompaction"), *_link(row))
     if subtype == "local_command":
         content = get("content")
         if isinstance(content, str) and "Context Usage" in content:

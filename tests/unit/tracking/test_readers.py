@@ -13,6 +13,7 @@ from mala_context.tracking.events import (
     Appended,
     Compaction,
     CompactionStatus,
+    ContextEdited,
     Link,
     Refusal,
     Reset,
@@ -150,7 +151,10 @@ class TestRows:
 
     def test_a_microcompact_is_no_compaction(self) -> None:
         row = {"type": "system", "subtype": "microcompact_boundary", "uuid": "u", "parentUuid": "p", "sessionId": "s"}
-        assert read_row({**row, "microcompactMetadata": {"preTokens": 9}}) == (Link(None, "s", "u", "p"),)
+        assert read_row({**row, "microcompactMetadata": {"preTokens": 9}}) == (
+            ContextEdited(None, "s", "microcompaction"),
+            Link(None, "s", "u", "p"),
+        )
 
     def test_a_task_and_its_agent(self) -> None:
         content = [{"type": "tool_result", "tool_use_id": "toolu_3", "content": "done"}]

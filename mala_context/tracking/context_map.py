@@ -1,0 +1,350 @@
+"""What fills a context: the parts of an agent's last request, which sum up to its size.
+
+The CLI says what stands before the conversation (`get_context_usage` with `detail: "summary"`), and newer transcripts
+hold its text in attachments. The conversation is measured here. How much a request grew is known from the API's counts,
+so each interval between two responses is divided among what came in it, by length. What no message shows is a part too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from mala_context.tracking.text_counts import Length, all_text, attachment_text, field, kind_of, text_length
+
+GROUPS: Final[Mapping[str, str]] = {
+    "start": "system prompt, tools and memory",
+    "system": "system prompt",
+    "tools": "tools",
+    "mcp": "MCP servers",
+    "memory": "memory files",
+    "skills": "skills",
+    "agents": "agents",
+    "prompts": "prompts",
+    "answers": "answers",
+    "results": "tool results",
+    "attachments": "attachments",
+    "summary": "summary of a compaction",
+    "other": "not shown by messages",
+}
+"""The groups of parts, in the order of a request, with their words."""
+FIXED: Final = frozenset({"start", "system", "tools", "mcp", "memory", "skills", "agents"})
+"""Groups that stand before the conversation, and that a compaction leaves as they are."""
+_CATEGORIES: Final = {
+    "system_prompt": "system",
+    "system_tools": "tools",
+    "mcp_tools": "mcp",
+    "custom_agents": "agents",
+    "memory_files": "memory",
+    "skills": "skills",
+}
+_ATTACHED: Final = {
+    "instructions": "memory",
+    "nested_memory": "memory",
+    "skill_listing": "skills",
+    "agent_listing_delta": "agents",
+    "deferred_tools_delta": "tools",
+    "mcp_instructions_delta": "mcp",
+}
+_READS: Final = {"Read": "file_path", "NotebookRead": "notebook_path"}
+_LEAST, _MOST = 0.4, 2.5
+"""What text may cost against what its length says; beyond, the length is believed and the rest is shown as such."""
+_OUTSIDE: Final = 1.5
+"""What a character outside ASCII weighs."""
+_THINGS: Final = {"image": 4_000.0, "document": 9_000.0, "tool_reference": 2_400.0}
+"""What a thing without text weighs, in characters."""
+MOST_PARTS: Final = 512
+"""Parts that are told apart; the rest of a group is one."""
+
+Key = tuple[str, str, str | None]
+"""Group, name, and the path of a file."""
+
+
+class ContextPart(NamedTuple):
+    """One part of a context."""
+
+    group: str
+    """One of `GROUPS`."""
+    name: str
+    """Of a tool's results the tool, of a memory file its path, of an MCP server its name; else the group's words."""
+    tokens: int
+    """Its size, about; all parts of a context sum up to the size that the API counted."""
+    path: str | None = None
+    """The file whose text it is."""
+
+
+class MapView(NamedTuple):
+    """A map at one moment, which does not change."""
+
+    fixed: Mapping[Key, float]
+    sums: Mapping[Key, float]
+    rest: str
+    """The group of what is in neither of them."""
+
+    def parts(self, tokens: int | None) -> tuple[ContextPart, ...]:
+        """Return the parts of a context of this size, in the order of `GROUPS`; they sum up to it.
+
+        Where more is known of than there is (an estimate was too high), the conversation gives way first.
+        """
+        if tokens is None:
+            return ()
+        fixed, sums = sum(self.fixed.values()), sum(self.sums.values())
+        first = min(1.0, tokens / fixed) if fixed else 0.0
+        second = min(1.0, (tokens - first * fixed) / sums) if sums else 0.0
+        sized = {key: round(first * each) for key, each in self.fixed.items()}
+        sized |= {key: round(second * each) for key, each in self.sums.items()}
+        rest = tokens - sum(sized.values())
+        if rest > 0:
+            key = (self.rest, GROUPS[self.rest], None)
+            sized[key] = sized.get(key, 0) + rest
+        elif rest:  # each was rounded by less than one half
+            sized[max(sized, key=sized.__getitem__)] += rest
+        places = {group: place for place, group in enumerate(GROUPS)}
+        order = sorted(sized.items(), key=lambda each: (places[each[0][0]], -each[1], each[0][1]))
+        return tuple(ContextPart(group, name, size, path) for (group, name, path), size in order if size)
+
+
+EMPTY: Final = MapView({}, {}, "other")
+
+
+class ContextMap:
+    """What is known of the parts of one agent's context, in tokens."""
+
+    __slots__ = ("_lent", "_rest", "_told", "fixed", "sums", "whole")
+
+    def __init__(self) -> None:
+        self.whole = True
+        """Whether the next first request is all of a conversation, and none from before."""
+        self.fixed: dict[Key, float] = {}
+        self.sums: dict[Key, float] = {}
+        self._rest = "other"
+        self._lent = self._told = False  # the latter: whether the CLI said what stands before the conversation
+
+    def view(self) -> MapView:
+        """Return the map as it is now."""
+        self._lent = True
+        return MapView(self.fixed, self.sums, self._rest)
+
+    def _own(self) -> None:
+        if self._lent:  # a view holds these
+            self.fixed, self.sums, self._lent = dict(self.fixed), dict(self.sums), False
+
+    def began(self, parts: Iterable[tuple[str, Any]], tokens: int, per_token: float) -> None:
+        """Take a request of this size, before which no size was known."""
+        self._own()
+        _, weights = weigh(parts)
+        self._add(weights, 1 / per_token)
+        whole, self.whole = self.whole, False
+        if not whole:
+            return
+        before = sum(self.fixed.values())
+        rest = tokens - sum(self.sums.values())
+        if not self._told:
+            if rest > before:
+                self.fixed["start", GROUPS["start"], None] = rest - before
+        elif _LEAST <= rest / before <= _MOST:  # the CLI estimates these sizes; the API has counted them
+            self.fixed = {key: each * rest / before for key, each in self.fixed.items()}
+
+    def grew(self, weights: list[tuple[Key, float]], tokens: int, grown: int, answer: float, per_token: float) -> None:
+        """Divide what a request gained: the answer before it has its own tokens, what else came goes by length."""
+        self._own()
+        if grown < 0:
+            self.went_back(tokens)
+        answer = min(answer, max(grown, 0.0))  # thinking may not stay
+        expected = sum([weight for _, weight in weights]) / per_token
+        share = (grown - answer) / expected if expected else 1.0
+        self._add(weights, (share if _LEAST <= share <= _MOST else 1.0) / per_token)
+        if answer:
+            key = _ANSWERS
+            self.sums[key] = self.sums.get(key, 0.0) + answer
+
+    def _add(self, weights: list[tuple[Key, float]], rate: float) -> None:
+        sums = self.sums
+        for key, weight in weights:
+            if key[0] in FIXED:  # told again after a compaction, so not added
+                self.fixed[key] = weight * rate
+                continue
+            if key not in sums and len(sums) >= MOST_PARTS:
+                sums[key[0], "others", None] = sums.get((key[0], "others", None), 0.0) + weight * rate
+            else:
+                sums[key] = sums.get(key, 0.0) + weight * rate
+
+    def snapshot(self, attachment: Any, per_token: float) -> None:
+        """Take system prompt and tools from an attachment `prompt_snapshot`; their sum stays where it is known."""
+        found: dict[Key, float] = {}
+        _sum(found, "system", all_text(field(attachment, "systemPrompt")))
+        tools = field(attachment, "tools")
+        for tool in tools if isinstance(tools, list) else ():
+            name = field(tool, "name")
+            _sum(found, "mcp" if server_of(name) else "tools", all_text(field(tool, "schema") or tool), server_of(name))
+        if not tools:
+            return  # of a request that is still to come; the one after its answer has the tools too
+        self._own()
+        told = {key: each for key, each in self.fixed.items() if key[0] in ("start", "system") or key in found}
+        known, total = sum(told.values()), sum(found.values()) / per_token
+        rate = known / total if total and _LEAST <= known / total <= _MOST else 1.0
+        for key in told:
+            del self.fixed[key]
+        self.fixed |= {key: each * rate / per_token for key, each in found.items()}
+
+    def reported(self, parts: Iterable[ContextPart]) -> Mapping[str, float]:
+        """Take what the CLI says of the parts; return the change of each fixed group that was known before."""
+        before, now = groups_of(self.fixed), dict[Key, float]()
+        told = dict[Key, float]()
+        for group, name, tokens, path in parts:
+            (now if group in FIXED else told)[group, name, path] = float(tokens)
+        if not now:
+            return {}
+        self._own()
+        self.fixed, self._told = now, True
+        if not self.sums:  # a conversation from before this process
+            self.sums = told
+        after = groups_of(now)
+        return {} if "start" in before else {each: after.get(each, 0) - before[each] for each in before}
+
+    def compacted(self) -> None:
+        """Forget the conversation: a summary stands in its place."""
+        self.sums, self._rest, self._lent = {}, "summary", False
+        self.fixed = dict(self.fixed)
+
+    def forgotten(self) -> None:
+        """Forget the conversation, of which nothing is known."""
+        self.compacted()
+        self._rest, self.whole = "other", False
+
+    def went_back(self, tokens: int | None) -> None:
+        """Go back to when the context had this size: each part of the conversation is as much smaller."""
+        self._own()
+        total = sum(self.sums.values())
+        left = max(0.0, (tokens or 0) - sum(self.fixed.values()))
+        if total > left:
+            self.sums = {key: each * left / total for key, each in self.sums.items()}
+
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+_ANSWERS: Final = ("answers", GROUPS["answers"], None)
+_PROMPTS: Final = ("prompts", GROUPS["prompts"], None)
+
+
+def groups_of(parts: Mapping[Key, float]) -> dict[str, float]:
+    """Sum up parts by group."""
+    sums: dict[str, float] = {}
+    for key, tokens in parts.items():
+        sums[key[0]] = sums.get(key[0], 0.0) + tokens
+    return sums
+
+
+def server_of(tool: Any) -> str | None:
+    """Return the MCP server of a tool by its name; `None` for a tool that is none of a server."""
+    return tool.split("__")[1] if isinstance(tool, str) and tool.startswith("mcp__") and tool.count("__") > 1 else None
+
+
+def _sum(found: dict[Key, float], group: str, text: str, name: str | None = None) -> None:
+    key = (group, name or GROUPS[group], None)
+    found[key] = found.get(key, 0.0) + len(text)
+
+
+def weigh(parts: Iterable[tuple[str, Any]]) -> tuple[float, list[tuple[Key, float]]]:
+    """Return what the answers among the parts weigh, and what came with its weight; in characters.
+
+    Lengths alone are looked at, since this runs with each response.
+    """
+    answer, found = 0.0, list[tuple[Key, float]]()
+    calls: dict[Any, tuple[str, Any]] = {}
+    for kind, content in parts:
+        cls = content.__class__
+        if kind == "attachment":
+            _attached(content, found)
+        elif cls is str or cls is Length:
+            if kind == "user":
+                found.append((_PROMPTS, _weight(content)))
+            else:
+                answer += _weight(content)
+        elif cls is list or cls is tuple:
+            for block in content:
+                get = (block if block.__class__ is dict else getattr(block, "__dict__", _NOTHING)).get
+                called = get("tool_use_id")
+                if called is not None:
+                    name, path = calls.get(called, ("a tool of unknown name", None))
+                    found.append((("results", name, path), _weight(get("content"))))
+                elif kind == "user":
+                    found.append((_PROMPTS, _weight(block)))
+                else:
+                    given = get("input")
+                    if given is None:
+                        answer += text_length(get("text") or get("thinking") or get("signature"))
+                        continue
+                    tool = get("name")
+                    place = given.get(_READS[tool]) if tool in _READS and given.__class__ is dict else None
+                    calls[get("id")] = (str(tool), place if place.__class__ is str else None)
+                    answer += text_length(given)
+    return answer, found
+
+
+def _weight(content: Any) -> float:
+    cls = content.__class__
+    if cls is str:
+        return len(content) if content.isascii() else _OUTSIDE * len(content)
+    if cls is Length:
+        return float(content)
+    if cls is list or cls is tuple:
+        return sum([_weight(block) for block in content])
+    if content is None:
+        return 0.0
+    thing = _THINGS.get(kind_of(content) or "")
+    if thing is not None:
+        return thing
+    said = field(content, "text")
+    return _weight(said) if isinstance(said, str) else float(text_length(content))
+
+
+def _attached(content: Any, found: list[tuple[Key, float]]) -> None:
+    """Weigh an attachment; memory files each by itself."""
+    kind = kind_of(content)
+    group = _ATTACHED.get(kind or "", "attachments")
+    files = {"instructions": field(content, "files"), "nested_memory": [content]}.get(kind or "")
+    for each in files if isinstance(files, list) else ():
+        path = field(each, "path")
+        if isinstance(path, str):
+            found.append((("memory", path, path), _weight(all_text(field(each, "content")))))
+    if not files and kind != "prompt_snapshot":
+        name = GROUPS[group] if group in FIXED else kind or GROUPS[group]
+        found.append(((group, name, None), _weight(attachment_text(content))))
+
+
+def parts_reported(answer: Mapping[str, Any]) -> tuple[ContextPart, ...]:
+    """Read the parts in the answer to `get_context_usage`; empty where it has none. Raises nothing on any answer."""
+    found: list[ContextPart] = []
+    lists = {"memory": ("memoryFiles", "path"), "mcp": ("mcpTools", "serverName"), "agents": ("agents", "agentType")}
+    for category in _rows(answer.get("categories")):
+        group = _CATEGORIES.get(str(category.get("id")))
+        if group is None or category.get("isDeferred") is True:
+            continue
+        tokens, listed = _tokens(category), lists.get(group)
+        rows = _rows(answer.get(listed[0])) if listed is not None else []
+        named: dict[str, int] = {}
+        for row in rows:
+            name = row.get(listed[1]) if listed is not None else None
+            if isinstance(name, str) and row.get("isLoaded") is not False:
+                named[name] = named.get(name, 0) + _tokens(row)
+        for name, each in named.items():
+            found.append(ContextPart(group, name, each, name if group == "memory" else None))
+        if tokens > sum(named.values()):
+            found.append(ContextPart(group, GROUPS[group], tokens - sum(named.values())))
+    told = answer.get("messageBreakdown")
+    if isinstance(told, Mapping):
+        rows = _rows(told.get("toolCallsByType"))
+        found += [ContextPart("results", str(row.get("name")), _tokens(row, "resultTokens")) for row in rows]
+        answers = _tokens(told, "assistantMessageTokens") + sum(_tokens(row, "callTokens") for row in rows)
+        found.append(ContextPart("answers", GROUPS["answers"], answers))
+        found.append(ContextPart("prompts", GROUPS["prompts"], _tokens(told, "userMessageTokens")))
+    return tuple(each for each in found if each.tokens)
+
+
+def _rows(value: Any) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def _tokens(row: Mapping[str, Any], name: str = "tokens") -> int:
+    value = row.get(name)
+    return int(value) if isinstance(value, int | float) and 0 < value < 1 << 40 else 0

@@ -1,0 +1,106 @@
+"""Whether a request is what was projected, and if not, why: the rule of the truth alarm.
+
+The stream shows what a request gains. A request that is 5 % off, and 2,000 tokens, holds something else than the stream
+shows: the CLI cleared old results, a server edited the context, tools were loaded, a proxy changed the prompt. The next
+count alone tells of it. A limit of 5 % is missed by less than one real request in a thousand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from mala_context.tracking.usage import Usage
+
+ALARM_AT: Final = 0.05
+"""Share of the projected request from which a difference is an alarm, where nothing else is said."""
+LEAST: Final = 2_000
+"""Tokens below which no difference is an alarm."""
+CAUSES: Final[Mapping[str, str]] = {
+    "microcompaction": "the CLI cleared old tool results",
+    "context_editing": "the API edited the context",
+    "model": "another model counts the same text",
+    "tools": "tools were loaded",
+    "memory": "memory files changed",
+    "prefix": "the cache was not read: a proxy, the system prompt or the tools changed its beginning, or it lapsed",
+    "unexplained": "unexplained",
+}
+"""Causes, in the order in which they are looked for, with their words."""
+_ATTACHED: Final[Mapping[str, str]] = {
+    "deferred_tools_delta": "tools",
+    "mcp_instructions_delta": "tools",
+    "tool_reference": "tools",
+    "instructions": "memory",
+    "nested_memory": "memory",
+}
+_CACHED: Final = 1_024
+"""Tokens from which a prompt is cached at all."""
+
+
+class Surprise(NamedTuple):
+    """A request that was not what was projected."""
+
+    agent: str | None
+    """A subagent's key; `None` for the main agent."""
+    model: str | None
+    """The model."""
+    projected: int
+    """What the request should have held, in tokens."""
+    tokens: int
+    """What it held, as the API counted."""
+    cause: str
+    """One of `CAUSES`."""
+    read: int
+    """Tokens of it that came from the prompt cache."""
+    held: int
+    """Tokens that the request before left in the cache."""
+
+    @property
+    def line(self) -> str:
+        """The log line."""
+        size, more = abs(self.tokens - self.projected), "more" if self.tokens > self.projected else "fewer"
+        share = size / self.projected if self.projected else 1.0
+        cached = f"; {self.read:,} of {self.held:,} cached tokens were read" if self.held else ""
+        return (
+            f"Context: the request held {size:,} tokens {more} than projected "
+            f"({self.tokens:,}, not {self.projected:,}; {share:.1%}): {CAUSES[self.cause]}{cached}"
+        )
+
+
+class Lookout:
+    """Who is told of alarms: a tracker's agents share it, and its owner takes what was found."""
+
+    __slots__ = ("at", "found")
+
+    def __init__(self, at: float | None) -> None:
+        self.at = at
+        self.found: deque[Surprise] = deque(maxlen=64)
+
+
+def is_alarm(projected: int, tokens: int, at: float) -> bool:
+    """Tell whether a request of this size is an alarm where another one was projected."""
+    return abs(tokens - projected) >= max(LEAST, at * projected)
+
+
+def may_alarm(base: int, output: int, characters: float, tokens: int, at: float) -> bool:
+    """Tell whether a request may be an alarm, without a look at the text: a cheap question before a dear one.
+
+    `characters` are those of what came after the last request: a character costs a token at most. False is sure.
+    """
+    limit = max(LEAST, at * base)
+    grown = tokens - base - output
+    return not (characters - limit < grown < limit)
+
+
+def cause_of(before: Usage | None, now: Usage, models: tuple[str | None, str | None], seen: Collection[str]) -> str:
+    """Tell an alarm's cause; `seen` are causes and kinds of attachments since the response before."""
+    causes = {_ATTACHED.get(each, each) for each in seen}
+    if models[0] != models[1]:
+        causes.add("model")
+    grows = before is None or now.context_tokens > before.context_tokens
+    for cause in CAUSES:
+        if cause in causes and (grows or cause not in ("tools", "memory")):
+            return cause
+    held = 0 if before is None else before.cache_read_tokens + before.cache_creation_tokens
+    return "prefix" if held >= _CACHED and now.cache_read_tokens < 0.1 * held else "unexplained"

@@ -1,0 +1,138 @@
+"""A request that is not what was projected is said, with its cause; one that is what was projected is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mala_context.tracking.events import Appended, Compaction, ContextEdited, Event, Response
+from mala_context.tracking.readers.rows import read_row
+from mala_context.tracking.tracker import ContextTracker
+from mala_context.tracking.truth_alarm import CAUSES, LEAST, Surprise, is_alarm, may_alarm
+from mala_context.tracking.usage import Usage
+
+MODEL = "claude-sonnet-4-5"
+
+
+def response(number: int, tokens: int, *, model: str = MODEL, read: int | None = None, output: int = 40) -> Response:
+    read = tokens if read is None else read
+    return Response(None, "s1", f"m{number}", model, Usage(0, tokens - read, read, output), [])
+
+
+def alarms(*events: Event, **options: Any) -> list[Surprise]:
+    tracker = ContextTracker(**options)
+    for event in events:
+        tracker.apply(event)
+    return tracker.alarms()
+
+
+def test_a_context_that_changes_in_silence() -> None:
+    """Case core-34."""
+    (alarm,) = alarms(response(1, 102_000), response(2, 60_000), response(3, 60_040))
+    assert alarm.projected - alarm.tokens == pytest.approx(42_000, abs=100)
+    assert alarm.cause == "unexplained"
+    assert "42,040 tokens fewer than projected (60,000, not 102,040; 41.2%): unexplained" in alarm.line
+
+
+def test_what_the_stream_shows_is_no_alarm() -> None:
+    large = Appended(None, "s1", "user", [{"type": "tool_result", "tool_use_id": "t", "content": "word " * 20_000}])
+    tracker = ContextTracker()
+    for event in (response(1, 50_000), large):
+        tracker.apply(event)
+    tracker.apply(response(2, tracker.snapshot().projected or 0))
+    tracker.apply(Compaction(None, "s1", "auto", 90_000, 4_000))
+    tracker.apply(response(3, 20_000))
+    assert tracker.alarms() == []
+
+
+def test_the_limit_is_a_share_and_a_number_of_tokens() -> None:
+    assert is_alarm(40_000, 42_000, 0.05)
+    assert not is_alarm(40_000, 41_999, 0.05)
+    assert not is_alarm(10_000, 10_000 + LEAST - 1, 0.05)
+    assert alarms(response(1, 100_000), response(2, 60_000), alarm_at=None) == []
+    assert alarms(response(1, 100_000), response(2, 60_000), alarm_at=0.5) == []
+
+
+NESTED = Appended(None, "s1", "attachment", {"type": "nested_memory", "path": "/m", "content": "x"})
+LOADED = Appended(None, "s1", "attachment", {"type": "deferred_tools_delta", "addedLines": ["- a"]})
+
+
+@pytest.mark.parametrize(
+    ("between", "then", "cause"),
+    [
+        (ContextEdited(None, "s1", "microcompaction"), response(2, 60_000), "microcompaction"),
+        (ContextEdited(None, "s1", "context_editing"), response(2, 60_000), "context_editing"),
+        (None, response(2, 130_000, model="claude-opus-4-8"), "model"),
+        (LOADED, response(2, 130_000), "tools"),
+        (NESTED, response(2, 130_000), "memory"),
+        (NESTED, response(2, 60_000), "unexplained"),
+        (None, response(2, 130_000, read=0), "prefix"),
+        (None, response(2, 130_000), "unexplained"),
+    ],
+)
+def test_the_cause_is_named_where_the_stream_tells_it(between: Event | None, then: Response, cause: str) -> None:
+    (alarm,) = alarms(response(1, 100_000), *([] if between is None else [between]), then)
+    assert alarm.cause == cause
+    assert CAUSES[cause] in alarm.line
+    again = alarms(response(1, 100_000), *([] if between is None else [between]), then, response(3, 20_000))
+    assert again[-1].cause in ("unexplained", "model"), "a cause is told of one request"
+
+
+def test_rows_name_causes() -> None:
+    row = {"type": "system", "subtype": "microcompact_boundary", "uuid": "u", "sessionId": "s1"}
+    assert read_row(row)[0] == ContextEdited(None, "s1", "microcompaction")
+    edits = {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_input_tokens": 9_000}]}
+    message = {"id": "m", "model": MODEL, "content": [], "context_management": edits}
+    edited, _ = read_row({"type": "assistant", "sessionId": "s1", "message": message})
+    assert edited == ContextEdited(None, "s1", "context_editing")
+    empty = {**message, "context_management": {"applied_edits": []}}
+    assert len(read_row({"type": "assistant", "sessionId": "s1", "message": empty})) == 1
+
+
+@given(
+    st.integers(0, 900_000),
+    st.integers(0, 60_000),
+    st.floats(0, 1e6),
+    st.floats(0, 1),
+    st.integers(0, 1_000_000),
+    st.floats(0.01, 0.5),
+)
+def test_the_cheap_question_misses_no_alarm(
+    base: int, output: int, characters: float, share: float, tokens: int, at: float
+) -> None:
+    """Whatever the text costs, up to a token a character: no alarm is one that the cheap question rules out."""
+    if is_alarm(round(base + output + share * characters), tokens, at):
+        assert may_alarm(base, output, characters + 1, tokens, at)
+
+
+TEXTS = st.sampled_from(["", "word " * 40, "word " * 4_000, "x = [1, 2, 3]\n" * 800, "字" * 3_000, "é" * 900])
+
+
+@given(
+    st.integers(5_000, 900_000),
+    st.lists(TEXTS, max_size=4),
+    st.floats(0.05, 1.5).map(lambda share: share * 1.001),
+    st.booleans(),
+    st.integers(0, 3_000),
+)
+def test_each_injected_change_is_flagged_once(
+    size: int, texts: list[str], share: float, grows: bool, output: int
+) -> None:
+    """A change of 5 % and 2,000 tokens against the projection, whatever came between, is one alarm of that size."""
+    tracker = ContextTracker()
+    tracker.apply(response(1, size, output=output))
+    for text in texts:
+        content = [{"type": "tool_result", "tool_use_id": "t1", "content": text}]
+        tracker.apply(Appended(None, "s1", "user", content))
+    projected = tracker.snapshot().projected or 0
+    change = max(LEAST, round(share * projected) + 1) * (1 if grows else -1)
+    if projected + change <= 0:
+        return
+    tracker.apply(response(2, projected + change))
+    tracker.apply(response(2, projected + change))  # a later block of the same response
+    (alarm,) = tracker.alarms()
+    assert (alarm.projected, alarm.tokens - alarm.projected) == (projected, change)
+    assert tracker.alarms() == []
