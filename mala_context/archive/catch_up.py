@@ -194,17 +194,9 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
 
 def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a `compact_boundary` row says of a compaction of the main agent, `None` for other rows."""
-    if not is_main_boundary(value):
-        return None
-    meta = value.get("compactMetadata")
-    known = meta if isinstance(meta, dict) else {}
-    before, after, trigger = known.get("preTokens"), known.get("postTokens"), known.get("trigger")
-    return {
-        "trigger": trigger if isinstance(trigger, str) else None,
-        "tokens_before": before if isinstance(before, int) else None,
-        "tokens_after": after if isinstance(after, int) else None,
-        "agent": "main",
-    }
+    from mala_context.archive.compactions import told_by
+
+    return {**told_by(value), "agent": "main"} if is_main_boundary(value) else None
 
 
 def boundary_after(path: str, offset: int) -> dict[str, Any] | None:

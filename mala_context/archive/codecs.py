@@ -66,10 +66,6 @@ class _Unpacking:
 
             raise ArchiveError(f"a packed piece is damaged: {error}") from error
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Refuse: a frame is read from its start to its end."""
-        raise OSError(f"a packed piece cannot be read from {offset} ({whence})")
-
     def close(self) -> None:
         """Close the packed file."""
         self._packed.close()

@@ -16,7 +16,7 @@ from mala_context.transcripts.json_rows import objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
     from typing import Any
 
@@ -98,17 +98,19 @@ class Counter:
 
 
 def _compaction(number: int, offset: int, value: dict[str, Any]) -> Compaction:
-    meta = value.get("compactMetadata")
+    time, uuid = _text(value.get("timestamp")), _text(value.get("uuid"))
+    return Compaction(number=number, offset=offset, time=time, uuid=uuid, **told_by(value))
+
+
+def told_by(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a boundary says of its compaction: `trigger`, `tokens_before`, `tokens_after`; `None` if unknown."""
+    meta = row.get("compactMetadata")
     known = meta if isinstance(meta, dict) else {}
-    return Compaction(
-        number=number,
-        offset=offset,
-        time=_text(value.get("timestamp")),
-        trigger=_text(known.get("trigger")),
-        tokens_before=_number(known.get("preTokens")),
-        tokens_after=_number(known.get("postTokens")),
-        uuid=_text(value.get("uuid")),
-    )
+    return {
+        "trigger": _text(known.get("trigger")),
+        "tokens_before": _number(known.get("preTokens")),
+        "tokens_after": _number(known.get("postTokens")),
+    }
 
 
 def _text(value: object) -> str | None:

@@ -8,6 +8,7 @@ is when a chain was asked for by number.
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
@@ -127,13 +128,10 @@ class History:
 
     def side_file(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a side file by its name in the archive; raises `OSError`."""
-        reader = self._files.open(name)
-        try:
+        with closing(self._files.open(name)) as reader:
             buffer = bytearray(1 << 18)
             while count := reader.readinto(buffer):
                 yield bytes(memoryview(buffer)[:count])
-        finally:
-            reader.close()
 
 
 def _known(manifest: Manifest) -> Known:
@@ -173,12 +171,9 @@ def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:
                     if source.digest(start, start + length) != piece.sha256:
                         return False
                 else:
-                    reader = open_current(files, piece)
-                    try:
+                    with closing(open_current(files, piece)) as reader:
                         if not source.same_as(reader, start, length):
                             return False
-                    finally:
-                        reader.close()
                 start += length
             return source.size > 0
     except (ArchiveError, OSError):

@@ -10,6 +10,7 @@ incremental, or all full copies.
 from __future__ import annotations
 
 import errno
+from contextlib import closing
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
@@ -167,11 +168,7 @@ def _is_stored(files: SessionView, piece: Piece, expected: str | None) -> bool:
     """Say whether a piece's file has the hash that the manifest states, if it states one."""
     if expected is None or piece.remote is not None:
         return True
-    reader = files.open(piece.name)
-    try:
-        return digest_of(reader)[0] == expected
-    finally:
-        reader.close()
+    return digest_of(files.open(piece.name))[0] == expected
 
 
 def _same(files: SessionView, source: Source, piece: Piece) -> bool:
@@ -180,11 +177,8 @@ def _same(files: SessionView, source: Source, piece: Piece) -> bool:
         return False  # a hook asks no network
     if (piece.packed or piece.remote is not None) and piece.sha256:
         return source.digest(piece.offset, piece.offset + piece.length) == piece.sha256
-    reader = open_plain(files, piece)
-    try:
+    with closing(open_plain(files, piece)) as reader:
         return source.same_as(reader, piece.offset, piece.length)
-    finally:
-        reader.close()
 
 
 def open_plain(files: SessionView, piece: Piece) -> Reader:
@@ -332,11 +326,7 @@ def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Map
     digest: str | None = None
     length: int | None = piece.length
     try:
-        reader = open_plain(files, piece)
-        try:
-            digest, length = digest_of(reader)
-        finally:
-            reader.close()
+        digest, length = digest_of(open_plain(files, piece))
     except (ArchiveError, OSError) as error:
         log.warning("Piece %s cannot be read now: %s", files.path(piece.name), error)
         if piece.packed:
@@ -368,11 +358,8 @@ def _head(files: SessionView, piece: Piece, count: int) -> bytes:
     """Return the first bytes of a piece as it is stored, none where it cannot be read."""
     buffer = bytearray(count)
     try:
-        reader = files.open(piece.name)
-        try:
+        with closing(files.open(piece.name)) as reader:
             return bytes(buffer[: fill(reader, buffer)])
-        finally:
-            reader.close()
     except OSError:
         return b""
 

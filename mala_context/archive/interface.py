@@ -34,9 +34,6 @@ if TYPE_CHECKING:
         def readinto(self, buffer: memoryview | bytearray, /) -> int | None:
             """Fill the buffer from the current position."""
 
-        def seek(self, offset: int, whence: int = 0, /) -> int:
-            """Move the position."""
-
         def close(self) -> None:
             """Close the file."""
 

@@ -8,6 +8,7 @@ the packed one again before it believes in it.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
@@ -49,18 +50,15 @@ def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
     piece stays then too.
     """
     codec = Codec()
-    digest = _digest(files, piece.name)
+    digest, _ = digest_of(files.open(piece.name))
     if piece.sha256 is not None and digest != piece.sha256:
         log.warning("Piece %s is not what its manifest says: it is left as it is", files.path(piece.name))
         return 0
     packed = piece.name + layout.PACKED
 
     def fill(write: Write) -> None:
-        reader = files.open(piece.name)
-        try:
+        with closing(files.open(piece.name)) as reader:
             codec.compress(reader, write, piece.stored)
-        finally:
-            reader.close()
 
     try:
         files.publish(packed, fill, mtime_ns=piece.mtime_ns)
@@ -76,27 +74,17 @@ def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
     if length is None:
         log.warning("Piece %s cannot be found again after it was packed: it stays plain", files.path(piece.name))
         return 0
-    row = manifests.new_row("packed", now, piece=piece.name, length=length, sha256=_digest(files, packed))
+    stored, _ = digest_of(files.open(packed))
+    row = manifests.new_row("packed", now, piece=piece.name, length=length, sha256=stored)
     files.append(manifests.dump([row]))
     files.remove(piece.name)
     return piece.stored - length
 
 
-def _digest(files: SessionFiles, name: str) -> str:
-    reader = files.open(name)
-    try:
-        return digest_of(reader)[0]
-    finally:
-        reader.close()
-
-
 def _unpacks_to(files: SessionFiles, codec: Codec, packed: str, digest: str) -> bool:
     from mala_context.errors import ArchiveError
 
-    reader = codec.reader(files.open(packed))
     try:
-        return digest_of(reader)[0] == digest
+        return digest_of(codec.reader(files.open(packed)))[0] == digest
     except ArchiveError:
         return False
-    finally:
-        reader.close()

@@ -7,6 +7,7 @@ pass. In mode `full` the transcript is the newest piece alone.
 
 from __future__ import annotations
 
+from contextlib import closing
 from hashlib import sha256
 
 from mala_context.archive import manifest as manifests
@@ -92,8 +93,7 @@ def _piece_chunks(files: SessionView, piece: Piece, *, check: bool) -> Iterator[
 
     digest = sha256()
     length = 0
-    reader = open_current(files, piece)
-    try:
+    with closing(open_current(files, piece)) as reader:
         buffer = bytearray(CHUNK)
         while True:
             try:
@@ -108,8 +108,6 @@ def _piece_chunks(files: SessionView, piece: Piece, *, check: bool) -> Iterator[
                 raise CorruptArchiveError("unpacks to more than was archived", path=files.path(piece.name))
             digest.update(data)
             yield data
-    finally:
-        reader.close()
     if check and piece.sha256 is not None and digest.hexdigest() != piece.sha256:
         raise CorruptArchiveError("a piece is not what its hash says", path=files.path(piece.name))
 

@@ -14,6 +14,7 @@ import errno
 import io
 import os
 import stat
+from contextlib import closing
 
 from mala_context._util.safe_open import DIRECTORY, READ
 
@@ -177,15 +178,16 @@ def fill(reader: Reader, buffer: bytearray) -> int:
 
 
 def digest_of(reader: Reader) -> tuple[str, int]:
-    """Return the SHA-256, in hexadecimal, and the number of the bytes that a reader gives."""
+    """Return the SHA-256, in hexadecimal, and the number of the bytes that a reader gives, and close it."""
     from hashlib import sha256
 
     digest = sha256()
     buffer = bytearray(CHUNK)
     length = 0
-    while count := fill(reader, buffer):
-        digest.update(memoryview(buffer)[:count])
-        length += count
+    with closing(reader):
+        while count := fill(reader, buffer):
+            digest.update(memoryview(buffer)[:count])
+            length += count
     return digest.hexdigest(), length
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from mala_context.archive.interface import Reader, SessionFiles, SessionView
+    from mala_context.archive.interface import SessionFiles, SessionView
     from mala_context.archive.layout import Piece, StoredFile
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.store import TranscriptArchive
@@ -120,7 +120,7 @@ def verify_archive(
         found = check.problems
         if repair and found:
             with archive.store(create=True).lock(session_id, archive.timeout) as locked:
-                found = _mend(locked, found)
+                found = _repaired(locked, found)
         problems += found
         count += check.pieces
         size += check.bytes
@@ -194,7 +194,7 @@ class _Check:
         if piece.row is None:
             self._say("row", piece.name)
         try:
-            digest, length = _digest(open_current(self._files, piece))
+            digest, length = digest_of(open_current(self._files, piece))
         except (ArchiveError, OSError) as error:
             self._say("unreadable", piece.name, str(error))
             return
@@ -204,13 +204,13 @@ class _Check:
             self._say("hash", piece.name)
         elif isinstance(stated, int) and stated != length:
             self._say("hash", piece.name, f"{length} bytes instead of {stated}")
-        elif piece.packed and self._packed.get(piece.plain) not in {None, self._stored_digest(piece)}:
+        elif piece.packed and self._packed.get(piece.plain) not in {None, self._digest(piece.name)}:
             self._say("packed", piece.name)
         if self._progress is not None:
             self._progress(length)
 
-    def _stored_digest(self, piece: Piece) -> str:
-        return _digest(self._files.open(piece.name))[0]
+    def _digest(self, name: str) -> str:
+        return digest_of(self._files.open(name))[0]
 
     def _side_files(self, listed: Sequence[StoredFile], manifest: Manifest) -> None:
         from mala_context.errors import ArchiveError
@@ -225,19 +225,12 @@ class _Check:
             if not mark or head != self._files.session_id:
                 continue
             try:
-                digest = _digest(self._files.open(file.name))[0]
+                digest = self._digest(file.name)
             except (ArchiveError, OSError) as error:
                 self._say("side file", file.name, str(error))
                 continue
             if digest != expected:
                 self._say("side file", file.name)
-
-
-def _digest(reader: Reader) -> tuple[str, int]:
-    try:
-        return digest_of(reader)
-    finally:
-        reader.close()
 
 
 def _chains(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
@@ -284,7 +277,7 @@ def strays(location: str) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def _mend(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
+def _repaired(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
     """Repair what can be repaired; return all problems, the repaired ones marked."""
     kinds = {problem.kind for problem in problems}
     done = {"row", "manifest", "offset"} & kinds

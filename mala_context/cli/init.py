@@ -164,7 +164,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _settings_path(scope: str, repo: str) -> str:
-    from mala_context.analysis.doctor.gather.settings import config_dir
+    from mala_context.transcripts.projects import config_dir
 
     if scope != "user":
         name = "settings.json" if scope == "project" else "settings.local.json"

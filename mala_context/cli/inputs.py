@@ -166,7 +166,7 @@ def project_folders(project: str | None) -> list[str]:
 
     Raises `MalaContextError` where there are none.
     """
-    from mala_context.transcripts.projects import default_projects_dirs, folder_of
+    from mala_context.transcripts.projects import default_projects_dirs, entries, folder_of
 
     directories = default_projects_dirs()
     if project is None:
@@ -187,19 +187,12 @@ def project_folders(project: str | None) -> list[str]:
 
 def transcripts(folders: Iterable[str], session: str = "") -> Iterator[Transcript]:
     """Yield the transcripts in project folders whose session's id begins like that; subagents' are not among them."""
+    from mala_context.transcripts.projects import entries
+
     for folder in folders:
         for each in entries(folder):
             if each.name.startswith(session) and each.name.endswith(TRANSCRIPT) and each.is_file(follow_symlinks=False):
                 yield Transcript(each.stat().st_mtime, each.name.removesuffix(TRANSCRIPT), each.path)
-
-
-def entries(directory: str) -> list[os.DirEntry[str]]:
-    """Return what is in a directory; nothing where it cannot be read."""
-    try:
-        with os.scandir(directory) as found:
-            return sorted(found, key=lambda each: each.name)
-    except OSError:
-        return []
 
 
 def one_session(session: str, ids: Collection[str]) -> str | None:

@@ -20,7 +20,6 @@ from mala_context.cli.inputs import (
     Moment,
     ThereDirectory,
     complete_session,
-    entries,
     one_session,
     transcripts,
 )
@@ -148,6 +147,7 @@ def watch(
 def _transcript(session: str, directories: Sequence[str]) -> str:
     """Return the transcript that an argument means."""
     from mala_context.analysis.watch.watcher import check_readable
+    from mala_context.transcripts.projects import entries
 
     if os.sep in session or session.endswith(TRANSCRIPT) or os.path.isfile(session):
         return check_readable(session)

@@ -85,9 +85,7 @@ def published_bytes_come_back(new: NewStore) -> None:
     with store.view(SESSION) as view:
         assert [(each.name, each.size) for each in view.list()] == [(_name(1), 70_006)]
         assert _read(view, _name(1)) == b"".join(blocks)
-        reader = view.open(_name(1))
-        assert digest_of(reader)[1] == 70_006
-        reader.close()
+        assert digest_of(view.open(_name(1)))[1] == 70_006
 
 
 def files_are_listed_in_order(new: NewStore) -> None:

@@ -104,13 +104,28 @@ def home_dir(env: Mapping[str, str]) -> str | None:
     return home if usable else None
 
 
-def default_projects_dirs() -> list[str]:
-    """Return the directories in which the CLI keeps its project folders."""
-    configured = os.environ.get("CLAUDE_CONFIG_DIR", "")
+def config_dir(env: Mapping[str, str]) -> str | None:
+    """Return where the CLI keeps the user's settings and transcripts, `None` where there is no home."""
+    configured = env.get("CLAUDE_CONFIG_DIR", "")
     if os.path.isabs(configured):
-        return [os.path.join(configured, "projects")]
-    home = home_dir(os.environ)
-    return [] if home is None else [os.path.join(home, ".claude", "projects")]
+        return configured
+    home = home_dir(env)
+    return None if home is None else os.path.join(home, ".claude")
+
+
+def default_projects_dirs(env: Mapping[str, str] | None = None) -> list[str]:
+    """Return the directories in which the CLI keeps its project folders; `env` is by default this process's."""
+    directory = config_dir(os.environ if env is None else env)
+    return [] if directory is None else [os.path.join(directory, "projects")]
+
+
+def entries(directory: str) -> list[os.DirEntry[str]]:
+    """Return what is in a directory, by name; nothing where it cannot be read."""
+    try:
+        with os.scandir(directory) as found:
+            return sorted(found, key=lambda each: each.name)
+    except OSError:
+        return []
 
 
 def projects_dir(transcript: str | None, given: str | os.PathLike[str] | None = None) -> str:

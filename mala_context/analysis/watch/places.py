@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from mala_context.transcripts.projects import entries
+
 FULL: Final = 2.0
 """Seconds between two full looks, at least."""
 PAUSE: Final = 50
@@ -119,8 +121,8 @@ class TranscriptFinder:
             yield path
             yield from _agents_below(_subagents_of(path))
         for projects in self._projects:
-            for folder in (each.path for each in _entries(projects) if each.is_dir()):
-                for each in _entries(folder):
+            for folder in (each.path for each in entries(projects) if each.is_dir()):
+                for each in entries(folder):
                     if _is_transcript(each):
                         yield each.path
                     elif each.is_dir(follow_symlinks=False):
@@ -129,14 +131,6 @@ class TranscriptFinder:
 
 def _is_transcript(entry: os.DirEntry[str]) -> bool:
     return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
-
-
-def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as found:
-            return list(found)
-    except OSError:
-        return []
 
 
 def _subagents_of(path: str) -> str:

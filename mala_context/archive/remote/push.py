@@ -160,19 +160,15 @@ class _Sender:
 
     def _send(self, files: Any, manifest: Any, file: StoredFile) -> None:
         try:
-            reader = files.open(file.name)
-        except FileNotFoundError:
-            return  # packed meanwhile; the next round sends the packed one
-        try:
-            digest, size = digest_of(reader)
+            digest, size = digest_of(files.open(file.name))
             if not self._is_right(manifest, file.name, digest):
                 return
             if not self._is_there(file.name, size, digest):
-                reader.seek(0)
-                self._bucket.put(file.name, reader, size)
+                with contextlib.closing(files.open(file.name)) as reader:
+                    self._bucket.put(file.name, reader, size)
                 self._check(file.name, size, digest)
-        finally:
-            reader.close()
+        except FileNotFoundError:
+            return  # packed in between; the next round sends the packed one
         self._note(file.name, size, digest, file.mtime_ns)
 
     def _is_right(self, manifest: Any, name: str, digest: str) -> bool:

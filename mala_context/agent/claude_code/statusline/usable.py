@@ -17,6 +17,7 @@ from mala_context.tracking.auto_compact import (
     read_auto_compact_window,
     switched_off,
 )
+from mala_context.transcripts.projects import config_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def automatic_window(
 def _settings(env: Mapping[str, str], project: str, sources: Collection[str]) -> dict[str, Any]:
     """Return the settings that decide on compaction; later files win."""
     home = env.get("HOME", "")
-    own = env.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
+    own = config_dir(env) or ""
     places = [("", home, ".claude.json"), ("", own, ".claude.json"), ("user", own, "settings.json")]
     places += [(source, project, f".claude/{name}") for source, name in _OF_PROJECT.items()]
     found: dict[str, Any] = {}

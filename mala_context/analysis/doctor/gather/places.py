@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from mala_context.analysis.doctor.facts import ClaudeDirectory, PathMode, ReadableFiles, RunsDirectory
-from mala_context.analysis.doctor.gather.settings import config_dir
 from mala_context.archive import layout
 from mala_context.archive.layout import known_archives
 from mala_context.errors import ArchiveUnavailableError
+from mala_context.transcripts.projects import config_dir
 
 MOST_FILES: Final = 20_000
 """Files whose permissions are looked at below one place, those nearest to it first; directories count too."""

@@ -13,7 +13,7 @@ from mala_context.analysis.doctor.facts import ConfigFile, SettingsFile
 from mala_context.config import load_config
 from mala_context.config.reading import FILE_NAME
 from mala_context.errors import ConfigError
-from mala_context.transcripts.projects import home_dir
+from mala_context.transcripts.projects import config_dir
 
 MANAGED: Final = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
 """Directory of the settings that the administrator of the machine makes."""
@@ -24,15 +24,6 @@ def files(repo: str, env: Mapping[str, str], managed: str = MANAGED) -> tuple[Se
     """Return the settings files that exist, the strongest first."""
     found = [_read(source, path) for source, path in _paths(repo, env, managed) if os.path.lexists(path)]
     return tuple(found)
-
-
-def config_dir(env: Mapping[str, str]) -> str | None:
-    """Return where the CLI keeps the user's settings, `None` where there is no home."""
-    configured = env.get("CLAUDE_CONFIG_DIR", "")
-    if os.path.isabs(configured):
-        return configured
-    home = home_dir(env)
-    return None if home is None else os.path.join(home, ".claude")
 
 
 def _paths(repo: str, env: Mapping[str, str], managed: str) -> Iterator[tuple[str, str]]:

@@ -16,12 +16,12 @@ from typing import Final
 
 from mala_context._util.safe_open import open_regular
 from mala_context.analysis.doctor.facts import SettingsFile, TranscriptFacts, UnarchivedProject
-from mala_context.analysis.doctor.gather.settings import config_dir
 from mala_context.archive.compactions import compactions
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
 from mala_context.transcripts.compactions import MARKS
 from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.projects import config_dir, entries
 from mala_context.transcripts.rows import Row, file_chunks, rows
 from mala_context.transcripts.session_ids import check_session_id
 
@@ -63,22 +63,14 @@ def newest(env: Mapping[str, str]) -> NewestTranscripts:
 
 def _transcripts(projects: str) -> Iterator[tuple[int, str, int]]:
     """Yield time, path and size of each main transcript."""
-    for folder in _entries(projects):
-        for each in _entries(folder.path):
+    for folder in entries(projects):
+        for each in entries(folder.path):
             if each.name.endswith(".jsonl") and each.is_file(follow_symlinks=False):
                 try:
                     status = each.stat(follow_symlinks=False)
                 except OSError:
                     continue
                 yield status.st_mtime_ns, each.path, status.st_size
-
-
-def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as found:
-            return list(found)
-    except OSError:
-        return []
 
 
 # -- compactions ----------------------------------------------------------------------------------------------------
