@@ -50,12 +50,7 @@ async def play(stage: Stage) -> Report:
         recorder = Recorder(runtime, api, estimators=stage.estimators)
         recorder.attach()
         runtime.processor.snapshot_observers.append(stage.show)
-        async with runtime.session() as session:
-            for number, prompt in enumerate(scenario.prompts, 1):
-                stage.on_turn(number)
-                recorder.turn(number)
-                async for message in session.send(prompt):
-                    recorder.message(message)
+        await recorder.play(stage, runtime, scenario.prompts)
         recorder.errors.extend(api.problems)
         archived = _examine(recorder)
         return _report(recorder, recorder.rows(), recorder.settle(), archived, runtime.tracker.snapshot())

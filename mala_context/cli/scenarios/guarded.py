@@ -124,13 +124,7 @@ async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts
         runtime = instrument(api.options(cwd=project, home=stage.place(f"home-{name}"), env=env), config=config)
         runtime.processor.snapshot_observers.append(stage.show)
         played = Run(runtime, api.main_requests)
-        async with runtime.session() as session:
-            for number, prompt in enumerate(prompts, 1):
-                stage.on_turn(number)
-                async for message in session.send(prompt):
-                    played.message(message)
-                if played.died:
-                    break
+        await played.play(stage, runtime, prompts, lambda: played.died)
         played.requests = api.main_requests
     return played
 

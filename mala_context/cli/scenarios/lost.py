@@ -96,11 +96,7 @@ async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
     with ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api, logging_to(collector):
         options = api.options(cwd=project, home=stage.place(f"home-{name}"))
         runtime = instrument(options, config=ContextConfig(pin=pin, archive=archive))
-        async with runtime.session() as session:
-            for number, prompt in enumerate((INSTRUCTION, "/compact", "Go on."), 1):
-                stage.on_turn(number)
-                async for message in session.send(prompt):
-                    run.message(message)
+        await run.play(stage, runtime, (INSTRUCTION, "/compact", "Go on."))
         if runtime.archive is not None and run.session_id is not None:
             run.rows = runtime.archive.manifest(run.session_id).of_kind("outcome")
         run.after = api.main_requests[-1]

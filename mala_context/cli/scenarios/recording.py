@@ -6,7 +6,7 @@ tracked for it, so that a response that the tracker missed is a row that is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from mala_context.tracking.events import Compaction, Response
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
+    from mala_context.cli.scenarios.report import Stage
     from mala_context.testing import ScriptedMessagesAPI
     from mala_context.testing.requests import Request
     from mala_context.tracking.events import Event
@@ -35,6 +36,22 @@ class Heard:
     """What the agent said."""
     errors: list[str] = field(default_factory=list)
     """Why turns failed, for each that ended with an error."""
+
+    async def play(
+        self, stage: Stage, runtime: AgentRuntime, prompts: Iterable[str], until: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Send prompts, one after the other, and look at each message; ends early where `until` says so."""
+        async with runtime.session() as session:
+            for number, prompt in enumerate(prompts, 1):
+                stage.on_turn(number)
+                self.turn(number)
+                async for message in session.send(prompt):
+                    self.message(message)
+                if until():
+                    return
+
+    def turn(self, number: int) -> None:
+        """Note that a turn begins, before its prompt is sent."""
 
     def message(self, message: Any) -> None:
         """Look at a message that the session yielded."""

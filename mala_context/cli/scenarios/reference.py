@@ -9,10 +9,10 @@ first request after it), `pointers` and `pointers_equal` (how many give back the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.cli.agent_runner import why_failed
+from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table, environment, percent_off
 from mala_context.testing.survival import CANARIES, SCRIPTED_SUMMARY, said_in
 
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 150_000
 _LINE: Final = re.compile(r"^#\d+ \w+ .*\[(\d+)-(\d+)\]$", re.MULTILINE)
+_KEYS: Final = (
+    *("refused_tokens", "model_requests", "seconds", "next_request_tokens"),
+    *("estimate", "instructions", "pointers", "pointers_equal"),
+)
 _FILE: Final = re.compile(r'<kept-conversation [^>]*file="([^"\n]+)"')
 
 
 @dataclass
-class _Run:
+class _Run(Heard):
     """One session, and what came of it."""
 
     model_requests: int = 0
@@ -38,8 +42,6 @@ class _Run:
     after: Request | None = None
     pointers: int = 0
     pointers_equal: int = 0
-    cli_version: str | None = None
-    errors: list[str] = field(default_factory=list)
 
     def seen(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Take the first compaction's figures."""
@@ -53,7 +55,7 @@ class _Run:
         return None if self.refused is None else self.refused.received_tokens
 
     @property
-    def next_tokens(self) -> int | None:
+    def next_request_tokens(self) -> int | None:
         """What the first request after the compaction held."""
         return None if self.after is None else self.after.tokens
 
@@ -65,16 +67,7 @@ class _Run:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for JSON."""
-        return {
-            "refused_tokens": self.refused_tokens,
-            "model_requests": self.model_requests,
-            "seconds": self.seconds,
-            "next_request_tokens": self.next_tokens,
-            "estimate": self.estimate,
-            "instructions": self.instructions,
-            "pointers": self.pointers,
-            "pointers_equal": self.pointers_equal,
-        }
+        return {name: getattr(self, name) for name in _KEYS}
 
 
 async def play(stage: Stage) -> Report:
@@ -82,13 +75,13 @@ async def play(stage: Stage) -> Report:
     runs = {name: await _run(stage, name) for name in ("cli", "reference")}
     cli, ours = runs["cli"], runs["reference"]
     errors = [*cli.errors, *ours.errors]
-    off = percent_off(ours.estimate, ours.next_tokens)
+    off = percent_off(ours.estimate, ours.next_request_tokens)
     planted = len(CANARIES)
     rows: list[list[Any]] = [
         ["refused at, tokens", *(run.refused_tokens for run in runs.values())],
         ["requests to a model for it", *(run.model_requests for run in runs.values())],
         ["milliseconds, archive included", *(round(1_000 * (run.seconds or 0)) for run in runs.values())],
-        ["next request, tokens", *(run.next_tokens for run in runs.values())],
+        ["next request, tokens", *(run.next_request_tokens for run in runs.values())],
         [f"of {planted} instructions word for word", *(run.instructions for run in runs.values())],
         ["pointers that give back equal bytes", None, f"{ours.pointers_equal} of {ours.pointers}"],
     ]
@@ -122,22 +115,10 @@ async def _run(stage: Stage, name: str) -> _Run:
         options = api.options(cwd=project, home=stage.place(f"home-{name}"))
         runtime = instrument(options, config=config)
         runtime.processor.event_observers.append(run.seen)
-        async with runtime.session() as session:
-            for number, prompt in enumerate(prompts, 1):
-                stage.on_turn(number)
-                async for message in session.send(prompt):
-                    _see(run, message)
+        await run.play(stage, runtime, prompts)
         _figures(run, api)
         run.errors += api.problems
     return run
-
-
-def _see(run: _Run, message: Any) -> None:
-    kind = type(message).__name__
-    if kind == "SystemMessage" and message.subtype == "init":
-        run.cli_version = message.data.get("claude_code_version")
-    elif kind == "ResultMessage" and message.is_error:
-        run.errors.append(why_failed(message))
 
 
 def _figures(run: _Run, api: ScriptedMessagesAPI) -> None:

@@ -44,16 +44,11 @@ async def play(stage: Stage) -> Report:
     worker = _Worker()
     kept = await guarded.run(stage, "with", worker, prompts, restart_at=RESTART_AT)
     archive = kept.runtime.archive
-    restarts = [
-        {
-            "old_session_id": marker.old_session_id,
-            "new_session_id": marker.new_session_id,
-            "reason": marker.reason,
-            "checkpoint": marker.checkpoint,
-            "archived_bytes": sum(piece.length for piece in archive.pieces(marker.old_session_id)) if archive else 0,
-        }
-        for marker in kept.markers
-    ]
+    names = ("old_session_id", "new_session_id", "reason", "checkpoint")
+    restarts: list[dict[str, Any]] = [{name: getattr(marker, name) for name in names} for marker in kept.markers]
+    for each in restarts:
+        pieces = archive.pieces(each["old_session_id"]) if archive else ()
+        each["archived_bytes"] = sum(piece.length or 0 for piece in pieces)
     data = guarded.data(without, kept, restarts=restarts)
     rows = [without.row("without"), kept.row("with restart_at")]
     checks = [
