@@ -39,7 +39,7 @@ class CompiledPart(BuildHookInterface):
         if version != "editable":
             build_data["force_include"][built] = os.path.relpath(built, into)
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was compiled, which is in the wheel now."""
         if hasattr(self, "_work"):
             self._work.cleanup()

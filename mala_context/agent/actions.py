@@ -170,22 +170,18 @@ class Actions:
         return helped
 
     def _on_status(self, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
-        del snapshot
         if event.result == "failed":
             self.policy.action_failed()
             log.warning("Context: the compaction failed: %s", event.error or "no reason was given")
 
     def _on_news(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Ask the policy about the next response, whatever its size: a session or a window may be another one."""
-        del event, snapshot
 
     def _on_reset(self, event: Reset, snapshot: ContextSnapshot | None) -> None:
-        del event, snapshot
         self.policy.reset()
         self._main.forget()
 
     def _on_turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
-        del event, snapshot
         self.final_turn = self._main.ended() or self.final_turn
         if self.policy.looks_ahead:  # the answer may be longer than its first block
             self._ask(self._processor.tracker.snapshot())

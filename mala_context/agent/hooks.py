@@ -74,7 +74,6 @@ def as_mapping(hook_input: object) -> Mapping[str, Any]:
 
 def _callback(event: str, *actions: Action) -> HookCallback:
     async def hook(hook_input: object, *args: object, **kwargs: object) -> dict[str, Any]:
-        del args, kwargs
         answers: list[Answer] = []
         found: Mapping[str, Any] = {}
         try:

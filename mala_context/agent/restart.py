@@ -318,7 +318,6 @@ async def _interrupt(client: Any) -> None:
 
 
 async def _deny(hook_input: Any, *_: object) -> dict[str, Any]:
-    del hook_input
     return deny(_DENIED)
 
 

@@ -74,7 +74,6 @@ class RunningTasks:
             self.in_turn = True
 
     def _result(self, message: Any) -> None:
-        del message
         self.in_turn = False
         for task in list(self._in_front):  # the turn waited for it; after an interrupt nothing tells of its end
             self._over(task)

@@ -321,7 +321,6 @@ class MessageStreamProcessor:
 
 
 def _always(tokens: int) -> bool:
-    del tokens
     return True
 
 

@@ -168,7 +168,6 @@ class TranscriptFeed:
 
     def _on_event(self, event: Event, snapshot: object) -> None:
         """Keep the responses whose counts have not come yet."""
-        del snapshot
         if isinstance(event, Response) and event.agent is None and event.message_id is not None:
             if event.usage is not None:
                 if self._uncounted:

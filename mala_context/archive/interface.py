@@ -164,7 +164,6 @@ class PieceStore(ABC):
         Where work is on `only` some sessions it may know no others.
         A reader may then miss files of the last moments; the holder of a session's lock never does.
         """
-        del only
         return self
 
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
@@ -174,7 +173,6 @@ class PieceStore(ABC):
         """
         from mala_context.archive.manifest import summaries
 
-        del progress
         return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 
     def recent(
@@ -186,7 +184,6 @@ class PieceStore(ABC):
         files that were passed since it was told last. Of more than `most` sessions, only the first `most`
         found are sorted by their times; the others come last.
         """
-        del until, progress, most
         return [each.session_id for each in self.summaries()]
 
     def unfinished(self) -> Sequence[str]:

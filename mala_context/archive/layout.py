@@ -46,10 +46,10 @@ else:
             self.__dict__.update(defaults)
             self.__dict__.update(values)
 
-        def __setattr__(self: object, name: str, value: object) -> None:  # noqa: ARG001, N807  # as above
+        def __setattr__(self: object, name: str, value: object) -> None:  # noqa: N807  # as above
             raise AttributeError(f"{cls.__name__} is frozen: cannot set {name}")
 
-        def __delattr__(self: object, name: str) -> None:  # noqa: ARG001, N807  # as above
+        def __delattr__(self: object, name: str) -> None:  # noqa: N807  # as above
             raise AttributeError(f"{cls.__name__} is frozen: cannot delete {name}")
 
         def __eq__(self: object, other: object) -> bool:  # noqa: N807  # as above

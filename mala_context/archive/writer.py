@@ -212,7 +212,6 @@ class LocalFiles(LocalView, SessionFiles):
         return self._fd
 
     def _own_names(self, fd: int) -> Iterable[str]:
-        del fd
         return sorted(self._known)
 
     def publish(self, name: str, fill: Callable[[Write], None], *, mtime_ns: int | None = None) -> None:

@@ -130,7 +130,6 @@ class SearchProgress(NamedTuple):
 
     def __call__(self, size: int) -> None:
         """Count a session; its size is not needed."""
-        del size
         self.passed(1)
 
 

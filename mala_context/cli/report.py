@@ -197,7 +197,6 @@ def _picture(found: ContextReport, target: str) -> None:
 def _data(found: ContextReport, target: str) -> None:
     import json
 
-    del target
     json.dump(found.as_dict(), sys.stdout)
     sys.stdout.write("\n")
 

@@ -226,7 +226,6 @@ def _tokens(line: AgentLine, look: Look) -> str:
 
 
 def _window(line: AgentLine, look: Look) -> str:
-    del look
     row = line.row
     size = f"{row.window / 1e6:g}M" if row.window >= 1_000_000 else f"{row.window / 1000:g}k"
     return size + ("?" if row.window_source == "guess" else "")

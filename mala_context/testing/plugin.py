@@ -75,7 +75,7 @@ def mala_env(mala_home: pathlib.Path) -> Callable[[ScriptedMessagesAPI], dict[st
 def mala_options(
     mala_home: pathlib.Path,
     mala_project: pathlib.Path,
-    mala_runs: pathlib.Path,  # noqa: ARG001 -- an agent under test must not archive into the user's home
+    mala_runs: pathlib.Path,  # asked for, so that no agent under test archives into the user's home
 ) -> Callable[..., ClaudeAgentOptions]:
     """Return a function from an API, and any fields, to `ClaudeAgentOptions` with this test's directories.
 

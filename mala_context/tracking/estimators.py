@@ -124,7 +124,6 @@ class Occupancy(_Quiet):
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return the last request's size as it is."""
-        del pending_chars
         return Estimate(tokens)
 
 
@@ -157,7 +156,6 @@ class Cumulative(_Quiet):
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return Σ input + Σ output; `None` once a result came without usage."""
-        del tokens, pending_chars
         ledger = self._ledger
         if not ledger.is_tracking_enabled():
             return Estimate(None)
@@ -185,7 +183,6 @@ class MaxCacheRead(_Quiet):
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return the primary figure; the audit one and the raw values stand beside it."""
-        del tokens, pending_chars
         primary = self._maximum + self._input + self._output
         audit = {
             "max_cache_read": self._maximum,
@@ -226,7 +223,6 @@ class LastTotal(_Quiet):
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return the last total; before the first, ceil(chars/4), marked as an estimate."""
-        del tokens
         window = OPENAI_WINDOW if self._openai else None
         audit = {"messages": self._messages}
         if self._total is not None:
@@ -253,7 +249,6 @@ class Characters(_Quiet):
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
         """Return ceil(chars/4); `None` before there is any text."""
-        del tokens
         pending = pending_chars()
         chars = None if pending is None else self._chars + pending
         return Estimate(-(-chars // 4) if chars else None, {"chars": chars}, is_estimate=True)

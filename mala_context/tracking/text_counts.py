@@ -303,14 +303,12 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
 
 
 def _text(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    del names
     text = field(block, "text")
     if isinstance(text, str):
         found.append(Piece("response" if kind == "response" else "prompt", count_text(text), "text"))
 
 
 def _thinking(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    del kind, names
     text, signature = field(block, "thinking"), field(block, "signature")
     if isinstance(text, str):
         signed = len(signature) if isinstance(signature, str) else 0
@@ -319,7 +317,6 @@ def _thinking(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
 
 
 def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    del kind
     name, identity = field(block, "name"), field(block, "id")
     if isinstance(name, str) and isinstance(identity, str):
         names[identity] = name
@@ -330,7 +327,6 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
 
 
 def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    del kind
     identity = field(block, "tool_use_id")
     key = names.get(identity, "tool") if isinstance(identity, str) else "tool"
     content = field(block, "content")
@@ -346,7 +342,6 @@ def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> Non
 
 
 def _unit(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    del kind, names
     found.append(_thing("prompt", field(block, "type"), block))
 
 

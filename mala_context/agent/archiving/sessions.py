@@ -217,7 +217,6 @@ class SessionArchiver:
 
     def _started(self, session_id: str, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
         """Take note of a session of which no hook may ever tell."""
-        del snapshot
         self._sessions.setdefault(session_id, _Session(cwd=event.cwd))
         self._catch_up()
 
@@ -226,12 +225,10 @@ class SessionArchiver:
             self._compactions.on_completed(session_id, event, snapshot)
 
     def _compacting(self, session_id: str, event: CompactionStatus, snapshot: ContextSnapshot | None) -> None:
-        del snapshot
         if event.result == "failed":
             self._compactions.on_failed(session_id, event)
 
     def _turn_ended(self, session_id: str, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
-        del snapshot
         if self._compactions.open:
             self._compactions.on_abandoned(session_id, event.terminal_reason)
         if session_id in self._sessions:

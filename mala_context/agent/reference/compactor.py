@@ -145,7 +145,6 @@ class ByReference:
 
     def _on_event(self, event: Event, snapshot: object) -> None:
         """Hear whether the mod was loaded, which it says before the first `init`."""
-        del snapshot
         if isinstance(event, PluginSaid):
             self._loaded = self._loaded or event.plugin == NAME
         elif isinstance(event, SessionStart) and event.source == "init" and not self._loaded and not self._told:

@@ -116,7 +116,6 @@ class Reporter:
 
     def wants_size(self, tokens: int) -> bool:
         """Tell whether somebody takes the size of a response's request."""
-        del tokens
         self._sizes_wanted = self._wants(ContextUpdated)
         return self._sizes_wanted
 
@@ -134,7 +133,6 @@ class Reporter:
             self._tell(SessionEnded(session))
 
     def _started(self, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
-        del snapshot
         if event.session_id != self._session:
             self.ended()
             self._session = event.session_id

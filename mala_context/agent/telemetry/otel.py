@@ -143,7 +143,6 @@ class OpenTelemetryObserver:
 
     def _reader(self, value: Callable[[Level], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def read(options: CallbackOptions) -> Iterator[Observation]:
-            del options
             for (model, kind), level in self._live.levels().items():
                 yield Observation(value(level), {names.MODEL: model, names.AGENT: kind})
 

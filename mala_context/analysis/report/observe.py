@@ -218,7 +218,6 @@ class ReportReader(RecordingReader):
         points.add(self._x(), self._time, tokens, self.number)
 
     def _appended(self, event: Appended, state: AgentState | None) -> None:
-        del state
         if event.agent is not None or self._copy:
             return
         now, main = self._now, self.tracker.main

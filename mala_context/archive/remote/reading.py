@@ -87,7 +87,6 @@ class RemoteStore(PieceStore):
         """Refuse: what is in an object store is written by `push` alone, from the machine that archived it."""
         from mala_context.errors import ArchiveUnavailableError
 
-        del timeout
         check_session_id(session_id)
         raise ArchiveUnavailableError(
             f"{self.location} is read only: an archive is changed on the machine that it was pushed from",

@@ -32,7 +32,6 @@ def _reader_of(cls: type) -> Callable[[Any], Events]:
 
 
 def _nothing(message: Any) -> Events:
-    del message
     return ()
 
 
