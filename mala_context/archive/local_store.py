@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
@@ -20,7 +21,7 @@ from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from mala_context.archive.layout import SessionSummary, StoredFile
 
@@ -40,6 +41,19 @@ class LocalStore(PieceStore):
     def __init__(self, directory: str) -> None:
         self.location = directory
 
+    @contextmanager
+    def _opened(self) -> Iterator[int | None]:
+        """Open the directory; `None` where it is not there yet."""
+        try:
+            fd = open_archives(self.location, create=False)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
     def view(self, session_id: str) -> LocalView:
         """Open a session's files for reading."""
         check_session_id(session_id)
@@ -58,17 +72,10 @@ class LocalStore(PieceStore):
 
     def list(self) -> Sequence[StoredFile]:
         """Return every published file of the directory."""
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
-        try:
-            return sorted(
-                (each for each in scan(fd, ("",)) if layout.session_of(each.name) is not None),
-                key=lambda each: each.name,
-            )
-        finally:
-            os.close(fd)
+        with self._opened() as fd:
+            found = [] if fd is None else scan(fd, ("",))
+            ours = (each for each in found if layout.session_of(each.name) is not None)
+            return sorted(ours, key=lambda each: each.name)
 
     def listed(self, only: Collection[str] | None = None) -> LocalStore:
         """Return a store of the same directory that lists it once."""
@@ -78,28 +85,18 @@ class LocalStore(PieceStore):
         """Return the sessions whose ids begin with a prefix, the one that was archived last first."""
         if not prefix:
             return self.listed().summaries(prefix, progress)
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
-        try:
-            files = sorted(scan(fd, (prefix,)), key=lambda each: each.name)
+        with self._opened() as fd:
+            files = [] if fd is None else sorted(scan(fd, (prefix,)), key=lambda each: each.name)
             return [each for each in summaries(files) if each.session_id.startswith(prefix)]
-        finally:
-            os.close(fd)
 
     def recent(
         self, until: float, progress: Callable[[int], object] | None = None, most: int | None = None
     ) -> Sequence[str]:
         """Return the sessions by their manifests, the one that was written to last first; none where time runs out."""
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
         times: list[tuple[int, str]] = []
         others: list[str] = []
-        try:
-            for number, name in enumerate(each_name(fd), 1):
+        with self._opened() as fd:
+            for number, name in enumerate(() if fd is None else each_name(fd), 1):
                 if number % _BETWEEN_LOOKS == 0:
                     if time.monotonic() > until:
                         return []
@@ -114,8 +111,6 @@ class LocalStore(PieceStore):
                     times.append((os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns, session_id))
                 except FileNotFoundError:
                     continue
-        finally:
-            os.close(fd)
         times.sort(reverse=True)
         return [*(session_id for _, session_id in times), *others]
 
@@ -147,14 +142,8 @@ class ListedStore(LocalStore):
         """Return one that knows the names of now: this one where no name has come or gone."""
         if only is not None:
             return super().listed(only)
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return self
-        try:
-            return self if self._names.is_current(fd) else super().listed(self._only)
-        finally:
-            os.close(fd)
+        with self._opened() as fd:
+            return self if fd is None or self._names.is_current(fd) else super().listed(self._only)
 
     def _view(self, session_id: str, directory: int) -> LocalView:
         from mala_context.archive.directory_cache import ListedView
@@ -172,18 +161,12 @@ class ListedStore(LocalStore):
 
         Nothing is kept of a file but its name. A `progress` that has `passed(count)` is told of names before that.
         """
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return []
         found: list[SessionSummary] = []
-        try:
-            for session_id in self._names.sessions(fd, getattr(progress, "passed", None)):
-                if session_id.startswith(prefix):
+        with self._opened() as fd:
+            for session_id in () if fd is None else self._names.sessions(fd, getattr(progress, "passed", None)):
+                if fd is not None and session_id.startswith(prefix):
                     here = summaries(status_of(fd, sorted(self._names.of(fd, session_id))))
                     found += here
                     if progress is not None:
                         progress(sum(each.stored for each in here))
-        finally:
-            os.close(fd)
         return sorted(found, key=lambda each: (-each.newest_ns, each.session_id))

@@ -295,15 +295,7 @@ def _repaired(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]
     result = []
     for problem in problems:
         fixed = problem.kind in done or (problem.kind == "mode" and set_mode(problem.path, 0o600))
-        result.append(
-            Problem(
-                kind=problem.kind,
-                path=problem.path,
-                detail=problem.detail,
-                session_id=problem.session_id,
-                fixed=fixed,
-            )
-        )
+        result.append(Problem(**{**vars(problem), "fixed": fixed}))
     return result
 
 

@@ -17,7 +17,7 @@ def test_each_module_has_one():
         ("archive/store.py", ["test_store.py"]),
         ("archive/remote/push.py", ["test_remote.py"]),
         ("cli/scenarios/undo.py", ["test_undo.py"]),
-        ("cli/archives/lost.py", ["test_archives_lost.py"]),
+        ("cli/archives/changed_files.py", ["test_archives_changed_files.py"]),
         ("guard/context_guard.py", ["test_guard.py"]),
     ],
 )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from mala_context.cli.archives.changing import catch_up, export, import_, pack, prune, push, restore
-from mala_context.cli.archives.lost import lost
-from mala_context.cli.archives.reading import cat, list_, show, verify
-from mala_context.cli.archives.search import search
+from mala_context.cli.archives.reading import cat, list_, lost, search, show, verify
 from mala_context.cli.exit_status import SUBCOMMAND, help_if_alone
 
 

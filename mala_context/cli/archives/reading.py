@@ -1,7 +1,8 @@
-"""`list`, `show`, `cat`, `verify`: commands that change nothing, unless `verify` gets `--repair`."""
+"""`list`, `show`, `cat`, `lost`, `search`, `verify`: commands that change nothing, unless `verify` gets `--repair`."""
 
 from __future__ import annotations
 
+import heapq
 import json
 import sys
 from codecs import getincrementaldecoder
@@ -15,6 +16,8 @@ from mala_context._util.text import plural, printable, size_text
 from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
 from mala_context.archive.reading import choose_chain, chunks
+from mala_context.archive.search import LIMIT, Hit
+from mala_context.archive.search import search as find
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     F,
@@ -31,6 +34,7 @@ from mala_context.cli.archives.common import (
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.progress import Wait, waiting
 from mala_context.cli.session_names import named
+from mala_context.cli.slash import compactions_of, lost_lines, measured
 from mala_context.errors import MalaContextError, PartNotFoundError
 from mala_context.transcripts.rows import LongRow, Row, lines, rows
 from mala_context.transcripts.tail import opening
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from mala_context.archive.interface import SessionView
-    from mala_context.archive.layout import Piece
+    from mala_context.archive.layout import Piece, SessionSummary
     from mala_context.archive.store import TranscriptArchive
 
 R = TypeVar("R", Row, Row | LongRow)
@@ -312,3 +316,95 @@ def verify(
             click.echo("no archives")
     if not all(report.ok for report in reports):
         click.get_current_context().exit(CHECK_FAILED)
+
+
+@click.command()
+@session_argument
+@place_options
+@json_option
+def lost(session: str | None, repo: str | None, directory: str | None, as_json: bool) -> None:
+    """Show what compactions dropped and their summaries do not mention.
+
+    A file counts as mentioned if the summary has its name, an instruction if the summary has half of its words. What
+    was not measured when the session was compacted is measured now. Without SESSION: the session archived last.
+    """
+    archive, session_id = find_session(repo, directory, session)
+    with waiting("measuring", counts=False) as progress:
+        lengths = {piece.plain: piece.length or 0 for piece in archive.pieces(session_id)}
+        compactions = list(compactions_of(archive, session_id))
+        progress.expect(sum(lengths.get(str(row.get("piece")), 0) for row in compactions))
+        found = []
+        for row in compactions:
+            found.append(measured(archive, session_id, row))
+            progress(lengths.get(str(row.get("piece")), 0))
+    if as_json:
+        say_json({"session": session_id, "location": archive.location, "compactions": found})
+        return
+    if not found:
+        click.echo(f"{printable(session_id)}: no compaction is archived")
+    for number, each in enumerate(found, 1):
+        for line in lost_lines(number, each):
+            click.echo(printable(line))
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option(
+    "--session",
+    shell_complete=complete_archived,
+    help="Only in this session; the first letters of its id are enough.",
+)
+@click.option("--all", "everywhere", is_flag=True, help="In all archives; the default where this repository has none.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=LIMIT, show_default=True, help="Number of places to show."
+)
+@place_options
+@json_option
+def search(
+    words: tuple[str, ...],
+    session: str | None,
+    everywhere: bool,
+    limit: int,
+    repo: str | None,
+    directory: str | None,
+    as_json: bool,
+) -> None:
+    """Find words in archived sessions, the best places first.
+
+    One message must hold all of the words, within 200,000 characters; the words of one argument ("in a row") must
+    follow each other. End a word with * for any ending. The first search of a session writes its index beside the
+    archive, as private as that.
+    """
+    query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
+    places: list[tuple[TranscriptArchive, SessionSummary]] = []
+    if session is None:
+        for _, archive in archives_of(repo, directory, everywhere=everywhere):
+            known = archive.listed()
+            places += ((known, each) for each in listed(known))
+    else:
+        archive, session_id = find_session(repo, directory, session)
+        places = [(archive, each) for each in archive.sessions(session_id) if each.session_id == session_id]
+    hits: list[Hit] = []
+    with waiting("searching") as progress:
+        progress.expect(sum(each.stored for _, each in places), len(places))
+        for archive, each in places:
+            hits = heapq.nsmallest(limit, [*hits, *find(archive, each.session_id, query, limit=limit)], key=_score)
+            progress(each.stored)
+    if as_json:
+        say_json([fields_of(hit) for hit in hits])
+        return
+    for hit in hits:
+        _show(hit)
+    if not hits:
+        click.echo("nothing found")
+
+
+def _score(hit: Hit) -> float:
+    return hit.score
+
+
+def _show(hit: Hit) -> None:
+    about = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
+    about += ", rewound" if hit.rewound else ""
+    click.echo(f"{hit.session_id}  {printable(hit.time or '')}  {printable(hit.role)}{about}")
+    click.echo(f"    {printable(hit.text)}")
