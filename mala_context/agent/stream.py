@@ -272,6 +272,8 @@ class MessageStreamProcessor:
         snapshot = self.tracker.snapshot()
         ledger = self.context_usage
         if usage is None:
+            # The ledger is a sum, so one turn without counts (a proxy, an aborted turn) makes every later value too
+            # low. It stops, once; the gauge needs no sum and goes on.
             if ledger.is_tracking_enabled():
                 log.warning("Context: result without usage, cumulative tracking is off", session=snapshot.session_id)
                 ledger.disable_tracking()
@@ -302,6 +304,8 @@ class MessageStreamProcessor:
         self._doubted = snapshot.window_doubtful
         if self._restarts_at is None:
             return
+        # An overflow looks like a success: subtype `success`, `is_error`, `prompt_too_long` (case core-14). The last
+        # request fitted, so its own ratio is below 1; the one that was refused is above it.
         if overflow_of(turn) is not None:
             pressure = max(1.0, pressure or 0.0)
         if pressure is not None and self._restarts_at(pressure):

@@ -158,6 +158,8 @@ class ToolCap:
             seen = self._note(batch, text, path)
         if seen == text:
             return text
+        # `ours`: the agent reads a full text that we kept. Kept again it would be a capped copy of a capped copy, for
+        # ever (nanobot#4154; case guard-12). Where it cannot be kept (a full disk), the model is not sent to a path.
         if not full.ours and not await self._keep(session_id, full.data, hook_input):
             seen = seen.replace(f"full text: {where}", LOST).replace(f"full text: {path}", LOST)
         if not reservation.ok and first:

@@ -85,6 +85,8 @@ def publish(
         with _naming(path):
             if mtime_ns is not None:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
+            # Bytes, name, directory: a crash between two of these leaves a temporary file or a whole one. With the name
+            # first, it could leave a name with no bytes, which a reader would take for the archive.
             if durable:
                 sync(fd)
             if replace:

@@ -81,6 +81,8 @@ def has_live_owner(manifest: Manifest) -> bool:
         return False
     from mala_context.archive.atomic_write import process_start
 
+    # Process ids come again, in a container from 1 on: the start tells our process from a later one of its number.
+    # Where the system does not say it (macOS), the number has to do.
     stated, here = owner.get("started"), process_start(owner["pid"])
     return stated is None or here is None or stated == here
 
@@ -177,6 +179,7 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
         if place is None:
             return None, []
         before = pieces[place - 1] if place else None
+        # A full copy begins with all that the copy before it held; the boundaries in there were told with that one.
         skipped = 0 if before is None or pieces[place].mode != "full" else before.length or 0
         read = rows(chunks(files, [pieces[place]], strict=False))
         found = [
@@ -186,6 +189,8 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
             for value in objects(row.data)
             if (meta := boundary(value)) is not None
         ]
+    # A hook's piece ends before its own boundary, which is therefore the first one here. PostCompact may have told its
+    # outcome without sizes; counted again it would be a second compaction (cases archive-17 and archive-20).
     done = {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") == "compacted"}
     trigger = None if before is None or before.row is None else before.row.get("trigger")
     closed = before is not None and before.plain in done and trigger in manifests.PRECOMPACT_TRIGGERS

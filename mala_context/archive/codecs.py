@@ -52,6 +52,7 @@ class Codec:
 class _Unpacking:
     def __init__(self, package: Any, packed: Reader) -> None:
         self._error = package.ZstdError
+        # 128 MiB, the limit of `zstd -d` itself: a frame's header may ask for more, and an archive may be hostile.
         self._stream = package.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
             packed, read_across_frames=True, closefd=False
         )

@@ -69,6 +69,8 @@ class Names:
         """Tell, from the manifest's time under its lock, whether no other process wrote since the listing."""
         if self._written.get(session_id) == manifest_mtime_ns:
             return True
+        # A time stamp older than the listing proves nothing if the wall clock was set since. So the two clocks must
+        # have moved alike; the listing's age alone, on either, does not show that.
         passed = time.time_ns() - self._listed_ns - int((time.monotonic() - self._listed_at) * 1e9)
         return manifest_mtime_ns < self._listed_ns - SETTLED and abs(passed) < SETTLED  # else the clock was set
 

@@ -85,6 +85,8 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
     manifest = manifests.parse(files.manifest())
     if manifest.unreadable:
         log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
+    # Plugin, SDK hook and a subagent's hook may all run at one compaction: nine identical archives in eight minutes
+    # (happyclaw#321; cases archive-01 and archive-17). The session's lock makes the second one find the first one's.
     if request.since is not None:
         between = request.since, request.now + _BESIDE
         done = manifest.open_piece(request.fields.get("agent") or "main", between)

@@ -246,6 +246,8 @@ def piece_name(session_id: str, subagent: str | None, chain: int, when: str, ext
 
 def parse_piece_name(name: str) -> PieceName | None:
     """Return what a name says, or `None` where it is not the name of a piece."""
+    # A transcript may end in .zst itself: `…_transcript.zst` is a plain piece of it, `…_transcript.jsonl.zst` is
+    # packed.
     packed = name.endswith(PACKED) and name.count(".", name.rfind("_")) == 2
     plain = name[: -len(PACKED)] if packed else name
     left, mark, ext = plain.rpartition(_MARK)
@@ -266,6 +268,7 @@ def parse_piece_name(name: str) -> PieceName | None:
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and not number.startswith("0")):
         return None
     chain = int(number)
+    # One piece, one name: the first chain is written without a number, so that the glob `SESSION_*` finds it alone.
     if chain == 1 and key.endswith(".1"):
         return None
     return PieceName(session_id=session_id, subagent=subagent, chain=chain, stamp=when, ext=f".{ext}", packed=packed)

@@ -61,6 +61,8 @@ def read_loss(
         found: list[dict[str, Any]] = []
         ended = chosen[0].plain in _compacted(manifest) and not _written_late(chosen[0])
         for place, each in enumerate(chosen):
+            # The first piece was dropped by the compaction before this one. It is read for its open todo items, which
+            # outlive a compaction; a boundary after it keeps its files and instructions out of this loss.
             if place == 1 and ended:
                 found.append(_BETWEEN)
             found += read(each)

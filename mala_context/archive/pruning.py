@@ -67,6 +67,8 @@ def prune(
             spared.append(each)
         if progress is not None:
             progress(sizes[each])
+    # Chosen a second time, because what waits for its upload stays. Whether a session is uploaded or the only copy is
+    # looked up for the first choice alone: it takes its manifest and a search of the projects directory.
     waiting = dict.fromkeys(each for each in wanted if standing[each].remote and not standing[each].complete)
     plan = choose(
         [each for each in sessions if each.session_id not in waiting],

@@ -97,6 +97,7 @@ def past_limits(sessions: Iterable[SessionSummary], limit: Limits, now_ns: int) 
         too_old = limit.days is not None and now_ns - each.newest_ns > limit.days * DAY
         too_many = limit.sessions is not None and count > limit.sessions
         too_large = limit.bytes is not None and total > limit.bytes
+        # Not `continue`: a younger session must never go before an older one, and counts and sizes only shrink.
         if not (too_old or too_many or too_large):
             break
         gone.append(each)

@@ -135,6 +135,8 @@ class TranscriptArchive(ArchiveReader):
         with Source(transcript_path, own) as source, self.store(create=True).lock(sid, self.timeout) as files:
             fields = {"trigger": trigger, "agent": agent, "tokens": tokens, "model": model, "cwd": cwd}
             asked: dict[str, Any] = {"session_id": sid, "subagent": subagent, "mode": self.mode, "final": final}
+            # A transcript that was replaced or cut while it was read is opened once more by its path. A second time is
+            # no accident, and a hook must not wait for a program that rewrites it all the time.
             for attempt in (1, 2):
                 if attempt == 2:
                     source.open_again()

@@ -183,6 +183,8 @@ class _Check:
                 position = 0 if piece.mode == "full" else position
                 if stated is not None and position is not None and stated != position:
                     end = None if piece.length is None else position + piece.length
+                    # If the next piece starts where the files put it, only this row is wrong, and `--repair` corrects
+                    # it. Else the bytes before this piece are lost, and no repair may hide that.
                     gap = stated > position and (following is None or end is None or _stated(following) != end)
                     self._say("gap" if gap else "offset", piece.name, f"stated {stated}, the files give {position}")
                     position = stated if gap else position

@@ -242,6 +242,7 @@ class LocalFiles(LocalView, SessionFiles):
         """
         size = os.fstat(self._manifest).st_size
         cut = size > 0 and os.pread(self._manifest, 1, size - 1) != b"\n"
+        # A killed writer may have left half a row. Ours begins on a line of its own; the half one is for `verify`.
         data = b"\n" + rows if cut else rows
         try:
             write_all(self._manifest, data)
@@ -258,6 +259,8 @@ class LocalFiles(LocalView, SessionFiles):
         try:
             write_all(fd, data)
             sync(fd)
+            # Locked before it gets the manifest's name: whoever waits for the old file then finds that the name leads
+            # elsewhere (`_is_manifest`) and waits for this one. Renamed first, a waiter could lock it before us.
             try_flock(fd)
             rename_to(self._dir, fd, temporary, layout.manifest_name(self.session_id))
         except BaseException:
@@ -347,6 +350,8 @@ class LocalFiles(LocalView, SessionFiles):
                 if self._manifest < 0:
                     self._manifest = self._open_manifest(name)
                 if try_flock(self._manifest):
+                    # The lock is of a file, not of a name. While we waited the holder may have replaced or removed the
+                    # manifest; then ours locks no other writer out, and the new file is opened.
                     if self._is_manifest():
                         return
                     self._close_manifest()

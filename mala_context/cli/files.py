@@ -110,6 +110,8 @@ def _take_place(temporary: str, target: str, *, replace: bool) -> None:
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
             raise
+        # No links here (exFAT, some network mounts): an empty file takes the name, which only one program can do, and
+        # the rename replaces that file.
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
         os.replace(temporary, target)
 

@@ -40,6 +40,7 @@ STATUS_LINE: Final = "statusline"
 NEW: Final = "# Written by `mala-context init`.\n"
 """First line of a mala.yaml that was not there before."""
 _THRESHOLD: Final = re.compile(rb"\b(?:warn_at|compact_at|restart_at|final_at)\s*:\s*[^#\s,}]*")
+# `uvx` and `pipx run` unpack into caches that are emptied later, and settings.json would then name no program.
 _TEMPORARY: Final = re.compile(r"/\.cache/(uv|pipx)/|/uv/(archive|environments)-v|/pipx/\.cache/")
 _MOST_BYTES: Final = 4 << 20
 _SCOPES: Final = ("user", "project", "local")
@@ -331,6 +332,8 @@ def _config_added(path: str, given: Mapping[str, float]) -> Change:
         except ConfigError as error:  # the file and its lines are not there yet
             words = str(error).replace(f"{path}:", "in line ")
             raise click.UsageError(f"the new mala.yaml would be refused {words}") from error
+    # Changed by lines and not dumped from the parsed values: a dump drops comments, order and quotes. Whatever the
+    # patterns below get wrong, `_checked` finds: the new text must mean the old one with these thresholds.
     loaded = load_with_lines(path)
     lines = before.decode("utf-8-sig").splitlines(keepends=True)
     for name, value in given.items():

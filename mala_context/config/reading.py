@@ -193,6 +193,8 @@ class _Walk:
                 self._problem(path, key.line, f"found {found(key)} as a key, wanted a name")
             elif key.text not in seen:
                 seen[key.text] = (key, value)
+            # What `<<` merges in stands after the table's own keys and never overrides them, so twice is no fault
+            # there.
             elif number < merged_from and (duplicates is None or key.text in duplicates):
                 first = seen[key.text][0].line
                 full = f"{path}.{shown(key.text)}" if path else shown(key.text)

@@ -137,6 +137,8 @@ class Policy:
             if self._session is not None:
                 self.reset()
             self._session = snapshot.session_id
+        # Only one action is under way at a time. One whose outcome never comes (the CLI ended, a hook was switched off)
+        # would otherwise keep every later one from being asked for.
         if self._asked_since is not None and now - self._asked_since > OUTCOME_SECONDS:
             self.action_failed()
         size = snapshot.ratio
@@ -287,6 +289,8 @@ class Policy:
         """Restart or compact at a safe point; the stronger one where both are due."""
         if self.breaker_open or self._asked_since is not None:
             return
+        # A session that ran over takes no prompt any more, /compact included: only a fresh one helps, and thresholds,
+        # margin and `born` have no say in it. `max_restarts` and the breaker do.
         rules, overflow = self.thresholds, self._overflow_restart
         if overflow or (not self._born_full and self._restart.due(ahead) and self._restart.allowed(ahead)):
             if self.restarts < rules.max_restarts:

@@ -359,6 +359,8 @@ class AgentState:
         context.usage, context.tokens, context.accuracy = usage, usage.context_tokens, "exact"
         if usage.counts_cache_twice:
             self.twice += 1
+            # One such sum may be chance; a proxy that puts the cache into the input does it each time (codex-proxy#587,
+            # case core-23). Added up it would read twice the size and refute a window that is valid.
             if self.twice < _AGREED:
                 context.accuracy = "estimate"
 

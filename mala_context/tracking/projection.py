@@ -185,6 +185,8 @@ class Interval:
                 response += cost
             else:
                 appended += cost
+        # A live stream says 1 output token until the answer is whole (cc#39505): then the text's own price is nearer.
+        # An answer cut by max_tokens does not enter the context at all.
         answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
         return round(base + answer + appended)
 

@@ -174,6 +174,8 @@ class EventReducer:
         registry = self.registry
         agent = registry.main if key is None else registry.owner(event)
         again = registry.knows(uuid)
+        # A response comes as several messages with one id, one for each content block, and counts once (case core-09).
+        # A server that sends no ids is told by equal counts; without either each row stands for itself.
         identity = message_id or usage or uuid
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
@@ -183,6 +185,8 @@ class EventReducer:
         changed = usage is not None and agent.count(usage, source)
         if changed:
             self.check_window(agent)
+        # Rows that a compaction kept are written again after its boundary, without counts (cases core-03 and core-30).
+        # Their text is in the boundary's own figure, so it must not be appended once more.
         if content and not again and (usage is not None or not agent.kept(uuid)):
             agent.add("response", content)
             registry.sign(uuid, content)

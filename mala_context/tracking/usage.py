@@ -141,6 +141,8 @@ class Usage(NamedTuple):
         usage = cls.understood(raw)
         if usage is None or not usage.context_tokens:
             return usage
+        # The advisor and web search run inside one response, whose top level is then a sum over all calls (cc#81620,
+        # cc#84738; cases core-20 and core-29). The next request builds on the last call alone.
         iterations = raw.get("iterations") if raw.__class__ is dict else _field(raw, "iterations")
         if iterations and isinstance(iterations, Sequence) and not isinstance(iterations, str | bytes):
             for row in reversed(iterations):

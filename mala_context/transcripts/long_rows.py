@@ -20,6 +20,8 @@ LONG = 4 << 20
 """Bytes up to which a row is decoded whole."""
 KEPT = 64 << 10
 """Bytes of each string that a shortened row keeps, as long as it is itself no longer than `_ENOUGH`."""
+# Past 512 KiB each string keeps 1 KiB only; a row of 1 MiB even so has too many values and is given up. `_AGAIN` is how
+# far back the beginning of a cut word is looked for.
 _ENOUGH, _FEW, _MOST = 1 << 19, 1 << 10, 1 << 20
 _AGAIN = 1_000
 
@@ -80,10 +82,13 @@ class Tokens:
 
 def _unfinished(data: bytes) -> int:
     """Return how many bytes at the end of a string's text are part of a character that goes on."""
+    # `\ud83d\ude00` is one character: neither half can be decoded alone. An even number of backslashes before it is
+    # text that reads so, not an escape.
     if _HIGH.search(data[-_ESCAPE:]):
         before = data[:-5]
         if (len(before) - len(before.rstrip(b"\\"))) % 2:
             return _ESCAPE
+    # A UTF-8 character has at most three bytes after its first; 0x80-0xBF goes on, 0xC0 and above begins one.
     for count, byte in enumerate(reversed(data[-3:]), 1):
         if byte < 0x80:
             return 0

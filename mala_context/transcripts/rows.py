@@ -123,6 +123,7 @@ def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | Long
             if most is not None and held > most:
                 long = LongRow(offset, parts, source)
                 yield long
+                # The caller may have read a part only. What was read past the row's newline belongs to the next row.
                 after = long.finish()
                 offset += long.size + 1
                 parts, held = [], 0

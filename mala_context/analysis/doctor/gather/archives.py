@@ -162,6 +162,8 @@ def stores(
     if target is None:
         return ()
     found: list[StoreProbe] = []
+    # The library retries by itself and cannot be cancelled. A daemon thread may run on; a pool's worker would
+    # hold the process at its exit.
     thread = threading.Thread(
         target=lambda: found.append(_probe(repo, target, env)), name="mala-context doctor", daemon=True
     )
