@@ -206,22 +206,15 @@ def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
     """Return what the first boundary after an offset of a transcript says; `None` where there is none yet."""
-    from functools import partial
-
-    from mala_context._util.safe_open import open_regular
     from mala_context.transcripts.json_rows import objects
-    from mala_context.transcripts.rows import rows
+    from mala_context.transcripts.rows import file_chunks, rows
 
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            file.seek(offset)
-            for row in rows(iter(partial(file.read, 1 << 18), b"")):
-                for value in objects(row.data) if MARKS[0] in row.data else ():
-                    if (meta := boundary(value)) is not None:
-                        return meta
+        marked = (row for row in rows(file_chunks(path, start=offset)) if MARKS[0] in row.data)
+        found = (boundary(value) for row in marked for value in objects(row.data))
+        return next((meta for meta in found if meta is not None), None)
     except OSError:
-        pass
-    return None
+        return None
 
 
 def note(

@@ -11,6 +11,7 @@ since the rows of a resumed session begin with those of another.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
@@ -19,6 +20,7 @@ from mala_context.archive import log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import record
 from mala_context.archive.reading import chunks
+from mala_context.archive.source import Source
 from mala_context.archive.verify import strays
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import file_chunks, rows
@@ -26,7 +28,7 @@ from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mala_context.archive.interface import SessionView
     from mala_context.archive.layout import Piece
@@ -195,40 +197,22 @@ def _begins_with(files: SessionView, chain: Sequence[Piece], path: str) -> bool:
     """Compare a copy with a chain; raises `TranscriptError` where the copy cannot be read."""
     from mala_context.errors import ArchiveError, TranscriptError
 
-    archived = _Bytes(chunks(files, chain))
-    try:
-        return all(archived.take(len(data)) == data for data in _bytes_of(path))
-    except TranscriptError:
-        raise
-    except ArchiveError as error:
-        log.warning("An archived chain of session %s cannot be compared: %s", files.session_id, error)
-        return False
-
-
-def _bytes_of(path: str) -> Iterator[bytes]:
-    from mala_context.errors import TranscriptError
-
-    try:
-        yield from file_chunks(path)
-    except OSError as error:
-        raise TranscriptError(path, "unreadable", str(error.strerror or error)) from None
-
-
-class _Bytes:
-    """Bytes out of chunks, as many as asked for."""
-
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self._parts = parts
-        self._rest = b""
-
-    def take(self, count: int) -> bytes:
-        while len(self._rest) < count:
-            more = next(self._parts, b"")
-            if not more:
-                break
-            self._rest += more
-        taken, self._rest = self._rest[:count], self._rest[count:]
-        return taken
+    with Source(path) as source:
+        offset = 0
+        try:
+            for data in chunks(files, chain):
+                if offset == source.size:
+                    return True
+                size = min(len(data), source.size - offset)
+                if not source.same_as(io.BytesIO(data[:size]), offset, size):
+                    return False
+                offset += size
+        except ArchiveError as error:
+            if isinstance(error, TranscriptError):
+                raise
+            log.warning("An archived chain of session %s cannot be compared: %s", files.session_id, error)
+            return False
+        return offset == source.size
 
 
 def _remove(path: str, before: os.stat_result) -> tuple[bool, str]:

@@ -14,15 +14,13 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context._util.safe_open import open_regular
 from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
-from mala_context.archive.source import CHUNK
 from mala_context.transcripts.compactions import BOUNDARY, KEPT_MARKS, is_main_boundary, is_summary
 from mala_context.transcripts.json_rows import few_objects
 from mala_context.transcripts.loss import Loss, measure
-from mala_context.transcripts.rows import rows
+from mala_context.transcripts.rows import file_chunks, rows
 from mala_context.transcripts.session_ids import check_agent_id
 
 if TYPE_CHECKING:
@@ -136,10 +134,8 @@ def _after(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
     if transcript is None or offset is None:
         return []
     try:
-        with os.fdopen(open_regular(transcript), "rb") as file:
-            file.seek(offset)
-            found = rows(iter(partial(file.read, CHUNK), b""))
-            return [each for row in found if row.ended for each in few_objects(row.data)]
+        found = rows(file_chunks(transcript, start=offset))
+        return [each for row in found if row.ended for each in few_objects(row.data)]
     except OSError:
         return []
 

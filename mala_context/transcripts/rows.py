@@ -73,8 +73,8 @@ class LongRow:
         return self._after
 
 
-def file_chunks(path: str, size: int | None = None) -> Iterator[bytes]:
-    """Yield the bytes of a regular file up to a size, without following a link; raises `OSError`."""
+def file_chunks(path: str, size: int | None = None, *, start: int = 0) -> Iterator[bytes]:
+    """Yield the bytes of a regular file from `start` up to a size, without following a link; raises `OSError`."""
     import stat
 
     fd = os.open(path, _READ)
@@ -82,7 +82,8 @@ def file_chunks(path: str, size: int | None = None) -> Iterator[bytes]:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"not a regular file: {path}")
-        left = status.st_size if size is None else min(size, status.st_size)
+        os.lseek(fd, start, os.SEEK_SET)
+        left = max(0, (status.st_size if size is None else min(size, status.st_size)) - start)
         while left and (data := os.read(fd, min(CHUNK, left))):
             left -= len(data)
             yield data

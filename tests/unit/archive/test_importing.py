@@ -198,18 +198,18 @@ def test_a_copy_that_is_another_thing_when_its_turn_comes_is_skipped(archive, co
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_copy_that_cannot_be_read_holds_up_no_other(archive, copies, monkeypatch, dry_run):
-    import mala_context.archive.importing as module
+    import mala_context.archive.source as module
 
     first, second, _ = sorted(copies.iterdir())
     import_copies(archive, [first])
-    real = module.file_chunks
+    real = module._open
 
-    def broken(path):
+    def broken(path, own):
         if path == str(second):
-            raise OSError(errno.EIO, "Input/output error")
-        return real(path)
+            module._refuse(path, "unreadable", "Input/output error")
+        return real(path, own)
 
-    monkeypatch.setattr(module, "file_chunks", broken)
+    monkeypatch.setattr(module, "_open", broken)
     results = import_copies(archive, [copies], remove=True, dry_run=dry_run)
     assert [each.outcome for each in results][:2] == ["there already", "skipped"]
     assert results[1].reason == "unreadable"
