@@ -113,7 +113,7 @@ def _events(outcome: Outcome) -> list[str]:
     found += [(row, "final turn") for row in outcome.final_turns]
     lines = [f"{outcome.path}:{row}: {words}" for row, words in sorted(found)]
     for tool, (results, tokens) in sorted(outcome.capped.items()):
-        lines.append(f"{outcome.path}: {results} results of {tool} capped, {tokens:,} tokens less")
+        lines.append(f"{outcome.path}: {plural(results, 'result')} of {tool} capped, {tokens:,} tokens less")
     return lines
 
 

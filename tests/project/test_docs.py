@@ -14,6 +14,7 @@ from mala_context import ContextTracker, testing
 from mala_context.agent.log_lines import log_values
 from mala_context.archive import manifest
 from mala_context.archive.remote import uploaded
+from mala_context.config.schema import SCHEMA, THRESHOLDS
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -222,3 +223,13 @@ def test_what_nothing_here_uses_is_written_about():
                 home = ".".join(path.relative_to(ROOT).with_suffix("").parts)
                 own = getattr(importlib.import_module(home), node.name)
                 assert any(own is each for each in there), f"{home}.{node.name}"
+
+
+def test_the_page_says_of_each_threshold_who_can_carry_it_out():
+    page = (ROOT / "docs/how-to/a-threshold-that-acts.md").read_text()
+    _, _, table = page.partition("| key |")
+    rows = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    named = {each.partition(":")[0] for row in rows for each in re.findall("`([^`]+)`", row)}
+    keys = {each.path.removeprefix("context.") for each in SCHEMA}
+    assert named <= {*keys, "archive"}
+    assert {each.removeprefix("context.") for each in THRESHOLDS[0]} <= named

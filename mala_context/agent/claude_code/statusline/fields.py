@@ -78,10 +78,10 @@ class Gauge:
             "threshold",
             "source",
             "turns",
-            "cache",
-            "exact",
         )
-        return {name: getattr(self, name) for name in (*names, "usable", "ratio", "usable_ratio")}
+        cache = None if self.cache is None else round(self.cache)
+        more = {name: getattr(self, name) for name in ("exact", "usable", "ratio", "usable_ratio")}
+        return {**{name: getattr(self, name) for name in names}, "cache": cache, **more}
 
 
 def short(tokens: int | None) -> str:
