@@ -1,4 +1,4 @@
-"""Draw what `mala-context watch` shows: some sessions in 80 and 120 columns, and 250 in 45 and 200 columns, 24 lines.
+"""Draw what `mala-context watch` shows: some sessions in 80 and 120 columns, and 250 in 45 to 200 columns, 24 lines.
 
 Run `python docs/pictures/watch.py [directory]`. The same rows give the same bytes each time.
 """
@@ -110,12 +110,8 @@ def draw(rows: list[WatchRow], width: int, height: int) -> str:
 
 def main(directory: Path) -> None:
     """Write the pictures."""
-    for name, rows, width in (
-        ("watch.svg", sessions(), 80),
-        ("watch-wide.svg", sessions(), 120),
-        ("watch-250-narrow.svg", crowd(), 45),
-        ("watch-250-wide.svg", crowd(), 200),
-    ):
+    few = (("watch.svg", sessions(), 80), ("watch-wide.svg", sessions(), 120))
+    for name, rows, width in (*few, *((f"watch-250-{width}.svg", crowd(), width) for width in (45, 80, 120, 200))):
         (directory / name).write_text(draw(rows, width, 24) + "\n", encoding="utf-8")
 
 

@@ -9,7 +9,10 @@ import pytest
 PICTURES = pathlib.Path(__file__).parents[2] / "docs/pictures"
 
 
-@pytest.mark.parametrize("name", ["watch.svg", "watch-wide.svg", "watch-250-narrow.svg", "watch-250-wide.svg"])
+WIDTHS = (45, 80, 120, 200)
+
+
+@pytest.mark.parametrize("name", ["watch.svg", "watch-wide.svg", *(f"watch-250-{width}.svg" for width in WIDTHS)])
 def test_a_picture_is_current_and_needs_no_network(name, tmp_path):
     spec = importlib.util.spec_from_file_location("picture_watch", PICTURES / "watch.py")
     module = importlib.util.module_from_spec(spec)
