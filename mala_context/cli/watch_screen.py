@@ -6,7 +6,8 @@ where this takes 0.09 s; the keys and the scrolling that it would bring are this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
@@ -16,22 +17,22 @@ from mala_context.analysis.watch.view import ACTIVE, ORDERS, WatchRow, matches, 
 from mala_context.cli.keys import QUIT
 from mala_context.cli.watch_table import AgentLine, Look, agent_lines, cut, meanings, project, table, wrapped
 
-HELP: Final = """\
-up, down (k, j)      move the selection
-page up, page down   move by a screen
-home, end (g, G)     go to the first or the last session
-enter                open the selected session: what fills its context, its
-                     compactions, commands to go back
-/                    show only sessions with these words in project, branch,
-                     model, id or first prompt; enter keeps, escape clears
-s                    next order; 1 fullest first, 2 last active first,
-                     3 by project, 4 fewest turns left first
-q, Ctrl-C            end
-
-LEFT   turns until the context is full at the pace of the last turns
-COMP   compactions   ARCH   last archive   SEEN   last row written
-+/TURN what the turn added so far"""
-"""What `?` shows."""
+HELP: Final = (
+    ("up, down (k, j)", "move the selection"),
+    ("page up, page down", "move by a screen"),
+    ("home, end (g, G)", "go to the first or the last session"),
+    ("enter", "open the selected session: what fills its context, its compactions, commands to go back"),
+    (
+        "/",
+        "show only sessions with these words in project, branch, model, id or first prompt; enter keeps, escape clears",
+    ),
+    ("s", "next order; 1 fullest first, 2 last active first, 3 by project, 4 fewest turns left first"),
+    ("q, Ctrl-C", "end"),
+    ("LEFT", "turns until the context is full at the pace of the last turns"),
+    ("COMP, ARCH, SEEN", "compactions; how long ago the last archive was made, and the last row written"),
+    ("+/TURN", "what the turn added so far"),
+)
+"""What `?` shows: keys and columns, and what they do."""
 _HINTS: Final = ("? help", "/ filter", "s sort", "enter open", "q quit")
 
 
@@ -119,7 +120,7 @@ class WatchScreen:
     def frame(self, rows: Sequence[WatchRow], look: Look, height: int) -> list[Text]:
         """Return the lines of the terminal, at most `height` of them."""
         if self._has_help:
-            return [Text(line, no_wrap=True) for line in HELP.splitlines()][:height]
+            return [Text(line, no_wrap=True) for line in _help(look.width)][:height]
         if self._opened is not None:
             room = max(1, height - 1)
             self._detail = max(0, min(self._detail, len(self._details) - room))
@@ -155,6 +156,17 @@ class WatchScreen:
         return [Text(each, style="dim", no_wrap=True) for each in found if each]
 
 
+def _help(width: int) -> Iterator[str]:
+    """Yield the lines of the help, in columns where the terminal has room for them."""
+    for keys, words in HELP:
+        if width < _ROOMY:
+            yield from wrap(f"{keys}: {words}", max(10, width), subsequent_indent="  ")
+            continue
+        for number, line in enumerate(wrap(words, min(width, 80) - 20)):
+            yield f"{'' if number else keys:20}{line}"
+
+
+_ROOMY: Final = 60
 _FAR: Final = 10**9
 _MOVES: Final = {
     "up": (-1, 0),

@@ -354,6 +354,32 @@ def test_in_tmux_the_table_fits_and_q_ends_it(projects, tmux, pane, tmp_path, co
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("columns", [45, 80, 120, 200])
+def test_in_tmux_250_sessions_answer_to_the_keys(projects, tmux, pane, columns):
+    for number in range(250):
+        session(projects, number)
+    opened, until = pane
+    opened(columns, *WATCH)
+    tmux("resize-window", "-x", str(columns), "-y", "24")
+    screen = until("250 sessions")
+    assert max(map(len, screen.splitlines())) <= columns
+    tmux("send-keys", "?")
+    until("move the selection")
+    tmux("send-keys", "Escape")
+    tmux("send-keys", "s")
+    until("last active first")
+    tmux("send-keys", "/")
+    tmux("send-keys", "-l", "project-249")
+    tmux("send-keys", "Enter")
+    lines = until("1 with /project-249,").splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("project-")] == ["project-249"]
+    tmux("send-keys", "Enter")
+    until("scroll, escape: back")
+    tmux("send-keys", "Escape")
+    until("1 with /project-249,")
+
+
+@pytest.mark.system
 def test_in_tmux_it_stops_goes_on_and_follows_a_new_size(projects, tmux, pane):
     session(projects, 1)
     opened, until = pane

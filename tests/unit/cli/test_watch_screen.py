@@ -6,6 +6,7 @@ import pytest
 from rich.text import Text
 
 from mala_context.analysis.watch.view import ACTIVE
+from mala_context.cli import watch_screen
 from mala_context.cli.watch_screen import WatchScreen
 from mala_context.cli.watch_table import Look
 from tests.unit.cli.test_watch_table import HOSTILE, NOW, made, turns
@@ -128,6 +129,15 @@ def test_help_and_the_end(screen):
     assert any("show only sessions with these words" in line for line in drawn(screen, rows))
     assert max(map(len, drawn(screen, rows))) <= 80
     assert press(screen, "q", "x", "q") == [False, False, True]
+
+
+@pytest.mark.parametrize("columns", [45, 80, 200])
+def test_the_help_is_whole_in_24_lines(columns):
+    lines = list(watch_screen._help(columns))
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= columns
+    text = " ".join(" ".join(lines).split())
+    assert all(keys in text and words.split()[-1] in text for keys, words in watch_screen.HELP)
 
 
 def test_a_subagents_line_opens_its_session(screen):
