@@ -29,30 +29,18 @@ if TYPE_CHECKING:
     from mala_context.testing.survival import CANARIES, Canary, Survival, play_survival, survives
 
 _HOMES = {
-    "STORE_CHECKS": "battery",
-    "check_store": "battery",
-    "Scenario": "scripts",
-    "fill_until_compaction": "scripts",
-    "CANARIES": "survival",
-    "Canary": "survival",
-    "Survival": "survival",
-    "play_survival": "survival",
-    "survives": "survival",
-    "Failure": "replies",
-    "Reply": "replies",
-    "Request": "requests",
-    "ScriptError": "api",
-    "ScriptedMessagesAPI": "api",
-    "api_error": "replies",
-    "block": "replies",
-    "looped": "replies",
-    "refuse": "replies",
-    "summary": "replies",
-    "text": "replies",
-    "thinking": "replies",
-    "too_long": "replies",
-    "tool": "replies",
+    name: home
+    for home, names in {
+        "api": "ScriptError ScriptedMessagesAPI",
+        "battery": "STORE_CHECKS check_store",
+        "replies": "Failure Reply api_error block looped refuse summary text thinking too_long tool",
+        "requests": "Request",
+        "scripts": "Scenario fill_until_compaction",
+        "survival": "CANARIES Canary Survival play_survival survives",
+    }.items()
+    for name in names.split()
 }
+"""Public name → the module that it is loaded from, below this package."""
 
 __all__ = [
     "CANARIES",

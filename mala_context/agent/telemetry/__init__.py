@@ -1,6 +1,6 @@
 """Telling what happens to contexts: who watches, who is told, and where it goes.
 
-`Reporter` turns a processor's events into the records of `happenings`; `Hub` gives each record to every observer. Two
+`Reporter` turns a processor's events into `records`; `Hub` gives each record to every observer. Two
 observers are ours: `log_happening` writes each record to the log at DEBUG, `OpenTelemetryObserver` makes metrics and
 spans of them. Any callable is one more::
 
