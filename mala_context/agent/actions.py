@@ -118,7 +118,7 @@ class Actions:
 
     @property
     def observers(self) -> list[Observer]:
-        """Those who are told every record of `happenings`; add to it at any time."""
+        """Those who are told every record of `telemetry.records`; add to it at any time."""
         return self._hub.observers
 
     def acted(self, action: GuardAction, tool: str | None = None) -> None:

@@ -34,7 +34,7 @@ def instrument(
         repo_path: the repository whose `mala.yaml` counts and whose runs directory gets the archives; by default the
             options' `cwd`, else the working directory.
         config: used in place of `mala.yaml`.
-        observers: called with every record of `happenings`, after the log and OpenTelemetry.
+        observers: called with every record of `telemetry.records`, after the log and OpenTelemetry.
 
     Raises `ConfigError` where `mala.yaml` cannot be used, `TypeError` for options of another type. Existing hooks stay,
     listed first. Options that came out of here before are freed of the old wiring first.
@@ -110,7 +110,7 @@ class AgentRuntimeBuilder:
         return self
 
     def with_observers(self, *observers: Observer) -> Self:
-        """Have these called with every record of `happenings`, after the log, OpenTelemetry and those set before."""
+        """Have these called with every telemetry record, after the log, OpenTelemetry and those set before."""
         self._observers.extend(observers)
         return self
 

@@ -64,7 +64,7 @@ class AgentRuntime:
         archive: where transcripts are kept; `None` where `archive.enabled` is false or there is no place for it.
         config: the configuration in force.
         actions: does what the thresholds ask for; `actions.final_turn` says how the last final turn ended.
-        observers: those who are told every record of `happenings`; callables may be added at any time.
+        observers: those who are told every record of `telemetry.records`; callables may be added at any time.
     """
 
     def __init__(self, options: Any, parts: Parts) -> None:
@@ -88,7 +88,7 @@ class AgentRuntime:
 
     @property
     def observers(self) -> list[Observer]:
-        """Those who are told every record of `happenings`, the log and OpenTelemetry among them."""
+        """Those who are told every record of `telemetry.records`, the log and OpenTelemetry among them."""
         return self._parts.hub.observers
 
     def session(self) -> AbstractAsyncContextManager[AgentSession]:

@@ -7,7 +7,7 @@ A prompt goes out with a uuid of its own, and a result ends `send` only if it na
 the background ends in a turn without a prompt, with a result of its own; that turn's messages reach the caller in
 their order, as what they are, and the answer is still to come.
 
-Before a prompt goes out the session asks its steward whether something should be done first (see `stewardship`): a
+Before a prompt goes out the session asks its supervisor whether something should be done first (see `supervisor`): a
 compaction, whose messages then come before the prompt's own, or a restart. A turn that is cut for a restart, or that
 the API refused since the window is full, goes on in the fresh session: its result is no answer and reaches the caller
 as part of the `SessionRestarted` that stands between the two sessions' messages.
@@ -53,7 +53,7 @@ log = get_logger(__name__)
 
 
 class SessionSupervisor(Protocol):
-    """Who decides what a session does besides what it is told; see `stewardship`."""
+    """Who decides what a session does besides its prompts; see `supervisor`."""
 
     def serve(self, session: AgentSession) -> None:
         """Act on this session from now on."""
@@ -105,7 +105,7 @@ class AgentSession:
     """A connected session, which `AgentRuntime.session()` makes.
 
     It is given the `client`, the `processor`, the task group `tasks` in which the reading task runs, the supervisor
-    `steward`, and `asked`, a function that is called at each prompt. `verbatim` says that the caller's
+    `steward`, its supervisor, and `asked`, a function that is called at each prompt. `verbatim` says that the caller's
     prompts are text, also where one begins with a slash.
 
     Attributes:
@@ -223,7 +223,7 @@ class AgentSession:
         if pressure is not None:
             raise pressure
 
-    # For the steward
+    # For the supervisor
 
     async def put(self, prompt: Prompt, *, own: bool = False) -> str:
         """Send a prompt and return its uuid; `own` says that it is not the caller's, so its result ends no `send`."""

@@ -1,7 +1,7 @@
 """When a session compacts or restarts by itself: between turns, at a safe point.
 
-Before each prompt the steward asks for the next step. A compaction is a turn of its own; it waits for no subagent, and
-shell commands in the background do not mind it. A restart ends the CLI, so it waits for those too. The restart of a
+Before each prompt the supervisor asks for the next step. A compaction is a turn of its own; it waits for no subagent,
+and shell commands in the background do not mind it. A restart ends the CLI, so it waits for those too. The restart of a
 turn that is over is put off until there is something to go on with: the next prompt.
 
 A long turn need not run into the wall. After a batch of tools, with nothing else running, the turn may be cut where a

@@ -1,9 +1,9 @@
 """The cap on tool results, as a hook's action: what the model gets of a large one is its head, its tail and a path.
 
 The guard's arithmetic decides how much (`ToolBudget`); results of tools that ran in parallel share one budget, which
-opens with the first of them and closes with their batch. `tool_shapes` knows where the text stands, and the full text
-goes to a private file outside of the repository. A result that is read back from such a file is capped like any other,
-but never kept again: the marker says how to page through it.
+opens with the first of them and closes with their batch. `guard.tool_output` knows where the text stands, and the full
+text goes to a private file outside of the repository. A result that is read back from such a file is capped like any
+other, but never kept again: the marker says how to page through it.
 
 Where the CLI has cut a result itself (more than about 30,000 characters of a command's output), the model would be
 shown 2,000 characters of its beginning. It gets as much from us, but with the end too, and never more.

@@ -1,7 +1,6 @@
 """A session's local files by names that were listed before, for work on all sessions of an archive.
 
-What `names` says of freshness holds: a reader may miss names of the last moments, the holder of a session's lock does
-not.
+A listing may be old: a reader may miss names of the last moments, the holder of a session's lock does not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Local files: the first store of pieces, and the same for work on all sessions of an archive.
 
-`ListedStore` lists its directory once, and not for each session. What `names` says of freshness holds: a reader may
-miss names of the last moments, the holder of a session's lock does not. A command hook needs none of it, so what it
-is made of is imported where it is used.
+`ListedStore` lists its directory once, and not for each session. A listing may be old: a reader may miss names of the
+last moments, the holder of a session's lock does not. A command hook needs none of it, so what it is made of is
+imported where it is used.
 """
 
 from __future__ import annotations

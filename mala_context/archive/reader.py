@@ -1,7 +1,7 @@
 """What is kept of a repository's sessions, and where: the side of an archive that only looks.
 
 `store.TranscriptArchive` adds all that writes to it. The parts of the archive that need no more than this (a session's
-rows, packing, pruning, uploading) are handed it as `Kept`, and know nothing of what stands on top of them.
+rows, packing, pruning, uploading) are handed it as `ArchiveReader`, and know nothing of what stands on top of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`TranscriptArchive`: the archive of one repository, in one place.
 
-It knows the rules of an archive and nothing of files: those are a `PieceStore`'s. What only looks is `kept.Kept`. Every
-method that writes holds the session's lock, so that hooks, agents and processes never write the same bytes twice.
+It knows the rules of an archive and nothing of files: those are a `PieceStore`'s. What only looks is
+`reader.ArchiveReader`. Every method that writes holds the session's lock, so that hooks, agents and processes never
+write the same bytes twice.
 """
 
 from __future__ import annotations

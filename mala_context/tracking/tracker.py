@@ -71,7 +71,7 @@ class ContextTracker:
             auto_compact_window=auto_compact_window,
             lookout=self.lookout,
         )
-        """What events have told; for those who take a short way to it, see `shortcut`."""
+        """What events have told; for those who take a short way to it, see `fast_path`."""
 
     def apply(self, event: Event) -> ContextSnapshot | None:
         """Take one event; return the snapshot of the agent that it changed, or `None` where no number moved.

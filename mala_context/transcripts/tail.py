@@ -1,8 +1,8 @@
 """Read a transcript that the CLI is still writing: whole rows only, each once.
 
 Rows end at newline bytes. U+2028 and the like stand inside rows, so text functions that split lines are no use here;
-nor is a line always one JSON object: the CLI has written two on one line (`archive.objects` reads them). All rows that
-are new are held at once, so none takes more than about its bytes, and one of several megabytes is shortened.
+nor is a line always one JSON object: the CLI has written two on one line (`json_rows.objects` reads them). All rows
+that are new are held at once, so none takes more than about its bytes, and one of several megabytes is shortened.
 """
 
 from __future__ import annotations

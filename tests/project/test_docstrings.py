@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import pathlib
 import pkgutil
 import re
 import textwrap
@@ -120,3 +121,25 @@ def test_what_is_offered_says_what_it_raises(function):
     }
     words = inspect.getdoc(function) or ""
     assert not raised or "aises" in words or all(name in words for name in raised)
+
+
+FOREIGN = {"Client._ensure_connected", "YYYYMMDDTHHMMSS.ffffffZ", "contextlib.aclosing"}
+"""Dotted names in docstrings and comments that are not ours."""
+STRINGS = re.compile(r'"""((?:.|\n)*?)"""|#([^\n]*)')
+
+
+def test_a_dotted_name_in_a_docstring_is_there():
+    """A module or a class that was renamed leaves its old name where no checker looks."""
+    root = pathlib.Path(mala_context.__file__).parent
+    sources = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
+    known = {name for path in root.rglob("*") for name in (path.stem, path.name)}
+    for text in sources.values():
+        known.update(re.findall(r"\w+", STRINGS.sub("", text)))
+    wrong = {
+        (path.name, name)
+        for path, text in sources.items()
+        for found in STRINGS.finditer(text)
+        for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)+)`", found[1] or found[2] or "")
+        if name not in FOREIGN and not set(name.split(".")) <= known
+    }
+    assert wrong == set()

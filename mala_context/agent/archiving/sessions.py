@@ -126,7 +126,7 @@ class SessionArchiver:
             )
 
     async def by_reference(self, request: Mapping[str, Any], settings: Settings, seconds: float) -> Replacement:
-        """Archive a conversation and return what takes its place; `request` is that of `by_reference.answer`.
+        """Archive a conversation and return what takes its place; `request` is that of `reference.answer`.
 
         Raises `Doubt` for one that is the CLI's, and `TimeoutError` after `seconds`.
         """

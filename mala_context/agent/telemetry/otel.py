@@ -5,7 +5,7 @@ then the API drops everything. Nothing here is ever started, flushed or shut dow
 
 A compaction is a span under the span that is current where the message is taken in. With one's own client that is the
 caller's; a session reads in a task of its own, which takes messages in under the context of the prompt that it
-answers. The other happenings are events on the span that is current.
+answers. The other records are events on the span that is current.
 
 Metrics carry no ids (see `labels`); an SDK that takes exemplars links a point to the trace in which it was made, and
 there the spans carry the session's id.
@@ -99,7 +99,7 @@ class OpenTelemetryObserver:
         meter_provider: where metrics go; the global one by default.
         tracer_provider: where spans go; the global one by default.
         models: models that get a label of their own whoever comes first; by default the first seven do.
-        spans: whether compactions are spans and other happenings span events; false where the CLI's own traces, which
+        spans: whether compactions are spans and other records span events; false where the CLI's own traces, which
             have a span `claude_code.compaction`, are all that is wanted.
     """
 
@@ -126,7 +126,7 @@ class OpenTelemetryObserver:
         ]
 
     def __call__(self, record: object) -> None:
-        """Take in one record; what is none of `happenings` is left alone."""
+        """Take in one record; what is none of `records` is left alone."""
         handler = _HANDLERS.get(record.__class__)
         if handler is not None:
             handler(self, record)

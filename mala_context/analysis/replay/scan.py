@@ -108,7 +108,7 @@ class Scanner(RecordingReader):
         return self._count
 
     def run(self, buffer: bytearray | None = None) -> list[Told]:
-        """Read the whole recording; raises `Unusual` where all text in it counts, or it cannot be read to its end."""
+        """Read the recording; raises `NeedsFullReader` where all text in it counts, or it cannot be read to its end."""
         lines = 0
         for block in blocks(self.recording, self._unreadable, buffer):
             self._source.begin(block, lines)

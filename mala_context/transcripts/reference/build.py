@@ -4,7 +4,7 @@ The user's words come first and are never shortened. Beside them the budget hold
 assistant's text, of which the oldest is shortened first; a line for each tool call, the oldest of which become one line
 a run; and the newest results in full. Earlier parts stay as they are while the budget allows; then the oldest lose the
 results that stand in them whole, and after that all but the user's words. Only where those alone are over the budget
-the oldest of them become a pointer, and `Kept.pointed_at` says how many.
+the oldest of them become a pointer, and `Replacement.pointed_at` says how many.
 
 Whatever is not in the rows word for word stands in the full text, and a pointer says where.
 """

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LONG = 4 << 20
-"""Bytes of a line from which on it is shortened before it is decoded, as `archive.long_rows` does."""
+"""Bytes of a line from which on it is shortened before it is decoded, as `transcripts.long_rows` does."""
 
 
 def table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
