@@ -70,16 +70,3 @@ class _Unpacking:
     def close(self) -> None:
         """Close the packed file."""
         self._packed.close()
-
-
-def frame_size(head: bytes) -> int | None:
-    """Return the plain size that a zstd frame's header states, from its first 18 bytes; `None` where it states none."""
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        return None
-    descriptor = head[4]
-    single = bool(descriptor & 0x20)
-    width = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
-    start = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
-    if width == 0 or len(head) < start + width:
-        return None
-    return int.from_bytes(head[start : start + width], "little") + (256 if width == 2 else 0)

@@ -17,7 +17,7 @@ from mala_context import ContextTracker, MessageStreamProcessor
 from mala_context.agent.claude_code import statusline
 from mala_context.agent.claude_code.command_hooks import answer_hook
 from mala_context.archive import manifest as manifests
-from mala_context.archive.codecs import Codec, frame_size
+from mala_context.archive.codecs import Codec
 from mala_context.config import parse
 from mala_context.errors import ArchiveError, ConfigError
 from mala_context.tracking.events import Event
@@ -128,7 +128,6 @@ def manifest(data: bytes) -> None:
 
 def packed(data: bytes) -> None:
     """A packed piece: bytes or an error, and never more memory than a block."""
-    frame_size(data[:18])
     reader = Codec().reader(io.BytesIO(data))
     buffer = bytearray(65_536)
     try:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mala_context.archive.codecs import Codec, frame_size
+from mala_context.archive.codecs import Codec
 from mala_context.errors import ArchiveError
 
 
@@ -25,19 +25,11 @@ def unpacked(data):
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_791, 65_792, 1_000_003])
-def test_a_frame_holds_its_bytes_and_their_number(size):
+def test_a_frame_holds_its_bytes(size):
     data = os.urandom(size // 2) + bytes(size - size // 2)
     frame = packed(data)
     assert unpacked(frame) == data
     assert unpacked(frame + frame) == data + data
-    assert frame_size(frame[:18]) == size
-
-
-@pytest.mark.parametrize(
-    "head", [b"", b"\x28\xb5\x2f\xfd", b"PK\x03\x04xxxxxxxxxxxxxx", b"\x28\xb5\x2f\xfd\x00\x58" + bytes(12)]
-)
-def test_a_size_that_is_not_stated_is_unknown(head):
-    assert frame_size(head) is None
 
 
 def test_a_damaged_frame_is_an_archive_error():
