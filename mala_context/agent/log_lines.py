@@ -25,11 +25,13 @@ def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
     return f"Context: {about}{ratio} ({snapshot.estimate:,} of {window} tokens), {agent}, {model}"
 
 
-def compaction_line(before: int | None, after: int | None, trigger: str | None, milliseconds: int | None) -> str:
+def compaction_line(
+    before: int | None, after: int | None, trigger: str | None, milliseconds: int | None, *, by_reference: bool = False
+) -> str:
     """`Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)`; what is not known reads `unknown`."""
     sizes = " → ".join("unknown" if size is None else f"{size:,}" for size in (before, after))
     took = "" if milliseconds is None else f", {milliseconds / 1000:.1f} s"
-    return f"Compaction: {sizes} tokens (trigger={trigger or 'unknown'}{took})"
+    return f"Compaction: {sizes} tokens (trigger={trigger or 'unknown'}{took}){', by reference' * by_reference}"
 
 
 def log_values(snapshot: ContextSnapshot) -> dict[str, object]:

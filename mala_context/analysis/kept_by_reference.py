@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from mala_context.tracking.text_counts import all_text
+from mala_context.transcripts.compactions import kept_text
 from mala_context.transcripts.reference import Limits, UnknownShapeError, build, read_conversation
 from mala_context.transcripts.reference.build import BUDGET
 
@@ -49,7 +50,8 @@ class RecordedConversation:
     def row(self, row: Mapping[str, Any]) -> None:
         """Take a transcript's row."""
         uuid, message = row.get("uuid"), row.get("message")
-        if row.get("isSidechain") or row.get("isMeta") or row.get("isCompactSummary") or not isinstance(message, dict):
+        injected = row.get("isMeta") or row.get("isCompactSummary") or kept_text(row)
+        if row.get("isSidechain") or injected or not isinstance(message, dict):
             return
         if isinstance(uuid, str):
             if uuid in self._seen:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
-from mala_context.transcripts.compactions import BOUNDARY, KEPT_MARKS, is_main_boundary, is_summary
+from mala_context.transcripts.compactions import BOUNDARY, is_main_boundary, is_summary, kept_text
 from mala_context.transcripts.json_rows import few_objects
 from mala_context.transcripts.loss import Loss, measure
 from mala_context.transcripts.rows import file_chunks, rows
@@ -151,8 +151,7 @@ def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict
     place = places[0 if first else -1]
     after = found[place:]
     summaries = (_text(row) for row in after if is_summary(row))
-    kept = (text for row in after if row.get("type") == "user" and (text := _text(row)).startswith(KEPT_MARKS))
-    return found[:place], next(summaries, None) or "\n".join(kept) or None
+    return found[:place], next(summaries, None) or "\n".join(filter(None, map(kept_text, after))) or None
 
 
 def _text(row: Mapping[str, Any]) -> str:

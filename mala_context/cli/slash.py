@@ -125,7 +125,7 @@ def measured(archive: TranscriptArchive, session_id: str, row: Mapping[str, Any]
         summary = row.get("summary")
         loss = read_loss(archive, session_id, summary if isinstance(summary, str) else None, piece=row["piece"])
         known = None if loss is None else loss.as_dict()
-    names = ("time", "agent", "trigger", "tokens_before", "tokens_after")
+    names = ("time", "agent", "trigger", "outcome", "tokens_before", "tokens_after")
     return {**{name: row.get(name) for name in names}, "lost": dict(known) if isinstance(known, Mapping) else None}
 
 
@@ -134,9 +134,11 @@ def lost_lines(number: int, found: Mapping[str, Any]) -> Iterator[str]:
     sizes = (found["tokens_before"], found["tokens_after"])
     shown = " → ".join(f"{size:,}" if isinstance(size, int) else "unknown" for size in sizes)
     entries = found["lost"]
-    words = "what it lost is not known" if entries is None else lost_words(entries)
+    kept = found["outcome"] == "by_reference"
+    words = "what it lost is not known" if entries is None else lost_words(entries, "kept text" if kept else "summary")
+    how = f"trigger={found['trigger'] or 'unknown'}{', by reference' * kept}"
     agent = "" if _is_main(found) else f", subagent {found['agent']}"
-    yield f"{number}. {found['time'] or ''}: {shown} tokens (trigger={found['trigger'] or 'unknown'}{agent}); {words}"
+    yield f"{number}. {found['time'] or ''}: {shown} tokens ({how}{agent}); {words}"
     for kind, heading in KINDS.items():
         entry = (entries or {}).get(kind)
         missing = entry.get("missing") if isinstance(entry, Mapping) else None

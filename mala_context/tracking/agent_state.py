@@ -552,6 +552,11 @@ class AgentState:
         per_token = self.ratios.chars_per_token(self.model)
         return after_compaction(self.first_input, post_tokens, opening.prompt_chars, attachment_chars, per_token)
 
+    @property
+    def by_reference(self) -> bool:
+        """Whether the last compaction was by reference, as far as somebody or a row has told."""
+        return bool(self.compactions) and (self.keeping is None or self.keeping[0] > 0)
+
     def keep(self, content: object) -> bool:
         """Take a row that a compaction by reference kept; return whether that tells something new."""
         if self.keeping is None:

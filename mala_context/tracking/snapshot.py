@@ -51,6 +51,8 @@ class ContextSnapshot(NamedTuple):
     """How often the conversation was thrown away and started again (`/clear`) within this session."""
     compaction_helped: bool | None
     """Whether the first response after the last compaction was below 90 % of the size before; `None` while unknown."""
+    by_reference: bool
+    """Whether the last compaction kept the words in place of a summary; a transcript tells it a row later."""
     estimator: str
     """The formula of `ratio`."""
     estimate: int | None

@@ -232,6 +232,7 @@ class ContextTracker:
             agent.overflows,
             agent.resets,
             agent.helped,
+            agent.by_reference,
             name,
             estimate,
             event,

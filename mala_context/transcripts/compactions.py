@@ -41,6 +41,15 @@ def is_summary(row: Mapping[str, Any]) -> bool:
     return row.get("isCompactSummary") is True
 
 
+def kept_text(row: Mapping[str, Any]) -> str:
+    """Return the text of a row that a compaction by reference wrote; empty for any other row."""
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = content[0].get("text")
+    return content if row.get("type") == "user" and isinstance(content, str) and content.startswith(KEPT_MARKS) else ""
+
+
 def is_microcompaction(row: Mapping[str, Any]) -> bool:
     """Return whether a decoded row says that the CLI cleared old tool results of the main agent by itself."""
     return row.get("type") == "system" and row.get("subtype") == MICRO_BOUNDARY and not row.get("isSidechain")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mala_context.transcripts.compactions import is_summary
+from mala_context.transcripts.compactions import is_summary, kept_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ INJECTED = (
 
 
 def begins_turn(row: Mapping[str, Any]) -> bool:
-    """Tell whether a `user` row of a transcript begins a turn: no tool's result, no note of the CLI's own."""
+    """Tell whether a `user` row of a transcript begins a turn: no tool's result, no note of the CLI's or of ours."""
     origin = row.get("origin")
-    if row.get("isMeta") is True or (isinstance(origin, dict) and origin.get("kind") == "task-notification"):
+    notified = isinstance(origin, dict) and origin.get("kind") == "task-notification"
+    if row.get("isMeta") is True or notified or kept_text(row):
         return False
     return not any(isinstance(block, dict) and block.get("tool_use_id") is not None for block in _blocks(row))
 

@@ -283,8 +283,7 @@ def _announce(
 ) -> None:
     """Log the one line about a compaction; one by reference has no summary, and the text that it kept is named."""
     after = None if snapshot is None else snapshot.tokens
-    line = compaction_line(event.pre_tokens, after, event.trigger, event.duration_ms)
+    line = compaction_line(event.pre_tokens, after, event.trigger, event.duration_ms, by_reference=by_reference)
     values = {} if snapshot is None else log_values(snapshot)
-    line = f"{line}, by reference" if by_reference else line
     words = "" if loss is None else f"; {loss.words('kept text' if by_reference else 'summary')}"
     log.info("%s", f"{line}{words}", **values)

@@ -177,6 +177,7 @@ class Reporter:
                 seconds=None if event.duration_ms is None else event.duration_ms / 1000,
                 model=snapshot.model,
                 window=snapshot.window,
+                by_reference=snapshot.by_reference,
             )
         )
         self._sized(event, snapshot)

@@ -25,6 +25,7 @@ WINDOW: Final = "gen_ai.context.window_size"
 UTILIZATION: Final = "gen_ai.context.utilization"
 AGENT: Final = "mala_context.agent"
 TRIGGER: Final = "mala_context.trigger"
+BY_REFERENCE: Final = "mala_context.by_reference"
 THRESHOLD: Final = "mala_context.threshold"
 ACTION: Final = "mala_context.action"
 REASON: Final = "mala_context.reason"
@@ -60,7 +61,7 @@ _TOKENS: Final = (
     *(1_000.0, 2_500.0, 5_000.0, 10_000.0, 20_000.0, 30_000.0, 50_000.0, 75_000.0, 100_000.0, 125_000.0, 150_000.0),
     *(175_000.0, 200_000.0, 300_000.0, 400_000.0, 500_000.0, 650_000.0, 800_000.0, 1_000_000.0),
 )
-_COMPACTION: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_COMPACTION: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 _ARCHIVE: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _UPLOAD: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BYTES: Final = (1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 5e6, 1e7, 2.5e7, 1e8)
@@ -81,7 +82,7 @@ TURNS: Final = Metric(
     _SHARES,
 )
 COMPACTIONS: Final = Metric(
-    "mala_context.compactions", "counter", "{compaction}", "Compactions", (MODEL, TRIGGER, AGENT)
+    "mala_context.compactions", "counter", "{compaction}", "Compactions", (MODEL, TRIGGER, AGENT, BY_REFERENCE)
 )
 TOKENS_BEFORE: Final = Metric(
     *("mala_context.compaction.tokens.before", "histogram", "{token}", "Size of the context before a compaction"),
@@ -94,7 +95,9 @@ TOKENS_AFTER: Final = Metric(
     _TOKENS,
 )
 COMPACTION_TIME: Final = Metric(
-    *("mala_context.compaction.duration", "histogram", "s", "Time that a compaction took"), (MODEL,), _COMPACTION
+    *("mala_context.compaction.duration", "histogram", "s", "Time that a compaction took"),
+    (MODEL, BY_REFERENCE),
+    _COMPACTION,
 )
 ARCHIVE_TIME: Final = Metric(
     *("mala_context.archive.duration", "histogram", "s", "Time that archiving took"), (TRIGGER,), _ARCHIVE

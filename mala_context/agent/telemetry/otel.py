@@ -183,11 +183,12 @@ class OpenTelemetryObserver:
     def _compacted(self, record: CompactionSeen) -> None:
         model, kind = self._labelled(record.model, record.agent)
         trigger = one_of(record.trigger, COMPACTION_TRIGGERS)
-        self._add(names.COMPACTIONS, {names.MODEL: model, names.TRIGGER: trigger, names.AGENT: kind})
+        way = {names.BY_REFERENCE: record.by_reference}
+        self._add(names.COMPACTIONS, {names.MODEL: model, names.TRIGGER: trigger, names.AGENT: kind, **way})
         by_model = {names.MODEL: model}
         self._record(names.TOKENS_BEFORE, record.tokens_before, by_model)
         self._record(names.TOKENS_AFTER, record.tokens_after, by_model)
-        self._record(names.COMPACTION_TIME, record.seconds, by_model)
+        self._record(names.COMPACTION_TIME, record.seconds, {**by_model, **way})
         if self._tracer is not None:
             end = time.time_ns()
             start = end - int((record.seconds or 0.0) * 1e9)
@@ -257,6 +258,7 @@ def _of_compaction(record: CompactionSeen, trigger: str, kind: str) -> dict[str,
         names.AGENT_ID: record.agent,
         names.AGENT: kind,
         names.TRIGGER: trigger,
+        names.BY_REFERENCE: record.by_reference,
         names.BEFORE: record.tokens_before,
         names.AFTER: record.tokens_after,
         names.WINDOW: record.window,

@@ -110,7 +110,7 @@ class ThresholdCrossed:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSeen:
-    """A conversation was replaced by a summary; sizes are in tokens, unknown is `None`."""
+    """A conversation was compacted; sizes are in tokens, unknown is `None`."""
 
     session_id: str | None
     """Session in which it happened."""
@@ -128,6 +128,8 @@ class CompactionSeen:
     """The model."""
     window: int | None = None
     """The window."""
+    by_reference: bool = False
+    """Whether the words stayed and tool calls became pointers, in place of a summary."""
 
 
 @dataclass(frozen=True, slots=True)

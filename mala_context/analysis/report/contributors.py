@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mala_context.analysis.report.model import Contributor
 from mala_context.tracking.events import Appended, Response
 from mala_context.tracking.projection import Ratios
-from mala_context.tracking.text_counts import Names, field, pieces
+from mala_context.tracking.text_counts import Names, field, is_kept, pieces
 from mala_context.tracking.token_costs import FAMILIES, family, fixed_tokens, text_tokens
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 
@@ -99,16 +99,17 @@ class Ledger:
             is_file = kind == "file" and isinstance(path, str) and bool(path)
             name = f"attachment: {kind}" if isinstance(kind, str) else "attachment"
             yield from self._measured("attachment", name, path if is_file else None, "attachment", content, model)
-        elif isinstance(content, str):
-            yield from self._measured("prompts", PROMPTS, None, "user", content, model)
-        else:
-            for block in content if isinstance(content, list | tuple) else ():
-                identity = field(block, "tool_use_id")
-                if isinstance(identity, str):
-                    name = self._names.get(identity, "a tool of unknown name")
-                    yield from self._measured("tool", name, self._paths.get(identity), "user", [block], model)
-                else:
-                    yield from self._measured("prompts", PROMPTS, None, "user", [block], model)
+            return
+        words = ("summary", SUMMARIES) if event.kind == "summary" or is_kept(content) else ("prompts", PROMPTS)
+        if isinstance(content, str):
+            yield from self._measured(*words, None, "user", content, model)
+        for block in content if isinstance(content, list | tuple) else ():
+            identity = field(block, "tool_use_id")
+            if isinstance(identity, str):
+                name = self._names.get(identity, "a tool of unknown name")
+                yield from self._measured("tool", name, self._paths.get(identity), "user", [block], model)
+            else:
+                yield from self._measured(*words, None, "user", [block], model)
 
     def _measured(
         self, kind: str, name: str, path: str | None, part: str, content: Any, model: str | None

@@ -14,7 +14,7 @@ from mala_context.analysis.report.contributors import Contribution
 from mala_context.analysis.report.model import Discarded, NamedTokens
 from mala_context.tracking.projection import Ratios
 from mala_context.tracking.text_counts import all_text, field, kind_of
-from mala_context.transcripts.compactions import BOUNDARY, is_summary
+from mala_context.transcripts.compactions import BOUNDARY, KEPT_MARKS, is_summary
 from mala_context.transcripts.loss import measure
 
 _BETWEEN: Final = {"type": "system", "subtype": BOUNDARY}
@@ -30,6 +30,7 @@ class SinceCompaction:
         self._rows: list[Mapping[str, Any]] = []
         self._waiting: list[Mapping[str, Any]] | None = None
         self._preserved: Collection[str] = ()
+        self._kept: list[str] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -69,7 +70,7 @@ class SinceCompaction:
         found.largest = self.contents(ratios)[:_SHOWN]
         self._waiting = [*self._before, _BETWEEN, *self._rows] if self._before else self._rows
         self._before, self._rows = self._rows, []
-        self._preserved = preserved
+        self._preserved, self._kept = preserved, []
         self._begin()
         return found
 
@@ -79,6 +80,11 @@ class SinceCompaction:
         if waiting is None:
             return None
         return measure(waiting, _text(content), preserved=self._preserved).as_dict()
+
+    def kept(self, text: str) -> dict[str, Any] | None:
+        """Take the text of a row that a compaction by reference kept; the last one tells what was not kept."""
+        self._kept.append(text)
+        return self.summary("\n".join(self._kept)) if text.startswith(KEPT_MARKS[1]) else None
 
     def thrown_away(self) -> None:
         """Forget everything: a new conversation begins."""

@@ -267,6 +267,7 @@ def _outcomes(part: SessionPart, archive: TranscriptArchive, session_id: str) ->
             for tokens in (before, after):
                 if tokens is not None:
                     part.points.add(x, time, tokens, part.points.row[-1] if part.points.row else 1, exact=False)
+        entry.by_reference = entry.by_reference or row.get("outcome") == "by_reference"
         entry.lost = _lost(archive, session_id, row) or entry.lost
 
 

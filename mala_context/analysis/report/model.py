@@ -142,8 +142,10 @@ class CompactionEntry(JsonRecord):
     """The CLI's own figure (preTokens)."""
     discarded: Discarded = field(default_factory=Discarded)
     """What it replaced."""
+    by_reference: bool = False
+    """Whether words were kept in place of a summary."""
     lost: dict[str, Any] | None = None
-    """What the summary does not mention, as `loss.Loss.as_dict` has it; `None` where that is not known."""
+    """What the summary or the kept text does not mention, as `loss.Loss.as_dict` has it; `None` where not known."""
 
     @property
     def missing(self) -> int | None:

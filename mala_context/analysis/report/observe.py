@@ -15,13 +15,13 @@ from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.record import Stretch
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
-from mala_context.analysis.report.contributors import ANSWERS, START, SUMMARIES, Contribution, Ledger, tokens_of
+from mala_context.analysis.report.contributors import ANSWERS, START, Contribution, Ledger, tokens_of
 from mala_context.analysis.report.discarded import SinceCompaction
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, NamedTokens, Points
 from mala_context.guard.thresholds import OneShotThreshold
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
-from mala_context.transcripts.compactions import is_microcompaction
+from mala_context.transcripts.compactions import is_microcompaction, kept_text
 from mala_context.transcripts.prompts import prompt_text
 
 WARN_AT: Final = 0.70
@@ -137,6 +137,8 @@ class ReportReader(RecordingReader):
         """Hold the rows for the next compaction."""
         for row in line.rows:
             self._now.since.row(row)
+            if kept := "" if row.get("isSidechain") else kept_text(row):
+                self._kept(kept)
 
     def before(self, event: Event) -> None:
         """See to it that the event finds the session that it belongs to."""
@@ -231,6 +233,17 @@ class ReportReader(RecordingReader):
             if added.kind == "tool" and size >= self.options.big_result:
                 now.big.append((added, self._x(), self._time, self.number))
 
+    def _kept(self, text: str) -> None:
+        """Take words that a compaction by reference kept: what is there now, and what they do not mention."""
+        now, context = self._now, self.tracker.main.context
+        lost, entries = now.since.kept(text), now.part.compactions
+        if not entries or entries[-1].after_exact:
+            return
+        entry = entries[-1]
+        entry.by_reference, entry.lost, entry.after = True, lost or entry.lost, context.tokens
+        if len(now.part.points):
+            now.part.points.tokens[-1] = context.tokens
+
     def _compacted(self, event: Compaction | Summary, state: AgentState | None) -> None:
         now, main = self._now, self.tracker.main
         if state is main:
@@ -240,8 +253,7 @@ class ReportReader(RecordingReader):
             lost = now.since.summary(event.content)
             if entries and lost is not None and entries[-1].lost is None:
                 entries[-1].lost = lost
-            for added in now.ledger.take(Appended(None, None, "user", event.content), main.model):
-                now.ledger.plain("summary", SUMMARIES, tokens_of(added, main.ratios))
+            now.ledger.take(Appended(None, None, "summary", event.content), main.model)
 
     def _entry(self, event: Compaction | Summary, state: AgentState) -> None:
         now, main, points = self._now, self.tracker.main, self._now.part.points

@@ -193,15 +193,16 @@ def _card(number: int, entry: CompactionEntry) -> str:
         plural(size, what)
         for size, what in ((gone.responses, "response"), (gone.prompts, "prompt"), (gone.results, "tool result"))
     )
-    when = f"{moment(entry.time)}, trigger {markup(entry.trigger or 'unknown', 40)}"
+    kept, words = (", by reference", "kept text") if entry.by_reference else ("", "summary")
+    when = f"{moment(entry.time)}, trigger {markup(entry.trigger or 'unknown', 40)}{kept}"
     parts = [
         f'<div class="card"><h4>{number}. {before} → {after} tokens <span class="soft">({when})</span></h4>',
         f"<p>It replaced {counts}{f'; the largest: {held} tokens' if held else ''}.{cli}</p>",
     ]
     if entry.lost is None:
-        parts.append("<p>What its summary leaves out is not known.</p>")
+        parts.append(f"<p>What its {words} leaves out is not known.</p>")
     else:
-        parts += [f"<p>The {markup(lost_words(entry.lost))}.</p>", *_lost(entry)]
+        parts += [f"<p>The {markup(lost_words(entry.lost, words))}.</p>", *_lost(entry)]
     return "".join([*parts, "</div>"])
 
 

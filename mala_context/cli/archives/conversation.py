@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.text import printable, size_text
 from mala_context.archive.compactions import Counter
-from mala_context.transcripts.compactions import is_summary
+from mala_context.transcripts.compactions import is_summary, kept_text
 from mala_context.transcripts.json_rows import objects
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _said(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     message = value.get("message")
     if role not in ("user", "assistant") or not isinstance(message, dict):
         return
-    kind = "summary" if is_summary(value) else "note" if value.get("isMeta") else role
+    kind = "summary" if is_summary(value) else "kept" if kept_text(value) else "note" if value.get("isMeta") else role
     about = {"time": _text(value, "timestamp"), "agent": _text(value, "agentId") if value.get("isSidechain") else None}
     content = message.get("content")
     for block in [content] if isinstance(content, str) else content if isinstance(content, list) else []:
@@ -102,12 +102,13 @@ _MARKS: Final = {  # all are two wide, so that no line of what is quoted begins 
     "user": "> ",
     "assistant": "  ",
     "summary": "| ",
+    "kept": "| ",
     "note": "· ",
     "thinking": "~ ",
     "tool": "→ ",
     "result": "← ",
 }
-_SHORT: Final = frozenset({"tool", "result", "note"})
+_SHORT: Final = frozenset({"tool", "result", "note", "kept"})
 
 
 def text(found: Iterable[dict[str, Any]], *, full: bool = False) -> Iterator[str]:

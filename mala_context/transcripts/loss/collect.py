@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from mala_context.transcripts.branches import Branches
-from mala_context.transcripts.compactions import is_boundary, is_clear
+from mala_context.transcripts.compactions import is_boundary, is_clear, kept_text
+from mala_context.transcripts.kept_rows import users_of
 from mala_context.transcripts.loss.report import Kind
 from mala_context.transcripts.prompts import INJECTED, is_prompt
 
@@ -120,6 +121,8 @@ class _Stretch:
                 self._result(block, uuid)
             if is_prompt(row):
                 self._instruction(_text(content), uuid)
+            for text in users_of(kept_text(row)) or ():
+                self._instruction(text, uuid)
         elif kind == "attachment":
             attachment = row.get("attachment")
             if isinstance(attachment, Mapping) and attachment.get("type") == "queued_command":

@@ -105,7 +105,7 @@ class Loss:
         return text if size(text) <= max_tokens else ""
 
 
-def lost_words(lost: Mapping[str, Any]) -> str:
+def lost_words(lost: Mapping[str, Any], text: str = "summary") -> str:
     """Return what `Loss.words` says, from the dict of `as_dict`, e.g. out of a manifest; what is not there counts 0."""
 
     def count(*kinds: Kind) -> tuple[int, int]:
@@ -113,10 +113,10 @@ def lost_words(lost: Mapping[str, Any]) -> str:
         named, total = (sum(int(entry.get(key) or 0) for entry in entries) for key in ("named", "total"))
         return named, total
 
-    return _sentence(count("written", "read"), count("instruction"))
+    return _sentence(count("written", "read"), count("instruction"), text)
 
 
-def _sentence(files: tuple[int, int], instructions: tuple[int, int], text: str = "summary") -> str:
+def _sentence(files: tuple[int, int], instructions: tuple[int, int], text: str) -> str:
     return f"{text} names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
 
 

@@ -2,7 +2,7 @@
 
 `read_conversation` takes the messages that the CLI hands to a mod, `build` gives the rows that take their place:
 
-* the rows that earlier compactions left, as they are (`parts`);
+* the rows that earlier compactions left, as they are (`kept_rows`);
 * one new part: every sentence of the user, the assistant's text, and a line for each tool call, or for a run of them,
   with a pointer `[first-last]` into the part's full text (`full_text`), a file that Read can open;
 * the state at the end: plan, open to-do items, files, and what comes next.
@@ -14,6 +14,5 @@ from __future__ import annotations
 
 from mala_context.transcripts.reference.build import Limits, Replacement, build
 from mala_context.transcripts.reference.conversation import Conversation, UnknownShapeError, read_conversation
-from mala_context.transcripts.reference.parts import is_kept
 
-__all__ = ["Conversation", "Limits", "Replacement", "UnknownShapeError", "build", "is_kept", "read_conversation"]
+__all__ = ["Conversation", "Limits", "Replacement", "UnknownShapeError", "build", "read_conversation"]

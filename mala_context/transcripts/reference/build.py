@@ -14,10 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from mala_context.transcripts.loss.report import safe_tokens
-from mala_context.transcripts.reference.conversation import Call, Whole, Words
-from mala_context.transcripts.reference.full_text import FullText, call_body
-from mala_context.transcripts.reference.parts import (
+from mala_context.transcripts.kept_rows import (
     HEADINGS,
     PLAN,
     block,
@@ -28,6 +25,9 @@ from mala_context.transcripts.reference.parts import (
     users_of,
     without_results,
 )
+from mala_context.transcripts.loss.report import safe_tokens
+from mala_context.transcripts.reference.conversation import Call, Whole, Words
+from mala_context.transcripts.reference.full_text import FullText, call_body
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

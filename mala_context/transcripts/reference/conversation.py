@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from mala_context.transcripts.compactions import KEPT_MARKS
+from mala_context.transcripts.kept_rows import calls_of, head_of, is_state
 from mala_context.transcripts.loss.collect import collect
 from mala_context.transcripts.prompts import INJECTED
-from mala_context.transcripts.reference.parts import calls_of, head_of, is_kept, is_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def read_conversation(messages: object, pictures: Collection[int] = ()) -> Conve
     # What a compaction left stands at the beginning, before anything was answered: the same words later on are a text
     # that somebody pasted, and the tool calls before it must not stay whole.
     answered = (place for place, row in enumerate(messages) if row["role"] == "assistant" or row.get("results"))
-    marked = [place for place, text in enumerate(texts[: next(answered, None)]) if is_kept(text)]
+    marked = [place for place, text in enumerate(texts[: next(answered, None)]) if text.startswith(KEPT_MARKS)]
     parts = [place for place in marked if head_of(texts[place]) is not None]
     after = parts[-1] + 1 if parts else 0
     told = bool(parts) and after in marked and is_state(texts[after])

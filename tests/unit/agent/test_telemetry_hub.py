@@ -236,3 +236,13 @@ def test_without_debug_nothing_is_made(caplog):
 def test_names_are_those_of_other_lines():
     assert set(fields_of(EACH[3])) == {"session", "trigger", "pieces", "size", "seconds", "path"}
     assert fields_of(updated(5))["session"] == "s1"
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_a_compaction_says_whether_it_is_by_reference(by_reference):
+    bench = Bench(window=200_000)
+    bench.take(init(), assistant("m1", 20_000))
+    if by_reference:
+        bench.processor.tracker.note_kept(None, 9_000)
+    seen, _ = bench.take(boundary(151_000, 5_000))
+    assert (seen.by_reference, bench.processor.tracker.snapshot().by_reference) == (by_reference, by_reference)

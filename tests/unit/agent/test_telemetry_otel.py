@@ -42,10 +42,10 @@ def test_every_record_becomes_its_metrics(collector):
         "gen_ai.context.utilization": {(MODEL, "main"): 0.5},
         "gen_ai.context.active": {(MODEL, "main"): 1},
         "gen_ai.context.turn.utilization": {(MODEL,): (1, 0.5)},
-        "mala_context.compactions": {(MODEL, "auto", "main"): 1},
+        "mala_context.compactions": {(MODEL, "auto", "main", False): 1},
         "mala_context.compaction.tokens.before": {(MODEL,): (1, 900)},
         "mala_context.compaction.tokens.after": {(MODEL,): (1, 100)},
-        "mala_context.compaction.duration": {(MODEL,): (1, 2.5)},
+        "mala_context.compaction.duration": {(MODEL, False): (1, 2.5)},
         "mala_context.archive.duration": {("auto",): (1, 0.004)},
         "mala_context.archive.size": {("auto",): (1, 4_096)},
         "mala_context.uploads": {("begun",): 1, ("done",): 1},
@@ -88,7 +88,7 @@ def test_an_estimate_moves_the_gauge_alone(collector):
 def test_unknown_values_are_left_out(collector):
     points = tell(collector, updated(None), updated(5, session=None), CompactionSeen("s1", "a1", None)).points()
     assert "gen_ai.context.tokens" not in points
-    assert points["mala_context.compactions"] == {("other", "unknown", "subagent"): 1}
+    assert points["mala_context.compactions"] == {("other", "unknown", "subagent", False): 1}
     assert "mala_context.compaction.tokens.before" not in points
     (span,) = collector.spans
     assert span.name == "compact"
@@ -111,7 +111,8 @@ def test_ten_thousand_sessions_are_at_most_200_label_sets(collector, models):
         if number % 10 == 0:
             for trigger in ("auto", "manual", f"odd-{number}", None):
                 for who in (None, agent):
-                    tell(collector, CompactionSeen(session, who, trigger, 900, 100, 1.0, model, 1_000))
+                    for way in (False, True):
+                        tell(collector, CompactionSeen(session, who, trigger, 900, 100, 1.0, model, 1_000, way))
             for record in EACH[1:-1]:
                 tell(collector, record)
     labels = collector.label_sets()
@@ -136,6 +137,7 @@ def test_a_compaction_is_a_span_under_the_current_one(collector):
         "gen_ai.request.model": MODEL,
         "mala_context.agent": "main",
         "mala_context.trigger": "auto",
+        "mala_context.by_reference": False,
         "mala_context.tokens.before": 900,
         "mala_context.tokens.after": 100,
         "gen_ai.context.window_size": 1_000,

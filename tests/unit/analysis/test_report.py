@@ -1,7 +1,9 @@
 """What a report reads from recordings: lines, compactions, marks, contributors, subagents, archives."""
 
+import gzip
 import io
 import json
+import pathlib
 import sys
 
 import pytest
@@ -15,6 +17,8 @@ from mala_context.analysis.report.model import ContextReport, Points
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import RecordingNotFoundError
 from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
+
+DATA = pathlib.Path(__file__).parents[2] / "data"
 
 
 def tool(rows, identity, tokens, name, given, result):
@@ -442,3 +446,23 @@ def test_what_the_context_holds_now(tmp_path):
     assert [each.tokens for each in contents] == sorted((each.tokens for each in contents), reverse=True)
     path.write_text("")
     assert observe_transcript(str(path)).contents == []
+
+
+def test_a_compaction_by_reference_is_named_and_its_kept_words_are_looked_into(tmp_path):
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(gzip.decompress((DATA / "by_reference/manual.jsonl.gz").read_bytes()))
+    first, second = one(path).compactions
+    assert [each.by_reference for each in (first, second)] == [True, True]
+    assert first.lost["instruction"] == {"total": 12, "named": 12, "missing": []}
+    assert second.lost["instruction"] == {"total": 14, "named": 14, "missing": []}
+    assert "summaries of compactions" in [each.name for each in one(path).contributors]
+
+
+def test_the_size_after_one_that_no_response_followed_counts_the_kept_words(tmp_path):
+    path = tmp_path / "session.jsonl"
+    lines = gzip.decompress((DATA / "by_reference/manual.jsonl.gz").read_bytes()).splitlines(keepends=True)
+    place = next(place for place, line in enumerate(lines) if b'"compact_boundary"' in line)
+    path.write_bytes(b"".join(lines[: place + 3]))
+    (entry,) = one(path).compactions
+    assert entry.after == pytest.approx(23_488, rel=0.05)
+    assert not entry.after_exact

@@ -62,6 +62,11 @@ def test_who_says_it(fields, kind):
     assert said("hello", **fields)[-1]["kind"] == kind
 
 
+def test_kept_words_are_shown_as_such():
+    words = {"type": "text", "text": "<kept-state>\nGo on.\n</kept-state>"}
+    assert said(words, kind="user")[-1]["kind"] == "kept"
+
+
 def test_a_subagent_is_named_where_its_rows_stand_among_the_main_ones():
     assert said("hello", isSidechain=True, agentId="a1")[0]["agent"] == "a1"
     assert "agent" not in said("hello", agentId="a1")[0]

@@ -21,11 +21,11 @@ def world(tmp_path, monkeypatch):
     archive = TranscriptArchive(tmp_path / "archives")
     path = tmp_path / f"{SID}.jsonl"
 
-    def compact(words, **outcome):
+    def compact(words, how="compacted", **outcome):
         with path.open("a") as file:
             file.write(said(words))
         archive.archive(str(path), SID, trigger="auto", agent="main")
-        archive.record_outcome(SID, "compacted", trigger="auto", **outcome)
+        archive.record_outcome(SID, how, **{"trigger": "auto", **outcome})
 
     def run(*arguments, status=0):
         result = CliRunner().invoke(app, ["archives", "lost", SID[:8], "--dir", str(tmp_path / "archives"), *arguments])
@@ -88,3 +88,12 @@ def test_odd_rows(world):
     _, compact, run = world
     compact("never touch the lexer", lost={"read": {"total": "3", "named": None, "missing": "x"}, "todo": 3})
     assert "summary names 0 of 3 files" in run()
+
+
+def test_one_by_reference_says_so(world):
+    _, compact, run = world
+    compact("never touch the lexer", summary="x")
+    lost = {"instruction": {"total": 1, "named": 1, "missing": []}}
+    compact("always test the parser", "by_reference", trigger="manual", lost=lost, kept={"calls": 3})
+    assert "(trigger=manual, by reference); kept text names 0 of 0 files, 1 of 1 instructions" in run()
+    assert [each["outcome"] for each in json.loads(run("--json"))["compactions"]] == ["compacted", "by_reference"]

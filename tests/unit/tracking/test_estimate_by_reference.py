@@ -12,7 +12,7 @@ from mala_context.analysis.replay.files import find
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.watch.state import TranscriptState
 from mala_context.tracking.usage import Usage
-from mala_context.transcripts.compactions import KEPT_MARKS, is_boundary
+from mala_context.transcripts.compactions import is_boundary, kept_text
 
 DATA = pathlib.Path(__file__).parents[2] / "data/by_reference"
 WITHIN = 0.05
@@ -22,16 +22,12 @@ def recorded(name):
     return [json.loads(line) for line in gzip.decompress((DATA / f"{name}.jsonl.gz").read_bytes()).splitlines()]
 
 
-def is_kept(row):
-    return str(row.get("message", {}).get("content")).startswith(KEPT_MARKS)
-
-
 def compactions():
     """Yield each compaction: the rows up to the last that it kept, and the size of the next request."""
     for name in ("manual", "mid-turn"):
         rows = recorded(name)
         for place in (place for place, row in enumerate(rows) if is_boundary(row)):
-            end = next(end for end in range(place + 1, len(rows)) if not is_kept(rows[end]))
+            end = next(end for end in range(place + 1, len(rows)) if not kept_text(rows[end]))
             usages = (Usage.parse(row["message"]["usage"]) for row in rows[end:] if row["type"] == "assistant")
             yield pytest.param(rows[:end], next(usages).context_tokens, id=f"{name}-{place}")
 

@@ -53,3 +53,11 @@ def test_what_is_lost_is_told_with_precision_and_recall(way):
     assert true > 50
     assert both / told >= 0.95
     assert both / true >= 0.95
+
+
+def test_kept_words_are_what_the_user_said_and_the_row_around_them_is_not():
+    """An ordinary compaction after one by reference loses each of the user's sentences by itself."""
+    said = ["Never change module nine.", "Always run the tests before a push."]
+    kept = build(read_conversation([message(text, text) for text in said]), Limits(), path_of=lambda _: "/full.txt")
+    rows = [prompt(text, str(place)) for place, text in enumerate([*kept.texts(), "Go on with the work."])]
+    assert {item.text for item in measure(rows, "Nothing.").items} == {*said, "Go on with the work."}

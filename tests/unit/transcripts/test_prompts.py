@@ -21,6 +21,8 @@ RESULT = [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]
         (row("note", isMeta=True), False),
         (row("done", origin={"kind": "task-notification"}), False),
         (row("x", origin="odd"), True),
+        (row('<kept-conversation part="1" calls="0" file="">\n</kept-conversation>'), False),
+        (row([{"type": "text", "text": "<kept-state>\n</kept-state>"}]), False),
         ({"type": "user"}, True),
         ({"type": "user", "message": "odd"}, True),
     ],

@@ -8,7 +8,7 @@ from itertools import pairwise
 from mala_context._util.safe_open import open_regular
 from mala_context.agent.claude_code.statusline.input_values import count, rows, table, tokens_of
 from mala_context.agent.hook_io import text_in
-from mala_context.transcripts.compactions import KEPT_MARKS, MARKS, is_main_boundary, is_summary
+from mala_context.transcripts.compactions import KEPT_MARKS, MARKS, is_main_boundary, is_summary, kept_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,21 +96,11 @@ def from_transcript(path: str) -> tuple[int | None, str, str | None]:
                     return (None, "none", model) if summarized else (tokens, "transcript", model)
                 if is_main_boundary(row):
                     return _after_compaction(path, row, kept)
-                kept += _kept_length(row)
+                kept += 0 if row.get("isSidechain") is True else len(kept_text(row))
                 summarized = summarized or (is_summary(row) and not row.get("isSidechain"))
     except (OSError, ValueError):  # a path may hold anything, a NUL too
         pass
     return None, "none", None
-
-
-def _kept_length(row: Mapping[str, Any]) -> int:
-    """Return the characters of a row that a compaction by reference kept; 0 for any other."""
-    if row.get("type") != "user" or row.get("isSidechain") is True:
-        return 0
-    from mala_context.tracking.text_counts import is_kept, text_length
-
-    content = table(row, "message").get("content")
-    return text_length(content) if is_kept(content) else 0
 
 
 def _after_compaction(path: str, boundary: Mapping[str, Any], kept: int) -> tuple[int | None, str, str | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 
 from mala_context.transcripts.compactions import KEPT_MARKS
-from mala_context.transcripts.loss.collect import FILE_TOOLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +32,6 @@ HEADINGS = {
 }
 """Kinds of `loss.collect` that the state lists, with their headings; instructions stand in the parts word for word."""
 PLAN = "The plan:"
-
-
-def is_kept(text: object) -> bool:
-    """Tell whether a row's text is one that a compaction by reference wrote."""
-    return isinstance(text, str) and text.startswith((PART, STATE))
 
 
 def block(tag: str, text: str) -> str:
@@ -113,8 +107,8 @@ def calls_of(state: str) -> list[tuple[str, Mapping[str, Any], str, bool]]:
     made += [("TodoWrite", {"todos": todos}, "", False)] if todos else []
     made += [("TaskCreate", {"subject": text}, f"#{number}", False) for number, text in told["todo"] if number]
     made += [("Bash", {"command": text}, "", True) for _, text in told["command"]]
-    made += [("Write", {FILE_TOOLS["Write"][0]: text}, "", False) for _, text in told["written"]]
-    made += [("Read", {FILE_TOOLS["Read"][0]: text}, "", False) for _, text in told["read"]]
+    made += [("Write", {"file_path": text}, "", False) for _, text in told["written"]]
+    made += [("Read", {"file_path": text}, "", False) for _, text in told["read"]]
     plan = "\n".join(text for _, text in told[""])
     return [*made, ("ExitPlanMode", {"plan": plan}, "", False)] if plan else made
 
