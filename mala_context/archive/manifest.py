@@ -106,11 +106,10 @@ class Manifest:
         return None
 
     def open_kept(self, agent: str) -> Row | None:
-        """Return what a compaction by reference without an outcome keeps of an agent; `None` where there is none."""
+        """Return the row of what a compaction by reference without an outcome keeps of an agent, if there is one."""
         for row in reversed(self.rows):
             if row.get("agent") == agent and row.get("row") in ("kept", "outcome"):
-                kept = row.get("kept") if row.get("row") == "kept" else None
-                return kept if isinstance(kept, dict) else None
+                return row if isinstance(row.get("kept"), dict) and row.get("row") == "kept" else None
         return None
 
 

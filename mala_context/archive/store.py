@@ -377,14 +377,17 @@ class TranscriptArchive(ArchiveReader):
             if any(known.get(name) is None and value is not None for name, value in fields.items()):
                 files.append(manifests.dump([manifests.new_row("sizes", _now(), piece=piece, **fields)]))
 
-    def note_kept(self, session_id: object, kept: Mapping[str, Any], *, agent: str) -> None:
+    def note_kept(
+        self, session_id: object, kept: Mapping[str, Any], *, agent: str, lost: Mapping[str, Any] | None = None
+    ) -> None:
         """Write down what a compaction by reference is about to keep, for the process that will note its outcome.
 
-        `kept` are its figures and where its full text is, `agent` is `main` or a subagent's id. Raises like `archive`.
+        `kept` are its figures and where its full text is, `agent` is `main` or a subagent's id, `lost` what the kept
+        text does not mention. Raises like `archive`.
         """
         sid = check_session_id(session_id)
         with self.store(create=True).lock(sid, self.timeout) as files:
-            files.append(manifests.dump([manifests.new_row("kept", _now(), agent=agent, kept=kept)]))
+            files.append(manifests.dump([manifests.new_row("kept", _now(), agent=agent, kept=kept, lost=lost)]))
 
     def compaction_seen(
         self,

@@ -9,6 +9,7 @@ import pytest
 from claude_agent_sdk import ClaudeSDKClient
 
 from mala_context import instrument
+from mala_context.agent.reference import mod_files
 from mala_context.agent.reference.compactor import FULL_NAME, SERVER
 from mala_context.archive.full_outputs import Spills
 from mala_context.archive.search import search
@@ -297,6 +298,23 @@ async def test_a_cli_that_does_not_load_the_mod_compacts_as_ever(agent, caplog, 
     await play(runtime, RULE, "/compact", "go on")
     assert [request.kind for request in watch.api.requests] == ["main", "compaction", "main"]
     assert sum("the CLI has not loaded its mod" in line for line in warnings_of(caplog)) == 1
+
+
+@pytest.fixture
+def older_cli(monkeypatch, tmp_path):
+    """Have the mod find what it finds before 2.1.326: no `$.session.info`."""
+    with open(mod_files._SOURCE, encoding="utf-8") as file:
+        (tmp_path / "register.ts").write_text(file.read().replace("$.session.info()", "$.session.inform()"))
+    monkeypatch.setattr(mod_files, "_SOURCE", str(tmp_path / "register.ts"))
+
+
+@pytest.mark.usefixtures("older_cli")
+async def test_an_older_cli_compacts_as_ever(agent, caplog):
+    runtime, watch = agent(["Noted.", "After."], config=CONFIG, compactions=[summary("So far.")])
+    await play(runtime, RULE, "/compact", "go on")
+    assert [request.kind for request in watch.api.requests] == ["main", "compaction", "main"]
+    (line,) = (line for line in warnings_of(caplog) if "by reference" in line)
+    assert "the CLI has not loaded its mod (Claude Code 2.1.326 or later does" in line
 
 
 def test_wiring_again_adds_it_once(mala_options, mala_api):

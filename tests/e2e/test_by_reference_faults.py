@@ -209,6 +209,9 @@ FAULTS = {
     "the mod has a fault that its check finds": mod(lambda code: code + "\nimport('./other.ts')\n"),
     "the mod throws": mod(lambda code: code.replace("const { rows } =", "throw new Error('x'); const { rows } =")),
     "the mod calls another server": mod(lambda code: code.replace("'mala_context_reference'", "'nobody'")),
+    "the mod's call is refused": mod(
+        lambda code: code.replace("$.mcp.call(SERVER, 'compact'", "$.mcp.call(SERVER, 'no'")
+    ),
     "the mod does not know the switch": mod(lambda code: code.replace("'MALA_CONTEXT_REFERENCE'", "'NOTHING'")),
 }
 

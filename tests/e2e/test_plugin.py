@@ -150,6 +150,7 @@ async def test_a_compaction_by_reference(mala_api, mala_options, mala_project, m
     assert outcomes(archive, session_id) == [(trigger, "by_reference", 0)]
     (row,) = rows_of(archive, session_id, "outcome")
     assert os.path.dirname(row["kept"]["full_text"]).startswith(str(mala_runs))
+    assert row["lost"]["instruction"] == {"total": 2, "named": 2, "missing": []}
     check_whole(archive, mala_home, session_id)
     check_private(mala_runs)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
+    from mala_context.agent.reference.answer import Answer
     from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
@@ -272,8 +273,9 @@ def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None
     import json
 
     from mala_context.agent.claude_code.statusline.fields import measure
-    from mala_context.agent.reference.answer import Doubt, Settings, answer
+    from mala_context.agent.reference.answer import Doubt, Settings, answer, transcript_of
 
+    request = {**request, "transcript": transcript_of(request, archive)}
     agent = text_in(request, "agent")
     gauge = measure({"transcript_path": text_in(request, "transcript")}, env)
     context = gauge.tokens if agent is None else None
@@ -283,8 +285,27 @@ def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None
     except Doubt as doubt:
         _say(f"compaction left to the CLI: {doubt}")
         return None
-    archive.note_kept(request.get("session"), made.kept.as_dict(), agent=agent or "main")
+    lost = _lost_by_reference(archive, request, made, agent)
+    archive.note_kept(request.get("session"), made.kept.as_dict(), agent=agent or "main", lost=lost)
     return json.dumps({"rows": made.rows()}).encode()
+
+
+def _lost_by_reference(
+    archive: TranscriptArchive, request: Mapping[str, Any], made: Answer, agent: str | None
+) -> Mapping[str, Any] | None:
+    """Return what the kept text does not mention; `None` where that cannot be told, which is no reason to wait."""
+    from mala_context.archive.losses import read_loss, read_subagent_loss
+    from mala_context.errors import ArchiveError
+
+    words, path = "\n".join(made.kept.texts()), made.archived.transcript
+    try:
+        if agent is None:
+            loss = read_loss(archive, str(request.get("session")), words, transcript=path)
+        else:
+            loss = read_subagent_loss(str(request.get("transcript")), agent, words)
+    except (ArchiveError, OSError):
+        return None
+    return None if loss is None else loss.as_dict()
 
 
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
@@ -332,21 +353,22 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes
     if has_live_owner(archive.manifest(str(session_id))):
         return None
     agent = text_in(found, "agent_id") or "main"
-    # A compaction by reference has no summary. PreCompact has written what it keeps as a row of its own, since this
+    # A compaction by reference has no summary. The mod's command has written what it keeps as a row of its own, since this
     # process knows nothing of that one; the row is open until this outcome closes it.
-    kept = None if summary else archive.manifest(str(session_id)).open_kept(agent)
+    row = None if summary else archive.manifest(str(session_id)).open_kept(agent)
     outcome: dict[str, Any] = {
         "trigger": found.get("trigger"),
-        "summary": summary if isinstance(summary, str) and kept is None else None,
+        "summary": summary if isinstance(summary, str) and row is None else None,
         "agent": agent,
-        "kept": kept,
+        "kept": row and row["kept"],
     }
-    if agent == "main" and kept is None:
+    if agent == "main" and row is None:
         path = found.get("transcript_path")
         outcome.update(_stated_sizes(archive, str(session_id), path))
         archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
     else:
-        archive.record_outcome(session_id, "compacted" if kept is None else "by_reference", **outcome)
+        how = "compacted" if row is None else "by_reference"
+        archive.record_outcome(session_id, how, lost=row and row.get("lost"), **outcome)
     if agent != "main" or not archive.pieces(str(session_id)):
         return None
     undo = "/mala-context:undo" if env.get("CLAUDE_PLUGIN_ROOT") else f"mala-context archives restore {session_id!s:.8}"

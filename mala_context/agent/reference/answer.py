@@ -75,14 +75,15 @@ class Answer(NamedTuple):
 def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Settings, **known: Any) -> Answer:
     """Return what takes the place of the conversation that a mod's `session.compact` was given.
 
-    `request` has `session`, `transcript` (a path), `cwd`, `trigger`, `instructions`, `agent` (a subagent's id or
-    empty) and `messages`; `known` are further keywords of `TranscriptArchive.archive`. Raises `Doubt`.
+    `request` has `session`, `transcript` (a path; older CLIs do not tell it), `cwd`, `trigger`, `instructions`, `agent`
+    (a subagent's id or empty) and `messages`; `known` are keywords of `TranscriptArchive.archive`. Raises `Doubt`.
     """
     trigger, agent = text_in(request, "trigger"), text_in(request, "agent")
     if trigger not in TRIGGERS:
         raise Doubt(f"the trigger {trigger!s:.40} is not known")
     try:
         session = check_session_id(request.get("session"))
+        request = {**request, "transcript": transcript_of(request, archive)}
         transcript, archived = _archive(request, archive, session, agent, known)
         messages = request.get("messages")
         pictures = _more_than_text(transcript, messages if isinstance(messages, list) else [])
@@ -104,6 +105,12 @@ def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Set
     except (ArchiveError, OSError) as error:
         raise Doubt(f"the full text cannot be kept: {error}") from error
     return Answer(kept, archived)
+
+
+def transcript_of(request: Mapping[str, Any], archive: TranscriptArchive) -> str | None:
+    """Return the path of the main transcript; `None` where it is neither told nor found by the session's id."""
+    session = text_in(request, "session")
+    return text_in(request, "transcript") or (archive.find_transcript(session) if session else None)
 
 
 def _archive(

@@ -64,6 +64,8 @@ class ByReference:
         self._cap = cap
         self._tracker = processor.tracker
         self._loaded = self._told = False
+        self._answered: dict[str | None, bool] = {}
+        """Whether the last question about an agent got rows; none once PreCompact has shown that the CLI compacts."""
         processor.observe(self._on_event, PluginSaid, SessionStart)
 
     def options(self, options: Any) -> dict[str, Any]:
@@ -122,6 +124,7 @@ class ByReference:
         except Exception:  # whatever it is, the CLI compacts and the agent goes on
             log.warning("Compaction by reference: left to the CLI", exc_info=True)
             rows = []
+        self._answered[request.get("agent") or None] = bool(rows)
         return {"content": [{"type": "text", "text": json.dumps({"rows": rows} if rows else {})}]}
 
     async def _rows(self, request: Mapping[str, Any]) -> list[str | int]:
@@ -141,7 +144,12 @@ class ByReference:
 
     async def left_to_cli(self, hook_input: Mapping[str, Any]) -> None:
         """Hear of a compaction that the CLI makes itself, in which PreCompact runs: what we answered did not count."""
-        self._tracker.note_kept(hook_input.get("agent_id") or None, None)
+        agent = hook_input.get("agent_id") or None
+        self._tracker.note_kept(agent, None)
+        answered = self._answered.pop(agent, None)
+        if self._loaded and answered is not False:  # a doubt has said why
+            why = "it did not take the answer" if answered else "its mod did not ask"
+            log.warning("Compaction by reference: left to the CLI: %s", why)
 
     def _on_event(self, event: Event, snapshot: object) -> None:
         """Hear whether the mod was loaded, which it says before the first `init`."""
@@ -150,7 +158,7 @@ class ByReference:
         elif isinstance(event, SessionStart) and event.source == "init" and not self._loaded and not self._told:
             self._told = True
             log.warning(
-                "Compaction by reference is off: the CLI has not loaded its mod (Claude Code 2.1.294 or later does, "
+                "Compaction by reference is off: the CLI has not loaded its mod (Claude Code 2.1.326 or later does, "
                 "unless hooks are disabled); it compacts as ever"
             )
 

@@ -11,10 +11,19 @@ function row(message: SessionMessage) {
   return { role: message.role, text: message.text, toolUses, results: message.toolResults?.length ?? 0, handle: message.handle }
 }
 
+// Undefined before Claude Code 2.1.326, which refuses a mod's call of our tool too; a command then looks for the path.
+async function transcript($: EngineInterface): Promise<string | undefined> {
+  try {
+    return (await $.session.info()).transcriptPath
+  } catch {
+    return undefined
+  }
+}
+
 async function ask($: EngineInterface, e: SessionCompactInput): Promise<Answer> {
   const request = {
     session: await $.session.id(),
-    transcript: (await $.session.info()).transcriptPath,
+    transcript: await transcript($),
     cwd: await $.session.cwd(),
     trigger: e.trigger,
     instructions: e.instructions ?? '',
@@ -22,11 +31,12 @@ async function ask($: EngineInterface, e: SessionCompactInput): Promise<Answer> 
     messages: e.messages.map(row),
   }
   if ((await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk') {
+    if (request.transcript === undefined) return {}
     const { content } = await $.mcp.call(SERVER, 'compact', request)
     return JSON.parse((content[0] as { text: string }).text)
   }
-  const env = await $.process.hookEnv()
-  const argv = ['python3', '-I', '-S', `${env.CLAUDE_PLUGIN_ROOT}/hooks/hook.py`, 'compact']
+  const env = { CLAUDE_PLUGIN_ROOT: $.plugin.root, CLAUDE_PROJECT_DIR: await $.session.root() }
+  const argv = ['python3', '-I', '-S', `${$.plugin.root}/hooks/hook.py`, 'compact']
   const { stdout } = await $.process.run(argv, { stdin: JSON.stringify(request), env, timeoutMs: WAIT })
   return JSON.parse(stdout)
 }
@@ -51,7 +61,7 @@ function built(e: SessionCompactInput, rows: (string | number)[]): SessionMessag
 
 export const register: Register = on => {
   on('session.start', async ($, e, next) => {
-    if ((await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk') $.ui.log('ready')
+    if ((await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk' && (await transcript($)) !== undefined) $.ui.log('ready')
     return next(e)
   })
   on('session.append', { door: 'tool-result' }, async ($, e, next) => {
@@ -63,8 +73,8 @@ export const register: Register = on => {
   })
   on('session.compact', async ($, e, next) => {
     if (e.trigger === 'precompute') {
-      const ours = (await $.env.get('MALA_CONTEXT_REFERENCE')) === 'sdk' // else only our process knows whether it is asked for
-      return ours ? { skip: 'mala-context compacts by reference' } : next(e)
+      const ours = (await $.env.get('MALA_CONTEXT_REFERENCE')) ?? (await $.env.get('MALA_COMPACTION'))
+      return ours === 'sdk' || ours === 'reference' ? { skip: 'mala-context compacts by reference' } : next(e)
     }
     const late = $.clock.sleep(WAIT).then((): Answer => ({}))
     const { rows } = await Promise.race([ask($, e), late]).catch((): Answer => ({}))

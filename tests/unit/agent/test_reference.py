@@ -38,8 +38,8 @@ class World:
     def __init__(self, path):
         self.repo = path / "repo"
         self.repo.mkdir()
-        self.transcript = path / "projects" / f"{SID}.jsonl"
-        self.transcript.parent.mkdir()
+        self.transcript = path / "projects/repo" / f"{SID}.jsonl"
+        self.transcript.parent.mkdir(parents=True)
         self.transcript.write_text(row("u1", "Never use tabs.") + row("a1", "x", "assistant") + row("u2", "Go on."))
         self.archive = TranscriptArchive(repo_path=self.repo, projects_dirs=[str(path / "projects")])
         self.messages = [
@@ -122,6 +122,10 @@ def test_doubt(world, changes, why):
         world.ask(**changes)
 
 
+def test_a_transcript_that_the_mod_does_not_name_is_found_by_its_session(world):
+    assert world.ask(transcript=None).archived.transcript == str(world.transcript)
+
+
 def test_doubt_of_an_empty_transcript(world):
     world.transcript.write_text("")
     with pytest.raises(Doubt, match="not archived"):
@@ -197,6 +201,25 @@ async def test_it_answers_the_mod_and_tells_the_tracker(world, caplog):
     await agent.by_reference.left_to_cli({})
     assert agent.processor.tracker.main.kept_chars is None
     assert not warnings_of(caplog)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "asked", "why"),
+    [
+        (True, {}, "it did not take the answer"),
+        (True, None, "its mod did not ask"),
+        (True, {"trigger": "idle"}, "the trigger idle is not known"),
+        (False, None, None),
+    ],
+)
+async def test_a_compaction_that_the_cli_makes_itself_has_one_warning(world, caplog, loaded, asked, why):
+    agent = Agent(world)
+    if loaded:
+        agent.processor.take(PluginSaid(SID, mod_files.NAME, "ready"))
+    if asked is not None:
+        await agent.ask(world.request(**asked))
+    await agent.by_reference.left_to_cli({})
+    assert warnings_of(caplog) == [f"Compaction by reference: left to the CLI: {why}"] * bool(why)
 
 
 async def test_in_doubt_it_answers_nothing(world, caplog):

@@ -299,3 +299,20 @@ async def test_a_reserve_that_leaves_no_room_is_one_warning_and_left_out(spills,
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 1
     assert "context.guard keeps nothing free" in said[0]
+
+
+async def test_failed_tools_results_are_cut_as_the_mod_hands_them_on(spills):
+    cap = ToolCap(GuardConfig(tool_output_tokens=1_000), spills, Gauge())
+    long, short, none = await cap.failed({"session": "s1", "agent": "", "texts": [LINES, "boom", ""]})
+    assert (short, none) == (None, None)
+    assert 990 <= count_tokens(long) <= 1_000
+    assert long.startswith(LINES[:100])
+    assert content(spills.path("s1", LINES.encode())) == LINES
+    assert await cap_of(cap, bash("x" * 4_000)) == "x" * 4_000
+
+
+@pytest.mark.parametrize(
+    "request_", [{}, {"session": "s1"}, {"session": 3, "texts": [LINES]}, {"session": "s1", "texts": "x"}]
+)
+async def test_an_odd_question_of_the_mod_gets_no_answer(spills, request_):
+    assert await ToolCap(GuardConfig(tool_output_tokens=1_000), spills, Gauge()).failed(request_) == []
