@@ -118,6 +118,8 @@ class Course:
         """Tokens that the policy took from what the next request holds."""
         self._limit: int | None = None
         self._fresh: int | None = None
+        self._left: tuple[int, int] | None = None
+        """Messages' tokens that a recorded compaction left, and the simulated one in its place."""
         self._recorded_window = DEFAULT_WINDOW
         self.conversation = RecordedConversation(config.reference.budget) if config.compaction == "reference" else None
 
@@ -143,7 +145,11 @@ class Course:
         """Take a response: its recorded size, and how much it grew over the one before (`None` for a first one)."""
         outcome = self.outcome
         saved, self._pending = self._pending, 0
-        if self._size is None or growth is None:
+        if self._left is not None and growth is None:  # what is recorded after a compaction shows what is always there
+            recorded, left = self._left
+            self._fresh = max(0, min(self._fresh or tokens, tokens - recorded))
+            self._size, self._left = max(0, tokens - recorded) + left, None
+        elif self._size is None or growth is None:
             self._size = tokens if self._size is None else self._size
             self._fresh = tokens if self._fresh is None else self._fresh
         else:
@@ -152,7 +158,7 @@ class Course:
         outcome.responses += 1
         outcome.recorded_tokens += tokens
         if self._limit is not None and self._size >= self._limit:
-            self._drop(LEFT_OVER, at)
+            self._drop(outcome.by_reference[-1].tokens if outcome.by_reference else LEFT_OVER, at)
             outcome.simulated_compactions += 1
         outcome.simulated_tokens += self._size
         self._decide(self._window(window), at, safe=False)
@@ -162,12 +168,20 @@ class Course:
         if self._size is not None:
             self._decide(self._window(window), at, safe=True)
 
-    def compacted(self, before: int | None, left: int | None, at: tuple[int, int, float], per_token: float) -> None:
+    def compacted(
+        self,
+        before: int | None,
+        left: int | None,
+        at: tuple[int, int, float],
+        per_token: float,
+        *,
+        automatic: bool = True,
+    ) -> None:
         """Take a recorded compaction: of how many tokens, and how many messages' tokens it left.
 
-        `per_token` are characters a token.
+        `per_token` are characters a token. An automatic one shows where the CLI compacts; a manual one does not.
         """
-        outcome = self.outcome
+        outcome, recorded_left = self.outcome, left or LEFT_OVER
         if self.conversation is not None:
             size = before if before is not None else self._recorded
             kept = self.conversation.compact(at[0], size, self._window(0), per_token)
@@ -180,15 +194,17 @@ class Course:
         if self._size is None:
             return
         recorded = self._recorded if self._recorded is not None else self._size
-        self._limit = recorded if before is None else before
+        size = recorded if before is None else before
+        self._limit = size if automatic else self._limit
         smaller, self._pending = recorded - self._size + self._pending, 0
-        if smaller <= SAME * self._limit:
+        if smaller <= SAME * size:
             outcome.simulated_compactions += 1
             self._drop(left or LEFT_OVER, at)
+            self._left = recorded_left, left or LEFT_OVER
 
     def reset(self) -> None:
         """Take a `/clear`."""
-        self._size = None
+        self._size = self._left = None
         self._pending = 0
         self._policy.reset()
         if self.conversation is not None:
@@ -252,8 +268,9 @@ class Simulator(RecordingReader):
             before = event.pre_tokens if isinstance(event, Compaction) else None
             left = event.post_tokens if isinstance(event, Compaction) else None
             self._size = None
+            per_token, automatic = main.ratios.chars_per_token(main.model), getattr(event, "trigger", None) != "manual"
             for course in self.courses:
-                course.compacted(before, left, at, main.ratios.chars_per_token(main.model))
+                course.compacted(before, left, at, per_token, automatic=automatic)
         elif isinstance(event, Reset) and state is main:
             self._size = None
             for course in self.courses:

@@ -353,8 +353,8 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes
     if has_live_owner(archive.manifest(str(session_id))):
         return None
     agent = text_in(found, "agent_id") or "main"
-    # A compaction by reference has no summary. The mod's command has written what it keeps as a row of its own, since this
-    # process knows nothing of that one; the row is open until this outcome closes it.
+    # A compaction by reference has no summary. The mod's command has written what it keeps as a row of its own, since
+    # this process knows nothing of it; the row is open until this outcome closes it.
     row = None if summary else archive.manifest(str(session_id)).open_kept(agent)
     outcome: dict[str, Any] = {
         "trigger": found.get("trigger"),

@@ -36,6 +36,22 @@ def test_a_policy_that_does_nothing_changes_nothing(tmp_path):
     assert row["turns_until_first"] == {"recorded": 3, "simulated": 3}
 
 
+@pytest.mark.parametrize("trigger", ["auto", "manual"])
+def test_a_recording_that_begins_full_is_what_it_was_under_an_empty_policy(tmp_path, trigger):
+    """A resumed session's first request is no fresh one's; a manual compaction does not show where the CLI compacts."""
+    rows = growing(150_000, 155_000)
+    rows.boundary(155_100, 5_000, trigger)
+    rows.summary()
+    for place, size in enumerate((30_000, 60_000, 90_000, 120_000, 160_000)):
+        rows.prompt()
+        rows.response(f"n{place}", size)
+    outcome = run(rows.write(tmp_path / "a.jsonl"))
+    sizes = 150_000 + 155_000 + 30_000 + 60_000 + 90_000 + 120_000
+    last = 160_000 if trigger == "manual" else 25_000 + LEFT_OVER  # the CLI compacts where it did before
+    assert outcome.simulated_tokens == sizes + last
+    assert outcome.simulated_compactions == (1 if trigger == "manual" else 2)
+
+
 def test_a_warning_comes_once_at_its_row(tmp_path):
     outcome = run(growing(50_000, 130_000, 141_000, 150_000).write(tmp_path / "a.jsonl"), warn_at=0.7)
     assert outcome.warnings == [6]

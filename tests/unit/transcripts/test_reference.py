@@ -189,10 +189,10 @@ def test_the_newest_results_stay_whole_as_far_as_the_budget_goes():
 def test_results_that_nobody_has_read_yet_have_more_room():
     for last, whole in (([], True), ([assistant("I see.")], False)):
         session = Session()
-        session.say(user("Go."), *call("Bash", text="old", command="x"), *call("Bash", text="y" * 9_000, command="x"))
+        session.say(user("Go."), *call("Bash", text="old", command="x"), *call("Bash", text="y" * 5_000, command="x"))
         session.say(*last)
         session.compact()
-        assert ("y" * 9_000 in session.text()) is whole
+        assert ("y" * 5_000 in session.text()) is whole
 
 
 # -- the budget
