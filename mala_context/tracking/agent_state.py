@@ -263,6 +263,12 @@ class AgentState:
         context.owner, context.parts, context.accuracy, context.source = self, [], "unknown", None
         return context
 
+    def named(self, model: str) -> None:
+        """Take the model's name; a response whose start did not say it is priced as that model's."""
+        self.model, context = model, self.context
+        if context.model is None and context._interval is not None:
+            context._interval.named(model)
+
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
         self._go_on(self.fresh(), len(self.context.parts))

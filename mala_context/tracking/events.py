@@ -135,6 +135,8 @@ class Compaction(NamedTuple):
     """Id of the row before it, through the boundary (transcripts only)."""
     preserved: frozenset[str] = frozenset()
     """Ids of rows that were kept verbatim and may be written again."""
+    version: str | None = None
+    """The CLI that wrote the boundary; `None` where the source does not say (live messages)."""
 
 
 class Summary(NamedTuple):

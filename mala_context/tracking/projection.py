@@ -13,15 +13,14 @@ result should not change what is known of a tool.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
 PLACEHOLDER: Final = 32
 """An output of at most this many tokens may be what a stream says before the answer is there."""
-CLI_CONSTANT: Final = 50
-"""What the CLI's own estimate adds, in tokens."""
 _CHARS_PRIOR: Final = 1_000
 _LEAST, _MOST = 0.4, 2.5
 """What text may cost against what is expected of it; beyond, it says nothing about the text."""
@@ -118,6 +117,7 @@ class Interval:
 
     __slots__ = (
         "__weakref__",
+        "_cli",
         "_closed",
         "_has_result",
         "_measured",
@@ -136,6 +136,7 @@ class Interval:
         self._closed = 0
         """Parts whose content is gone."""
         self._has_result = False
+        self._cli = TODAY
         self.parts: list[tuple[str, Any]] = [] if parts is None else parts
         """What came, in order, each with its kind; once closed without its content."""
         self._measured: list[list[Piece]] = []
@@ -190,24 +191,33 @@ class Interval:
         answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
         return round(base + answer + appended)
 
-    def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
-        """Return what the CLI counts, in tokens: chars/4 on top of the last request.
+    def named(self, model: str) -> None:
+        """Take the model's name where it was not known; parts that were priced keep their numbers."""
+        self._model = self._model or model
 
-        An answer of several rows it counts by the usage of the first of them and the characters of the others, so
-        that a long answer is in it twice.
+    def counted_by(self, version: str | None) -> None:
+        """Take note of the CLI whose estimate `cli_estimate` shall be; today's by default."""
+        self._cli = cli_rule(version)
+
+    def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
+        """Return what the CLI counts, in tokens: chars/4 on top of the last request and its answer.
+
+        An answer of several rows it counts by its output and by the characters of all rows but the first, so that a
+        long answer is in it twice; CLIs before 2.1.40 did not (see `cli_rule`).
         """
         self._measure(parts)
-        first: float | None = None  # a first row of hidden thinking has size 0, and is the first (case core-28)
-        appended = later = 0.0
+        guessed = output <= PLACEHOLDER and not self._cli.placeholder
+        answer = appended = later = 0.0
+        begun = False  # a first row of hidden thinking has size 0, and is the first (case core-28)
         for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
-            size = sum(piece.counts.chars / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
+            size = sum(_cli_chars(piece) / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
             if kind != "response":
                 appended += size
-            elif first is None:
-                first = size
             else:
-                later += size
-        return round(base + max(output, first or 0.0) + later + appended + CLI_CONSTANT)
+                answer += self._tokens_of(found, _table_alone) if guessed else 0.0
+                later += size if begun else 0.0
+                begun = True
+        return round(base + max(output, answer) + (later if self._cli.later else 0.0) + appended)
 
     def measured(self, parts: int) -> list[tuple[str, list[Piece]]]:
         """Return the countable things in the first `parts` parts, each part with its kind."""
@@ -291,5 +301,43 @@ def _mark_first_result(found: list[Piece]) -> bool:
 
 UNSURE: Final = frozenset({"thinking", "image", "document"})
 """Units of an interval that teaches nothing about text; neither do random and minified text, nor another model."""
-CLI_UNITS: Final[Mapping[str, float]] = {"image": 2_000, "document": 2_000}
-"""Tokens that the CLI counts for what has no text."""
+CLI_UNITS: Final[Mapping[str, float]] = {
+    "image": 2_000,
+    "document": 2_000,
+    "attachment:companion_intro": 129,
+    "attachment:deferred_tools_delta": 72,
+    "attachment:mcp_instructions_delta": 40,
+}
+"""Tokens that the CLI counts for what has no text, and for the words that it puts around some attachments."""
+
+
+class CliRule(NamedTuple):
+    """How a CLI counts a context before it compacts."""
+
+    later: bool = True
+    """Whether the rows of an answer after the first count by their characters too."""
+    placeholder: bool = False
+    """Whether an answer's output is the one that its row has, although that may be a placeholder."""
+
+
+TODAY: Final = CliRule()
+_RULES: Final = (
+    ((2, 1, 8), CliRule(later=False)),
+    ((2, 1, 30), CliRule(later=False, placeholder=True)),
+    ((2, 1, 40), CliRule(later=False)),
+)
+"""Rules of older CLIs, each below a version; told from 47 boundaries of versions 2.0.76 to 2.1.39."""
+
+
+@lru_cache(maxsize=64)
+def cli_rule(version: str | None) -> CliRule:
+    """Return how a CLI of this version counts; today's rule where the version is not known."""
+    numbers = tuple(int(each) for each in (version or "").split(".")[:3] if each.isdecimal() and len(each) < 9)
+    if len(numbers) < 3:
+        return TODAY
+    return next((rule for below, rule in _RULES if numbers < below), TODAY)
+
+
+def _cli_chars(piece: Piece) -> int:
+    """Return the characters by which the CLI counts a piece: of a tool call all of its JSON."""
+    return piece.counts.chars + (piece.size[0] if piece.unit == "tool_use" else 0)

@@ -180,7 +180,7 @@ class EventReducer:
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
         if model != agent.model and model and is_other(model, agent.model):
-            agent.model = model
+            agent.named(model)
             self.windows.of(model)
         changed = usage is not None and agent.count(usage, source)
         if changed:
@@ -286,6 +286,7 @@ class EventReducer:
         agent = self.registry.owner(event)
         if event.parent:
             self.registry.follow(agent, event.parent, begins=True)
+        agent.context.interval.counted_by(event.version)
         self._compact(agent, event.pre_tokens, event.post_tokens, turn=event.trigger == "auto")
         agent.preserved, agent.wait_summary = event.preserved, True
         agent.keep_thinking([self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed])

@@ -74,7 +74,8 @@ class Piece(NamedTuple):
     unit: str = ""
     """What it costs besides its text: a key of the projection's table of constants."""
     size: Size = UNKNOWN
-    """Of an image its width and height in pixels; of thinking the length of its signature, and 0."""
+    """Of an image its width and height in pixels; of thinking the length of its signature, and 0; of a tool call the
+    characters that its name and its JSON have besides the text, and 0."""
 
 
 class Length(int):
@@ -320,10 +321,12 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
     name, identity = field(block, "name"), field(block, "id")
     if isinstance(name, str) and isinstance(identity, str):
         names[identity] = name
-    text = all_text(field(block, "input"))
+    given = field(block, "input")
+    text = all_text(given)
     # The CLI puts the plan into the input after the answer; the request holds it in the result alone (case core-31).
     counts = Counts(len(text)) if name == "ExitPlanMode" else count_text(text)
-    found.append(Piece("response", counts, "tool_use"))
+    more = sum(map(text.count, '"\\\n')) + (4 * len(given) + 2 if isinstance(given, dict) else 0)
+    found.append(Piece("response", counts, "tool_use", (more + len(name) if isinstance(name, str) else more, 0)))
 
 
 def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> None:

@@ -6,11 +6,13 @@ import zlib
 
 import pytest
 
+from mala_context import instrument
 from mala_context.testing import api_error, block, looped, text, thinking, tool
-from mala_context.tracking.events import Appended
+from mala_context.testing.scripts import fill_until_compaction
+from mala_context.tracking.events import Appended, Compaction
 from mala_context.tracking.text_counts import is_result
 
-from .driving import prose, results, texts, turn
+from .driving import Watch, prose, results, texts, turn
 from .test_subagents import task
 
 THOUGHT = thinking("", signature="s" * 20_000)
@@ -213,3 +215,38 @@ async def test_a_session_that_goes_on_is_known_before_its_first_prompt(agent, fo
     watch.check(1)
     assert watch.answered[0].tokens > tokens + 5_900
     near(projected, watch.answered[0].tokens)
+
+
+def boundaries(watch):
+    """Have what the CLI is taken to count noted at each boundary, beside its own count; return the list."""
+    noted = []
+
+    def note(event, snapshot):
+        if isinstance(event, Compaction) and event.agent is None:
+            noted.append((snapshot.before.cli_estimate, event.pre_tokens))
+
+    watch.runtime.processor.event_observers.append(note)
+    return noted
+
+
+async def test_the_clis_own_count_at_a_compaction_by_hand(agent):
+    calls = tool("Bash", command='echo "one\ntwo"', description="x") + tool("Bash", command="seq 300", description="y")
+    hmm = thinking("hmm " * 100)
+    script = [prose(3_000), hmm + text(prose(700)) + calls, hmm + text(prose(900)), "After."]
+    runtime, watch = agent(script, chars_per_token=3.0, options={"include_partial_messages": True})
+    noted = boundaries(watch)
+    await play(runtime, prose(600), "do it", "/compact", "go on")
+    ((said, counted),) = noted
+    near(said, counted, within=0.0001)
+
+
+@pytest.mark.parametrize("proactive", [False, True])
+async def test_the_clis_own_count_at_a_compaction_by_itself(mala_api, mala_options, mala_project, proactive):
+    scenario = fill_until_compaction(mala_project, window=100_000, turns=4 if proactive else 6, proactive=proactive)
+    api = mala_api(scenario.script, **scenario.settings)
+    runtime = instrument(mala_options(api, env=scenario.env, include_partial_messages=True))
+    noted = boundaries(Watch(runtime, api))
+    await play(runtime, *scenario.prompts)
+    assert noted
+    for said, counted in noted:
+        near(said, counted, within=0.002)  # reminders that the stream does not show

@@ -72,7 +72,7 @@ def plain(session_id=SID):
     rows.prompt("x" * 400)
     rows.response(f"b-{session_id[-1]}", 20_180, output=60)
     rows.prompt("y" * 4_000)
-    rows.boundary(21_290, 900)
+    rows.boundary(21_240, 900)
     rows.summary()
     rows.response(f"c-{session_id[-1]}", 20_900)
     return rows

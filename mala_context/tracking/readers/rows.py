@@ -104,7 +104,8 @@ def _system(row: Mapping[str, Any]) -> Events:
     if subtype == BOUNDARY:
         parent = text(get("logicalParentUuid"))
         meta = mapping(get("compactMetadata"))
-        return (boundary(meta, _agent(row), session_id, uuid=text(get("uuid")), parent=parent),)
+        event = boundary(meta, _agent(row), session_id, uuid=text(get("uuid")), parent=parent)
+        return (event._replace(version=text(get("version"))),)
     if subtype == MICRO_BOUNDARY:
         return (ContextEdited(_agent(row), session_id, "microcompaction"), *_link(row))
     if subtype == "local_command":

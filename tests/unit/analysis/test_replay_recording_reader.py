@@ -22,10 +22,10 @@ def test_a_session_with_a_compaction(tmp_path):
     assert (compaction.row, compaction.trigger, compaction.pre_tokens, compaction.post_tokens) == (
         6,
         "auto",
-        21_290,
+        21_240,
         900,
     )
-    assert compaction.cli_estimate == 20_180 + 60 + 1_000 + 50
+    assert compaction.cli_estimate == 20_180 + 60 + 1_000
     assert compaction.error == 0
     assert compaction.parent_missing is False
     assert (stretch.started_at, stretch.ended_at) == ("2026-05-01T10:00:01.000Z", "2026-05-01T10:00:08.000Z")

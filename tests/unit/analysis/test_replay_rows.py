@@ -23,7 +23,7 @@ from mala_context.analysis.replay.rows import decode, lines
         (b'{"a":NaN}', None, None),
         (b'{"a":"\xff"}', [{"a": "\ufffd"}], None),
         (b'{"a":1', [], "no whole JSON object"),
-        (b'{"a":1}{"b"', [{"a": 1}], "something behind a JSON object"),
+        (b'{"a":1}{"b"', [{"a": 1}], "something after a JSON object"),
         (b"[1]", [], "no JSON object"),
         (b'{"a":1}[2]', [{"a": 1}], "no JSON object"),
         (b"[" * 200_000, [], "no whole JSON object"),

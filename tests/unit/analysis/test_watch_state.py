@@ -23,7 +23,7 @@ def test_size_place_and_compactions():
     rows.prompt(cwd="/home/dev/project", gitBranch="main")
     found = state(rows.rows)
     assert found.snapshot().tokens == 20_900
-    assert (found.compactions, found.last_automatic) == (1, 21_290)
+    assert (found.compactions, found.last_automatic) == (1, 21_240)
     assert (found.cwd, found.branch) == ("/home/dev/project", "main")
     assert found.last == rows.rows[-1]["timestamp"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 from typing import Any
 
@@ -166,35 +167,79 @@ def test_what_an_answer_costs_besides_its_text(output: int, *, cut: bool, wanted
 
 
 class TestTheCLIsOwnEstimate:
-    """Characters by four on top of the last request, and 50."""
+    """Characters by four on top of the last request and its answer."""
 
-    def test_an_answer_counts_by_the_larger_of_its_output_and_its_text(self) -> None:
+    def test_an_answer_counts_by_its_output_and_by_the_table_where_that_is_a_placeholder(self) -> None:
         one = interval()
-        one.add("response", "x" * 400)
-        assert one.cli_estimate(10_000, 7, parts=1) == 10_000 + 100 + 50
-        assert one.cli_estimate(10_000, 900, parts=1) == 10_000 + 900 + 50
+        one.add("response", "word " * 400)
+        assert one.cli_estimate(10_000, 900, parts=1) == 10_000 + 900
+        assert one.cli_estimate(10_000, 7, parts=1) == one.projected(10_000, 7, cut=False, parts=1) > 10_300
 
     def test_what_was_appended_counts_by_four(self) -> None:
         one = interval()
         one.add("response", "x" * 400)
         one.add("user", [{"type": "tool_result", "tool_use_id": "t", "content": "y" * 4_000}, {"type": "image"}])
         one.add("attachment", {"type": "queued_command", "prompt": "z" * 40})
-        assert one.cli_estimate(10_000, 900, parts=3) == 10_000 + 900 + 1_000 + 2_000 + 10 + 50
-        assert one.cli_estimate(10_000, 900, parts=1) == 10_000 + 900 + 50
+        assert one.cli_estimate(10_000, 900, parts=3) == 10_000 + 900 + 1_000 + 2_000 + 10
+        assert one.cli_estimate(10_000, 900, parts=1) == 10_000 + 900
+
+    def test_words_around_an_attachment_count(self) -> None:
+        one = interval()
+        one.add("attachment", {"type": "companion_intro", "name": "x"})
+        one.add("attachment", {"type": "mcp_instructions_delta", "addedBlocks": ["y" * 400]})
+        assert one.cli_estimate(10_000, 900, parts=2) == 10_000 + 900 + 129 + 100 + 40
 
     def test_the_later_rows_of_an_answer_count_twice(self) -> None:
         one = interval()
         one.add("response", "x" * 400)
         one.add("response", "y" * 800)
-        assert one.cli_estimate(10_000, 900, parts=2) == 10_000 + 900 + 200 + 50
-        assert one.cli_estimate(10_000, 7, parts=2) == 10_000 + 100 + 200 + 50
+        assert one.cli_estimate(10_000, 900, parts=2) == 10_000 + 900 + 200
+
+    def test_a_call_counts_by_its_name_and_its_json(self) -> None:
+        given = {"command": 'echo "one\\two"\n', "description": "says it"}
+        one = interval()
+        one.add("response", "x")
+        one.add("response", [{"type": "tool_use", "id": "t", "name": "Bash", "input": given}])
+        json_like = json.dumps(given, separators=(",", ":"))
+        assert one.cli_estimate(10_000, 900, parts=2) == 10_000 + 900 + round(len("Bash" + json_like) / 4)
 
     def test_a_first_row_of_hidden_thinking_is_a_row(self) -> None:
         """Case core-28: its size of 0 was taken for none seen, and the text after it for the first row's."""
         one = interval()
         one.add("response", [{"type": "thinking", "thinking": "", "signature": "s" * 900}])
         one.add("response", [{"type": "text", "text": "y" * 4_000}])
-        assert one.cli_estimate(10_000, 700, parts=2) == 10_000 + 700 + 1_000 + 50
+        assert one.cli_estimate(10_000, 700, parts=2) == 10_000 + 700 + 1_000
+
+    @pytest.mark.parametrize(
+        ("version", "output", "wanted"),
+        [
+            ("2.1.7", 900, 10_900),
+            ("2.1.8", 900, 10_900),
+            ("2.1.39", 900, 10_900),
+            ("2.1.40", 900, 11_100),
+            ("2.1.332", 900, 11_100),
+            (None, 900, 11_100),
+            ("a newer name", 900, 11_100),
+            ("2.1.17", 1, 10_001),
+        ],
+    )
+    def test_older_clis_counted_otherwise(self, version: str | None, output: int, wanted: int) -> None:
+        one = interval()
+        one.add("response", "x" * 400)
+        one.add("response", "y" * 800)
+        one.counted_by(version)
+        assert one.cli_estimate(10_000, output, parts=2) == wanted
+
+    def test_a_placeholder_was_left_in_its_place_by_some(self) -> None:
+        estimates = []
+        for version in ("2.1.7", "2.1.8", "2.1.29", "2.1.30"):
+            one = interval()
+            one.add("response", "word " * 400)
+            one.counted_by(version)
+            estimates.append(one.cli_estimate(10_000, 1, parts=1) - 10_000)
+        real, left, also_left, again = estimates
+        assert (left, also_left) == (1, 1)
+        assert real == again > 300
 
 
 PARTS = st.lists(

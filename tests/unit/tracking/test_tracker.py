@@ -119,9 +119,21 @@ def test_a_placeholder_output_counts_the_text(tracker: ContextTracker) -> None:
     assert 20_400 < projected < 20_900
 
 
+def test_a_model_that_is_named_late_prices_what_was_asked_about_before() -> None:
+    said = []
+    for asks in (False, True):
+        tracker = ContextTracker()
+        tracker.apply(Response(None, "s1", "m1", None, Usage(20_000, 0, 0, 1)))
+        if asks:
+            assert tracker.snapshot().projected is not None
+        tracker.apply(Response(None, "s1", "m1", "claude-opus-4-8", None, [TextBlock("some words " * 200)]))
+        said.append(tracker.snapshot().projected)
+    assert said[0] == said[1]
+
+
 def test_the_cli_counts_a_quarter_of_the_characters(tracker: ContextTracker) -> None:
     feed(tracker, assistant("a", 20_000, output=300), tool_result("z" * 4_000))
-    assert tracker.snapshot().cli_estimate == 20_000 + 300 + 1_000 + 50
+    assert tracker.snapshot().cli_estimate == 20_000 + 300 + 1_000
 
 
 def test_a_session_teaches_those_who_ask_what_its_text_costs(tracker: ContextTracker) -> None:
@@ -138,7 +150,7 @@ def test_a_snapshot_keeps_its_numbers(tracker: ContextTracker) -> None:
     (kept,) = feed(tracker, assistant("a", 20_000, output=300))
     feed(tracker, tool_result("z" * 4_000), assistant("b", 25_000, output=10), tool_result("z" * 9_000))
     assert kept.tokens == 20_000
-    assert kept.cli_estimate == 20_000 + 300 + 50
+    assert kept.cli_estimate == 20_000 + 300
     assert tracker.snapshot().tokens == 25_000
 
 
