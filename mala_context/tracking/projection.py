@@ -94,14 +94,18 @@ class Ratios:
         sums = self._sums.get(key) or self._sums.get("")
         return 1.0 if sums is None else (PRIOR + sums[1]) / (PRIOR + sums[0])
 
-    def learn(self, expected: Mapping[str, float], actual: float, chars: int) -> None:
-        """Take in an interval: tokens expected by key, what all of them really cost, and their characters."""
+    def learn(self, expected: Mapping[str, float], actual: float, chars: int, whole: float | None = None) -> None:
+        """Take in an interval: tokens expected by key, what all of them really cost, and their characters.
+
+        `whole` is what they cost with what is around them (the frame of a tool's result, say): a compaction's estimate
+        has only characters to go by, and what stays of a conversation has such frames too.
+        """
         total = sum(expected.values())
         if total < 1 or not _LEAST <= actual / total <= _MOST:
             return  # context that no row shows, or less than was appended: nothing about these texts
         share = actual / total
         self._chars += chars
-        self._tokens += actual
+        self._tokens += actual if whole is None else whole
         for key, tokens in (*expected.items(), ("", total)):
             sums = self._sums.setdefault(key, [0.0, 0.0])
             sums[0] += tokens
@@ -248,7 +252,7 @@ class Interval:
         """
         self.measure()
         placeholder, fixed = answer_cost(output, cut=cut)
-        counted, teaches = 0, True
+        apart, counted, teaches = fixed, 0, True
         table = self._table()
         expected: dict[str, float] = {}
         for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False):
@@ -260,10 +264,11 @@ class Interval:
                 # What the price of one thing is not known well enough for would be put down to all others.
                 teaches = teaches and piece.unit not in UNSURE and piece.counts.teaches
                 counted += piece.counts.chars
-                fixed += fixed_tokens(piece, self._model)
+                fixed += (price := fixed_tokens(piece, self._model))
+                apart += price if piece.unit.startswith("tool_reference") else 0.0
                 expected[piece.key] = expected.get(piece.key, 0.0) + text_tokens(piece, table)
         if teaches:
-            self._ratios.learn(expected, growth - fixed, counted)
+            self._ratios.learn(expected, growth - fixed, counted, growth - apart)
 
     def _table(self) -> Family:
         return FAMILIES[family(self._model)]
