@@ -18,6 +18,7 @@ from mala_context._util.log import get_logger
 from mala_context._util.text import percent
 from mala_context.agent.guarded import Guarded, Step, Subagents
 from mala_context.agent.hook_io import stop, text_in
+from mala_context.agent.log_lines import size_before
 from mala_context.agent.telemetry import Hub
 from mala_context.agent.telemetry.records import FinalTurn, GuardAction, Observer
 from mala_context.guard.overflow import ContextOverflow
@@ -94,6 +95,8 @@ class Actions:
         self._asked_about: object = None
         self._quiet = NOT_QUIET
         self._compacted_from: int | None = None
+        self._believed = False
+        """Whether the last compaction seems to have helped."""
         processor.observe(self.on_event, *_EVENTS, wants=self._wants)
         processor.overflow_observers.append(self.on_overflow)
 
@@ -146,20 +149,25 @@ class Actions:
     def _on_compaction(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if event.agent is not None:
             return
-        known = snapshot.before if snapshot is not None else None
-        before = known.tokens if known is not None and known.tokens is not None else event.pre_tokens
-        after = snapshot.tokens if snapshot is not None else None
+        before, after = size_before(event, snapshot), None if snapshot is None else snapshot.tokens
         self._carry_out(self.policy.compacted(before, after, self.clock()))
+        self._compacted_from, self._believed = before, False
         if before is not None and after is not None:
-            self._compacted_from = before if self._helped(before, after) else None
+            self._believed = self._helped(before, after)
         if snapshot is not None:
             self._ask(snapshot)
 
     def _check_compaction(self, snapshot: ContextSnapshot) -> None:
         """Take back that the last compaction helped, where the first response after it says otherwise."""
-        before, self._compacted_from = self._compacted_from, None
-        if before is not None and snapshot.tokens is not None and not self._helped(before, snapshot.tokens):
-            self._carry_out(self.policy.compacted(before, snapshot.tokens, self.clock()))
+        before, self._compacted_from, tokens = self._compacted_from, None, snapshot.tokens
+        if before is None or tokens is None:
+            return
+        if tokens >= before:
+            did = "changed nothing" if tokens == before else "grew the context"
+            sizes = f"{before:,} tokens before it, {tokens:,} in the next request"
+            log.warning("Compaction: it %s: %s", did, sizes)
+        if self._believed and not self._helped(before, tokens):
+            self._carry_out(self.policy.compacted(before, tokens, self.clock()))
 
     def _helped(self, before: int, after: int) -> bool:
         """Tell whether a compaction freed enough, and say so where it did not."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mala_context._util.text import percent, window_words
 
 if TYPE_CHECKING:
+    from mala_context.tracking.events import Compaction
     from mala_context.tracking.tracker import ContextSnapshot
 
 
@@ -25,13 +26,24 @@ def context_line(snapshot: ContextSnapshot, agent: str = "main") -> str:
     return f"Context: {about}{ratio} ({snapshot.estimate:,} of {window} tokens), {agent}, {model}"
 
 
-def compaction_line(
-    before: int | None, after: int | None, trigger: str | None, milliseconds: int | None, *, by_reference: bool = False
-) -> str:
-    """`Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)`; what is not known reads `unknown`."""
-    sizes = " → ".join("unknown" if size is None else f"{size:,}" for size in (before, after))
-    took = "" if milliseconds is None else f", {milliseconds / 1000:.1f} s"
-    return f"Compaction: {sizes} tokens (trigger={trigger or 'unknown'}{took}){', by reference' * by_reference}"
+def size_before(event: Compaction, snapshot: ContextSnapshot | None) -> int | None:
+    """Return what the API counted last before a compaction; the CLI's own estimate where that is not known."""
+    known = None if snapshot is None or snapshot.before is None else snapshot.before.tokens
+    return event.pre_tokens if known is None else known
+
+
+def compaction_line(event: Compaction, snapshot: ContextSnapshot | None, *, by_reference: bool = False) -> str:
+    """`Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)`; an unknown value reads `unknown`.
+
+    The size before is the measured one. The CLI's own count follows where it is another (case core-33).
+    """
+    before = size_before(event, snapshot)
+    sizes = [before, None if snapshot is None else snapshot.tokens]
+    words = " → ".join("unknown" if size is None else f"{size:,}" for size in sizes)
+    took = "" if event.duration_ms is None else f", {event.duration_ms / 1000:.1f} s"
+    cli = "" if event.pre_tokens in (None, before) else f", {event.pre_tokens:,} by the CLI's own count"
+    by = ", by reference" * by_reference
+    return f"Compaction: {words} tokens (trigger={event.trigger or 'unknown'}{took}{cli}){by}"
 
 
 def log_values(snapshot: ContextSnapshot) -> dict[str, object]:

@@ -382,12 +382,7 @@ def _log_compaction(processor: MessageStreamProcessor, event: Compaction, snapsh
     if snapshot is None:
         return
     if processor._compaction_logger is None or not processor._compaction_logger(event, snapshot):
-        known = snapshot.before.tokens if snapshot.before is not None else None
-        before = known if event.pre_tokens is None else event.pre_tokens  # a subagent's is not said anywhere
-        line = compaction_line(
-            before, snapshot.tokens, event.trigger, event.duration_ms, by_reference=snapshot.by_reference
-        )
-        log.info(line, **log_values(snapshot))
+        log.info(compaction_line(event, snapshot, by_reference=snapshot.by_reference), **log_values(snapshot))
     if event.agent is None:
         processor.overflow = None
 

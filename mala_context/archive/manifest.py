@@ -26,7 +26,7 @@ _TEXTS = (
     "time name mode sha256 subagent began transcript trigger agent model cwd clock piece outcome summary error path "
     "host started to text"
 )
-_COUNT_NAMES = "chain offset length tokens tokens_before tokens_after duration_ms pid mtime_ns"
+_COUNT_NAMES = "chain offset length tokens tokens_before tokens_after cli_before duration_ms pid mtime_ns"
 _COUNTS = frozenset(_COUNT_NAMES.split())
 _KINDS: dict[str, type] = {
     **dict.fromkeys(_TEXTS.split(), str),

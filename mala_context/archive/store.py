@@ -331,6 +331,7 @@ class TranscriptArchive(ArchiveReader):
         agent: str | None = None,
         tokens_before: int | None = None,
         tokens_after: int | None = None,
+        cli_before: int | None = None,
         duration_ms: int | None = None,
         summary: str | None = None,
         lost: Mapping[str, Any] | None = None,
@@ -340,8 +341,9 @@ class TranscriptArchive(ArchiveReader):
     ) -> None:
         """Write down how a compaction ended: `compacted`, `by_reference`, `failed`, `blocked` or `hook_skipped`.
 
-        What is known goes with it: sizes in tokens (`tokens_before`, `tokens_after`), `duration_ms`, the `summary`,
-        what it does not mention (`lost`), an `error`; of one by reference what was `kept`.
+        What is known goes with it: sizes in tokens (`tokens_before`, `tokens_after`, the CLI's own `cli_before`),
+        `duration_ms`, the `summary`, what it does not mention (`lost`), an `error`; of one by reference what was
+        `kept`.
 
         The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
         `agent` is given). Raises like `archive`, and `ValueError` for another outcome.
@@ -359,6 +361,7 @@ class TranscriptArchive(ArchiveReader):
             "summary": summary,
             "lost": lost,
             "error": error,
+            **({} if cli_before is None else {"cli_before": cli_before}),
             **({} if kept is None else {"kept": kept}),
         }
         note(self, sid, outcome, piece, fields, _now())

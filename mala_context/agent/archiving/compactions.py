@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
-from mala_context.agent.log_lines import compaction_line, log_values
+from mala_context.agent.log_lines import compaction_line, log_values, size_before
 from mala_context.agent.telemetry.records import Archived
 from mala_context.archive.losses import history_path, read_loss, read_subagent_loss
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
@@ -169,7 +169,8 @@ class Compactions:
         outcome: dict[str, Any] = {
             "trigger": event.trigger or known.trigger,
             "agent": "main",
-            "tokens_before": event.pre_tokens,
+            "tokens_before": size_before(event, snapshot),
+            "cli_before": event.pre_tokens,
             "tokens_after": snapshot.tokens if snapshot else None,
             "duration_ms": event.duration_ms,
             "summary": None if known.kept else known.summary,
@@ -282,8 +283,7 @@ def _announce(
     event: Compaction, snapshot: ContextSnapshot | None, loss: Loss | None, *, by_reference: bool = False
 ) -> None:
     """Log the one line about a compaction; one by reference has no summary, and the text that it kept is named."""
-    after = None if snapshot is None else snapshot.tokens
-    line = compaction_line(event.pre_tokens, after, event.trigger, event.duration_ms, by_reference=by_reference)
+    line = compaction_line(event, snapshot, by_reference=by_reference)
     values = {} if snapshot is None else log_values(snapshot)
     words = "" if loss is None else f"; {loss.words('kept text' if by_reference else 'summary')}"
     log.info("%s", f"{line}{words}", **values)

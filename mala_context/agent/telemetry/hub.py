@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import PASSING, get_logger
+from mala_context.agent.log_lines import size_before
 from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, Observer, SessionEnded
 from mala_context.tracking.events import Compaction, Response, SessionStart, TurnEnd, UsageDelta
 
@@ -166,13 +167,12 @@ class Reporter:
     def _compacted(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if snapshot is None:
             return
-        known = snapshot.before.tokens if snapshot.before is not None else None
         self._tell(
             CompactionSeen(
                 session_id=event.session_id or snapshot.session_id,
                 agent=snapshot.tool_use_id or snapshot.agent_id,
                 trigger=event.trigger,
-                tokens_before=event.pre_tokens if known is None else known,
+                tokens_before=size_before(event, snapshot),
                 tokens_after=snapshot.tokens,
                 seconds=None if event.duration_ms is None else event.duration_ms / 1000,
                 model=snapshot.model,

@@ -481,9 +481,28 @@ def test_after_a_response_the_next_overflow_is_said_again(caplog):
     bench.ends("prompt_too_long", is_error=True)
     bench.responds(900)
     bench.compacted()
-    bench.responds(900)
+    bench.responds(800)
     bench.ends("prompt_too_long", is_error=True)
     assert len(bench.seen) == len(warnings(caplog)) == 2
+
+
+@pytest.mark.parametrize(
+    ("following", "words"),
+    [
+        (899, []),
+        (900, ["Compaction: it changed nothing: 900 tokens before it, 900 in the next request"]),
+        (999, ["Compaction: it grew the context: 900 tokens before it, 999 in the next request"]),
+    ],
+)
+@pytest.mark.parametrize("compact_at", [None, 0.5])
+def test_a_compaction_that_freed_nothing_is_a_warning(caplog, following, words, compact_at):
+    """Case core-33: one that grew the context, and one that changed nothing."""
+    bench = Bench(warn_at=None, compact_at=compact_at)
+    bench.responds(900)
+    bench.compacted()
+    bench.responds(following)
+    bench.responds(following + 1)
+    assert warnings(caplog) == words
 
 
 def test_an_answer_that_speaks_of_it_is_none():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from mala_context.agent.log_lines import compaction_line, context_line, log_values
+from mala_context.tracking.events import Compaction
 from mala_context.tracking.tracker import ContextTracker
 
 
@@ -47,9 +48,19 @@ def test_a_subagent_is_named():
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ((183_021, 24_310, "auto", 3_200), "Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)"),
-        ((None, 0, None, None), "Compaction: unknown → 0 tokens (trigger=unknown)"),
+        ((183_021, 183_021, "auto", 3_200), "Compaction: 183,021 → 24,310 tokens (trigger=auto, 3.2 s)"),
+        ((183_021, None, None, None), "Compaction: 183,021 → 24,310 tokens (trigger=unknown)"),
+        ((None, None, None, None), "Compaction: unknown → 24,310 tokens (trigger=unknown)"),
+        ((None, 190_400, "auto", None), "Compaction: 190,400 → 24,310 tokens (trigger=auto)"),
+        (
+            (30_029, 190_400, "auto", None),
+            "Compaction: 30,029 → 24,310 tokens (trigger=auto, 190,400 by the CLI's own count)",
+        ),
     ],
 )
 def test_a_compaction_in_one_line(values, line):
-    assert compaction_line(*values) == line
+    """Case core-33: the measured size comes first, and the CLI's own estimate beside it."""
+    measured, estimated, trigger, milliseconds = values
+    before = None if measured is None else snapshot(tokens=measured)
+    event = Compaction(None, "s1", trigger, estimated, 9_000, milliseconds)
+    assert compaction_line(event, snapshot(tokens=24_310, before=before)) == line
