@@ -40,6 +40,8 @@ LEAST_FREED: Final = 0.1
 """Share of the context that a compaction has to free to count as one that helped."""
 BREAKER_COUNT: Final = 3
 """Useless compactions, or restarts, that open the breaker."""
+REFILL_COUNT: Final = 10
+"""Compactions asked for, useful or not, that open it too: the context is full again each time."""
 BREAKER_SECONDS: Final = 300.0
 """Time within which they do."""
 OUTCOME_SECONDS: Final = 600.0
@@ -81,6 +83,7 @@ class Policy:
         self._session: str | None = None
         self._useless: deque[float] = deque(maxlen=BREAKER_COUNT)
         self._restarted: deque[float] = deque(maxlen=BREAKER_COUNT)
+        self._refilled: deque[float] = deque(maxlen=REFILL_COUNT)
         self._restarts_said = self._born_full_said = False
         self.reset()
 
@@ -228,11 +231,12 @@ class Policy:
 
     def compacted(self, before: int | None, after: int | None, now: float) -> Decisions:
         """Take note of a compaction, asked for or not: tokens before and after it, `None` where unknown."""
-        self._asked_since = None
+        asked, self._asked_since = self._asked_since is not None, None
         self._prompts_above = 0
         self._overdue_said = self._overflow_said = self._overflow_restart = False
         if before is None or after is None or after <= before * (1 - LEAST_FREED):
-            return ()
+            why = "and the context was full again each time"
+            return self._tripped(self._refilled, now, "compactions", why) if asked else ()
         self._of_no_use = True
         if self._compact.floor is None:
             self._compact.asked(self._last)
@@ -311,10 +315,10 @@ class Policy:
     def _tripped(self, times: deque[float], now: float, what: str, why: str) -> Decisions:
         """Note the time; open the breaker where that was one too many."""
         times.append(now)
-        if self.breaker_open or len(times) < BREAKER_COUNT or now - times[0] > BREAKER_SECONDS:
+        if self.breaker_open or len(times) < (times.maxlen or 0) or now - times[0] > BREAKER_SECONDS:
             return ()
         self.breaker_open = True
-        took = f"{BREAKER_COUNT} {what} within {now - times[0]:.0f} s, {why}"
+        took = f"{len(times)} {what} within {now - times[0]:.0f} s, {why}"
         return (Caution("breaker", f"Context: {took}; no more compactions or restarts are asked for in this session"),)
 
 

@@ -323,6 +323,26 @@ class TestBreaker:
     def test_only_useless_ones_that_follow_fast(self, times, freed, is_open):
         assert self.thrash(times, freed)[0].breaker_open is is_open
 
+    @pytest.mark.parametrize(
+        ("every", "count", "is_open"), [(5, 50, True), (33, 10, True), (34, 100, False), (5, 9, False)]
+    )
+    @pytest.mark.parametrize("sizes", [(100_000, 9_000), (None, None)])
+    def test_useful_ones_that_are_asked_for_again_and_again(self, every, count, is_open, sizes):
+        """Each frees nine tenths, and the context is full again within seconds: it was 50 times in 250 s."""
+        policy, asked, said = policy_of(compact_at=0.8), 0, ()
+        for time in range(0, every * count, every):
+            asked += "Compact" in kinds(policy.decide(at(0.85), time, safe=True))
+            said += policy.compacted(*sizes, time + 1)
+            policy.decide(at(0.1), time + 2)
+        assert policy.breaker_open is is_open
+        assert asked == (10 if is_open else count)
+        assert len(said) == is_open
+        assert all("10 compactions within" in each.message and "full again" in each.message for each in said)
+
+    def test_fast_ones_of_the_clis_own_are_not_ours_to_stop(self):
+        policy = policy_of(compact_at=0.8)
+        assert [policy.compacted(100_000, 9_000, time) for time in range(50)] == [()] * 50
+
     def test_unknown_sizes_do_not_count(self):
         policy = policy_of()
         for time in range(5):
