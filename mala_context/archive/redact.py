@@ -42,6 +42,8 @@ _SURELY = (
 )
 """Names that tell more surely: a count of tokens is no secret."""
 _TELLING = re.compile(_NAME, re.IGNORECASE)
+_NO_SECRETS = frozenset({"signature", "encrypted_content", "encrypted_index"})
+"""Fields of the API that hold long random words, and no secret of a user."""
 _VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
 _NAMED = re.compile(rf"(?:^|[\W_]|(?<=[a-z])(?=[A-Z])){_NAME}$", re.IGNORECASE)
 """A field's name that says that its value is a secret, with nothing after the word: not `token_count`."""
@@ -64,10 +66,18 @@ OUR_PATTERNS = (
     re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"']*:([^\s/@\"']{3,})@"),  # also without a user
     re.compile(r"\bcurl\b.*?\s(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']+:([^\s\"']{3,})"),
     re.compile(
-        r"\b(?!(?:toolu|srvtoolu|msg|req|call|chatcmpl|resp|file|agent|sess)[_-])"  # ids, by which rows name each other
-        r"[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,9}[_-]){0,2}(?=[A-Za-z0-9_-]*[0-9])(?=[A-Za-z0-9_-]*[a-z])"
-        r"(?=[A-Za-z0-9_-]*[A-Z])[A-Za-z0-9_-]{24,}"
+        r"(?<![A-Za-z0-9_-])(?![0-9a-f]{8}-[0-9a-f]{4}-)"  # session ids
+        r"(?!(?:toolu|srvtoolu|msg|req|call|chatcmpl|resp|file|agent|sess)[_-])"  # by which rows name each other
+        r"(?!(?:sha\d*|md5|commit|rev|tree|blob|digest|hash|trace|span|image|layer|build|cache|chunk|session|uuid)[_-])"
+        r"[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,9}[_-]){0,2}"
+        r"(?:(?=[A-Za-z0-9_-]*[0-9])(?=[A-Za-z0-9_-]*[a-z])(?=[A-Za-z0-9_-]*[A-Z])[A-Za-z0-9_-]{24,}"
+        r"|(?=(?:[a-z]*\d+[a-z]){3})[0-9a-z]{24,}|(?=(?:[A-Z]*\d+[A-Z]){3})[0-9A-Z]{24,})"
     ),  # a service's prefix and a random word, which is what keys have looked like for years
+    re.compile(  # a long random word, in which letters and digits change all the time
+        r"(?<![A-Za-z0-9+/=_-])(?=(?:[A-Za-z0-9_-]*?[a-z][A-Z]){3})(?=(?:[A-Za-z0-9_-]*?[A-Za-z][0-9]){3})"
+        r"[A-Za-z][A-Za-z0-9_-]{39,}(?![A-Za-z0-9+/])"
+    ),
+    re.compile(r"\bdapi[0-9a-f]{32}"),
     re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})"),  # .netrc
     re.compile(rf"{_SURELY}\w*\\+\"\s*:\s*\\+\"([^\"\\]{{6,}})", re.IGNORECASE),  # JSON within JSON
 )
@@ -159,6 +169,8 @@ class Redactor:
     def _entry(self, value: Any, name: str, todo: list[tuple[Any, str]]) -> Any:
         """Return a value under a name with secrets masked; what holds others is left `todo`."""
         if isinstance(value, str):
+            if name in _NO_SECRETS:
+                return value
             if name and _VALUE.fullmatch(value) and (_NAMED.search(name) or self._is_secret(name, value)):
                 self.found += 1
                 return MASK

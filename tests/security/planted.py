@@ -17,6 +17,7 @@ from mala_context.transcripts.rows import rows
 LETTERS = string.ascii_letters + string.digits
 UPPER = string.ascii_uppercase + string.digits
 HEX = "0123456789abcdef"
+LOWER = string.ascii_lowercase + string.digits
 
 
 class Planted(NamedTuple):
@@ -29,6 +30,10 @@ class Planted(NamedTuple):
 
 def _of(letters: str, length: int, seed: str) -> str:
     return "".join(random.Random(seed).choices(letters, k=length))
+
+
+def _uuid(seed: str) -> str:
+    return "-".join(_of(HEX, length, f"{seed}{length}{place}") for place, length in enumerate((8, 4, 4, 4, 12)))
 
 
 def _pem(kind: str) -> str:
@@ -100,10 +105,70 @@ NEWER = {
     "Tailscale key": "tskey" + "-auth-" + _of(LETTERS, 17, "ts") + "-" + _of(LETTERS, 32, "ts2"),
     "Google access token": "ya29" + "." + _of(LETTERS + "-_", 160, "ya29"),
 }
-"""Keys in the shapes of 2026. Three have a rule of their own (`sk-ant-`, `glpat-`, `ya29.`), the others have none.
+"""Keys in the shapes of 2026. The rules were tuned on them; `HELD_OUT` says what that is worth."""
 
-Make none for what is missed here: the rate would then say nothing of the shapes of next year.
-"""
+HELD = "keys in 52 further shapes of 2026"
+HELD_OUT = {
+    "Together key": "tgp" + "_v1_" + _of(LETTERS + "-_", 43, "together"),
+    "Fireworks key": "fw" + "_" + _of(LETTERS, 24, "fireworks"),
+    "Cerebras key": "csk" + "-" + _of(LOWER, 48, "cerebras"),
+    "DeepSeek key": "sk" + "-" + _of(HEX, 32, "deepseek"),
+    "ElevenLabs key": "sk" + "_" + _of(HEX, 48, "elevenlabs"),
+    "Mistral key": _of(LETTERS, 32, "mistral"),
+    "Cohere key": _of(LETTERS, 40, "cohere"),
+    "Brave Search key": "BSA" + _of(LETTERS + "-_", 28, "brave"),
+    "Firecrawl key": "fc" + "-" + _of(HEX, 32, "firecrawl"),
+    "Exa key": _uuid("exa"),
+    "Langfuse key": "sk" + "-lf-" + _uuid("langfuse"),
+    "LangSmith key": "lsv2" + "_pt_" + _of(HEX, 32, "langsmith") + "_" + _of(HEX, 10, "langsmith2"),
+    "Weights & Biases key": _of(HEX, 40, "wandb"),
+    "Bedrock key": "ABSK" + "QmVkcm9ja0FQSUtleS" + _of(LETTERS + "+/", 110, "bedrock"),
+    "AWS temporary key": "ASIA" + _of(UPPER, 16, "asia"),
+    "AWS session token": "IQoJb3JpZ2luX2Vj" + _of(LETTERS + "+/", 400, "sts"),
+    "GitHub server token": "ghs" + "_" + _of(LETTERS, 36, "ghs"),
+    "Azure client secret": _of(LETTERS, 3, "az") + "8Q" + "~" + _of(LETTERS + "_.~-", 34, "az2"),
+    "Azure DevOps token": _of(LETTERS, 76, "azdo") + "AZDO" + _of(LETTERS, 4, "azdo2"),
+    "Cloudflare token": _of(LETTERS + "-_", 40, "cloudflare"),
+    "Vercel key": "vck" + "_" + _of(LETTERS, 60, "vercel"),
+    "Netlify token": "nfp" + "_" + _of(LETTERS, 40, "netlify"),
+    "Fly.io token": "fm2" + "_" + _of(LETTERS + "+/", 200, "fly"),
+    "Render key": "rnd" + "_" + _of(LETTERS, 28, "render"),
+    "Neon key": "napi" + "_" + _of(LOWER, 64, "neon"),
+    "PlanetScale password": "pscale" + "_pw_" + _of(LETTERS + "-_", 43, "pscale"),
+    "Sentry token": "sntryu" + "_" + _of(HEX, 64, "sentry"),
+    "PostHog key": "phx" + "_" + _of(LETTERS, 43, "posthog"),
+    "Datadog key": _of(HEX, 32, "datadog"),
+    "New Relic key": "NRAK" + "-" + _of(UPPER, 27, "newrelic"),
+    "Airtable token": "pat" + _of(LETTERS, 14, "airtable") + "." + _of(HEX, 64, "airtable2"),
+    "Asana token": "2/"
+    + _of("0123456789", 16, "asana")
+    + "/"
+    + _of("0123456789", 16, "as2")
+    + ":"
+    + _of(HEX, 32, "as3"),
+    "ClickUp token": "pk" + "_" + _of("0123456789", 8, "clickup") + "_" + _of(UPPER, 32, "clickup2"),
+    "Dropbox token": "sl" + ".u." + _of(LETTERS + "-_", 140, "dropbox"),
+    "Square token": "EAAA" + _of(LETTERS + "-_", 60, "square"),
+    "Mailgun key": "key" + "-" + _of(HEX, 32, "mailgun"),
+    "Mailchimp key": _of(HEX, 32, "mailchimp") + "-us21",
+    "Resend key": "re" + "_" + _of(LETTERS, 8, "resend") + "_" + _of(LETTERS, 24, "resend2"),
+    "Brevo key": "xkeysib" + "-" + _of(HEX, 64, "brevo") + "-" + _of(LETTERS, 16, "brevo2"),
+    "RubyGems key": "rubygems" + "_" + _of(HEX, 48, "rubygems"),
+    "crates.io token": "cio" + _of(LETTERS, 32, "crates"),
+    "NuGet key": "oy2" + _of(LOWER, 43, "nuget"),
+    "Buildkite token": "bkua" + "_" + _of(HEX, 40, "buildkite"),
+    "CircleCI token": "CCIPAT" + "_" + _of(LETTERS, 22, "circle") + "_" + _of(HEX, 40, "circle2"),
+    "Pulumi token": "pul" + "-" + _of(HEX, 40, "pulumi"),
+    "1Password service account": "ops" + "_eyJ" + _of(LETTERS, 250, "op"),
+    "Okta token": "00" + _of(LETTERS + "-_", 40, "okta"),
+    "Heroku key": "HRKU" + "-AA" + _of(LETTERS + "-_", 58, "heroku"),
+    "Sonar token": "sqp" + "_" + _of(HEX, 40, "sonar"),
+    "Mapbox token": "sk" + ".eyJ1Ijoi" + _of(LETTERS, 60, "mapbox") + "." + _of(LETTERS + "-_", 22, "mapbox2"),
+    "Slack app token": "xapp" + "-1-A" + _of(UPPER, 10, "xapp") + "-1234567890123-" + _of(HEX, 64, "xapp2"),
+    "Discord webhook": "https://discord.com/api/webhooks/123456789012345678/" + _of(LETTERS + "-_", 68, "dwh"),
+}
+"""Keys in further shapes of 2026, written down before the rules for `NEWER` were made. Make no rule for what is missed
+here: the rate would then say nothing of the shapes of next year."""
 
 PASSWORD = "Tr0ub4dor" + "-Horse-7"
 TOKEN = _of(LETTERS, 32, "token")
@@ -164,6 +229,7 @@ def planted() -> list[tuple[str, Planted]]:
     found = [("keys of known shape", Planted(kind, key, f"then I saw {key} there")) for kind, key in SHAPES.items()]
     newer = "keys in the shapes of 2026"
     found += [(newer, Planted(kind, key, f"then I saw {key} there")) for kind, key in NEWER.items()]
+    found += [(HELD, Planted(kind, key, f"then I saw {key} there")) for kind, key in HELD_OUT.items()]
     found += [("values that their place tells", Planted(kind, *value)) for kind, value in PLACES.items()]
     found += [("private keys", Planted(kind, pem.split("\n")[3], f"cat id\n{pem}\n")) for kind, pem in PEM.items()]
     found += [("said not to be found", Planted(kind, *value)) for kind, value in HIDDEN.items()]
