@@ -95,6 +95,21 @@ class TestCompactions:
         (row,) = place.archive.manifest("s").of_kind("outcome")
         assert (row["tokens_before"], row["tokens_after"]) == (230_607, 89_279)
 
+    def test_one_that_its_hooks_told_is_not_told_again_at_the_next_start(self, place, caplog):
+        """The CLI was killed a turn later: the next session's start archives the rest, and reads the boundary there."""
+        meta = {"trigger": "auto", "preTokens": 14_413, "postTokens": 2_682}
+        place.ask("PreCompact", trigger="auto")
+        place.ask("PostCompact", trigger="auto", compact_summary="We did it.")
+        place.add({**BOUNDARY, "compactMetadata": meta}, {"type": "user", "message": {"content": "one more turn"}})
+        assert (
+            place.ask("SessionStart", source="startup", session_id="next", transcript_path="/nowhere/next.jsonl")[1]
+            == ""
+        )
+        (row,) = place.archive.manifest("s").of_kind("outcome")
+        assert (row["outcome"], row["tokens_before"], row["tokens_after"]) == ("compacted", 14_413, 2_682)
+        assert "without PreCompact" not in caplog.text
+        assert len(place.pieces()) == 2
+
     def test_one_whose_hook_did_not_run_is_archived_behind_it(self, place, caplog):
         assert place.ask("PostCompact", trigger="auto", compact_summary="Done.")[0] == UNDO
         assert "Compaction without PreCompact" in caplog.text

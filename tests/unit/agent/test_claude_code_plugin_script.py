@@ -424,6 +424,20 @@ def test_a_pipe_that_stays_open_holds_no_hook_up(place, event):
     assert answer in done.stdout
 
 
+@pytest.mark.parametrize("words", [["hook"], ["hook", "warn"], ["statusline"], ["statusline", "--json"]], ids=" ".join)
+def test_a_pipe_that_stays_open_holds_no_installed_command_up(place, words):
+    ours, theirs = os.pipe()
+    os.write(theirs, json.dumps(place.given("PreCompact", trigger="auto")).encode())
+    command = [os.path.join(os.path.dirname(sys.executable), "mala-context"), *words]
+    env = {**os.environ, "MALA_RUNS_DIR": str(place.runs), "HOME": str(place.home)}
+    with os.fdopen(ours, "rb") as given:
+        done = subprocess.run(command, stdin=given, capture_output=True, env=env, cwd=place.repo, timeout=60)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"75%" in done.stdout or b"150000" in done.stdout or words[0] == "hook"
+    assert len(place.files()) == (words == ["hook"])
+
+
 def test_half_an_input_is_one_line_and_no_failure(place):
     ours, theirs = os.pipe()
     os.write(theirs, json.dumps(place.given("PreCompact")).encode()[:-5])
