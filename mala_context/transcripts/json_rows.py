@@ -22,23 +22,31 @@ applies. Below this depth all containers together keep `_WIDTH` entries."""
 
 def objects(data: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects on one row, usually one; empty where there is none. Never raises."""
+    return objects_and_problem(data)[0]
+
+
+def objects_and_problem(data: bytes) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the JSON objects on one row, and what is wrong with the row, if anything is. Never raises."""
+    found: list[dict[str, Any]] = []
     try:
         # A crash of the machine can leave NUL bytes where a row was to stand, and the next row is written after them.
-        text = data.decode("utf-8", "replace").strip(" \t\r\n\0")
+        text = data.decode("utf-8", "replace").removeprefix("\ufeff").strip(" \t\r\n\0")
     except MemoryError:
-        return []
-    found: list[dict[str, Any]] = []
+        return found, "no memory for it"
+    problem = None if text or b"\0" not in data else "no whole JSON object"
     start = 0
     while start < len(text):
         try:
             value, start = _decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            break
+            return found, "no whole JSON object" if not found else "something after a JSON object"
         if isinstance(value, dict):
             found.append(value)
+        else:
+            problem = "no JSON object"
         while start < len(text) and (text[start].isspace() or text[start] == "\0"):
             start += 1
-    return found
+    return found, problem
 
 
 def few_objects(data: bytes) -> list[dict[str, Any]]:

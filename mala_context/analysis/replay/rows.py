@@ -15,10 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from mala_context.analysis.replay.files import Recording, blocks
+from mala_context.transcripts.json_rows import objects_and_problem
 from mala_context.transcripts.long_rows import LONG, shortened
-
-_SPACE = " \t\r\n"
-_raw_decode = json.JSONDecoder().raw_decode
 
 _AT_ONCE: Final = 400
 """Rows that `json` decodes in the time that `msgspec` takes to be loaded."""
@@ -84,29 +82,10 @@ def decode(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
     try:
         value = _decode(line)
     except _errors:
-        return _decode_loosely(line)
+        return objects_and_problem(line)
     if isinstance(value, dict):
         return [value], None
     return [], "no JSON object"
-
-
-def _decode_loosely(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
-    text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip(_SPACE)
-    found: list[dict[str, Any]] = []
-    problem = None
-    start = 0
-    while start < len(text):
-        try:
-            value, start = _raw_decode(text, start)
-        except (ValueError, RecursionError):
-            return found, "no whole JSON object" if not found else "something after a JSON object"
-        if isinstance(value, dict):
-            found.append(value)
-        else:
-            problem = "no JSON object"
-        while start < len(text) and text[start] in _SPACE:
-            start += 1
-    return found, problem
 
 
 def lines(recording: Recording, problem: Callable[[int, str], object]) -> Iterator[Line]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context import replay
 from mala_context.analysis.replay import rows
 from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.rows import decode, lines
@@ -72,3 +73,18 @@ def test_a_file_that_cannot_be_read_is_told_with_the_next_row(tmp_path):
     assert len(list(lines(recording, lambda row, words: told.append((row, words))))) == 1
     assert told[0][0] == 2
     assert "cannot be read" in told[0][1]
+
+
+@pytest.mark.parametrize("nuls", [b"\0", b"\0" * 4096])
+def test_a_row_after_nul_bytes_is_replayed(nuls, tmp_path):
+    """A crash of the machine leaves them where a row was to stand, and the next row follows on the same line."""
+    usage = {"input_tokens": 9_000, "output_tokens": 1}
+    made = [
+        json.dumps({"type": "assistant", "message": {"id": name, "model": "m", "content": [], "usage": usage}}).encode()
+        for name in "ab"
+    ]
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(made[0] + b"\n" + nuls + made[1] + b"\n" + nuls + b"\n")
+    (session,) = replay([str(path)], jobs=1)
+    assert session.main.responses == 2
+    assert [(each.row, each.problem) for each in session.problems] == [(3, "no whole JSON object")]
