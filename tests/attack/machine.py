@@ -26,10 +26,10 @@ SID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 EVENTS = ("PreCompact", "PostCompact", "SessionStart", "SessionEnd", "UserPromptSubmit")
 READERS = (
     "archives list|archives list --json|archives show {sid}|archives show {sid} --json|archives cat {sid}|config check"
-    "|archives verify|archives verify --json|archives lost {sid}|archives search checks|archives search checks --json"
-    "|archives prune --days 1|archives restore {sid} --dry-run|replay {path}|replay {path} --format json --trace"
-    "|replay --totals|report {path} -o {out}|watch --once|watch --once --json|audit {path} --json"
-    "|config show --json|simulate --policy mala.yaml {path}"
+    "|archives verify|archives verify --json|archives lost {sid}|archives lost {sid} --json|archives search checks"
+    "|archives search checks --json|archives prune --days 1|archives restore {sid} --dry-run|doctor --no-session --json"
+    "|replay {path}|replay {path} --format json --trace|replay --totals|audit {path} --json|report {path} -o {out}"
+    "|watch --once|watch --once --json|config show --json|simulate --policy mala.yaml --json {path}|init"
 )
 """Commands that only look: they leave everything as it was (an index for search and the file asked for apart)."""
 

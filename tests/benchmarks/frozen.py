@@ -84,11 +84,14 @@ class Place:
         if calls is not None:
             inject = f"inject={calls}:delay_enter={DELAY}"
             command = ["strace", "-D", "-f", "-qq", "-o", os.devnull, "-e", f"trace={calls}", "-e", inject, *command]
-        begun = time.perf_counter()
-        done = subprocess.run(command, input=json.dumps(given).encode(), env=env, capture_output=True, check=True)
-        took = time.perf_counter() - begun
-        if not done.stdout:
-            raise RuntimeError(f"{event}: no answer: {done.stderr!r}")
+        asked, answer = self.top / "input", self.top / "answer"
+        asked.write_text(json.dumps(given))
+        with asked.open("rb") as stdin, answer.open("wb") as stdout:  # no pipes: strace would keep them open
+            begun = time.perf_counter()
+            subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env=env, check=True)
+            took = time.perf_counter() - begun
+        if not answer.read_bytes():
+            raise RuntimeError(f"{event}: no answer")
         reap()
         return took
 
