@@ -130,7 +130,7 @@ class EventReducer:
 
     def _enter(self, session_id: str | None, *, keep: bool) -> bool:
         """Take note of the session; another one than before means an unknown context, unless it is kept."""
-        if session_id is None or session_id == self.session_id:
+        if session_id == self.session_id or not isinstance(session_id, str):
             return False
         if self.session_id is not None and not keep:
             self.start_over(self.registry.main.model)

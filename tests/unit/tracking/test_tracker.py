@@ -228,6 +228,15 @@ def test_a_models_name_that_is_no_text_stops_nothing(odd: Any) -> None:
     assert tracker.snapshot().model in (MODEL, odd)
 
 
+@pytest.mark.parametrize("odd", [7, float("nan"), True, [], {}, ["s1"]])
+def test_a_session_id_that_is_no_text_begins_no_session(odd: Any) -> None:
+    """NaN is equal to nothing, so each message began a session, and the context was unknown again."""
+    tracker = ContextTracker()
+    feed(tracker, assistant("m1", 1_000), assistant("m2", 2_000, session=odd), assistant("m3", 3_000, session=odd))
+    assert tracker.snapshot().tokens == 3_000
+    assert (tracker.session_id, tracker.sessions_seen) == ("s1", 1)
+
+
 @pytest.mark.parametrize(
     "given", [{"model": 7}, {"model": []}, {"window": "200000"}, {"window": True}, {"window": 1.5}]
 )
