@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+import claude_agent_sdk as sdk
+
 MALA = os.path.join(os.path.dirname(sys.executable), "mala-context")
 
 
@@ -103,16 +105,42 @@ def rows(rng, sid, count, *, first=0, odd=0.0):
 
 
 def change(rng, value):
-    """Put an odd value into some place of a row."""
+    """Put an odd value into some place of a row, or of an SDK's message."""
     while True:
+        value = value if isinstance(value, dict | list) else vars(value)
         keys = list(value) if isinstance(value, dict) else range(len(value))
         if not keys:
             return
         key = rng.choice(keys)
-        if not isinstance(value[key], dict | list) or rng.random() < 0.2:
+        inner = isinstance(value[key], dict | list) or hasattr(value[key], "__dict__")
+        if not inner or rng.random() < 0.2:
             value[key] = rng.choice(VALUES)
             return
         value = value[key]
+
+
+def messages(rng):
+    """The SDK's messages of a turn, some of them with an odd value somewhere."""
+    about, parent = {"model": "claude-sonnet-4-5", "session_id": "s1"}, rng.choice([None, "t1"])
+    calls = [sdk.TextBlock("hi"), sdk.ToolUseBlock("t1", "Read", {"file_path": "/p/a.py"})]
+    turn = {"subtype": "success", "duration_ms": 1, "duration_api_ms": 1, "is_error": False, "num_turns": 1}
+    limits = {"claude-sonnet-4-5": {"contextWindow": 200_000}}
+    compacted = {"session_id": "s1", "compact_metadata": {"trigger": "auto", "pre_tokens": 90_000, "post_tokens": 4000}}
+    delta = {"type": "message_delta", "usage": usage(rng), "delta": {"stop_reason": "end_turn"}}
+    made = [
+        sdk.SystemMessage("init", {"subtype": "init", "cwd": "/p", "tools": [], **about}),
+        sdk.UserMessage(text(rng)),
+        sdk.AssistantMessage(calls, usage=usage(rng), message_id="m1", **about),
+        sdk.UserMessage([sdk.ToolResultBlock("t1", text(rng), is_error=False)]),
+        sdk.StreamEvent("u", "s1", delta),
+        sdk.AssistantMessage([sdk.ThinkingBlock("x", "s")], parent_tool_use_id=parent, usage=usage(rng), **about),
+        sdk.SystemMessage("compact_boundary", {"subtype": "compact_boundary", **compacted}),
+        sdk.ResultMessage(session_id="s1", usage=usage(rng), model_usage=limits, **turn),
+    ]
+    for each in made:
+        if rng.random() < 0.4:
+            change(rng, each)
+    return made
 
 
 def dump(made):

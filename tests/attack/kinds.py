@@ -220,6 +220,12 @@ def public(a: Machine, made):
         for reader in (m.read_row, m.read_stream_json, m.read_openai, m.read_message):
             for event in reader(row):
                 tracker.apply(event)
+    processor = m.MessageStreamProcessor()
+    with contextlib.redirect_stderr(io.StringIO()):
+        for _ in range(20):
+            for message in inputs.messages(rng):
+                processor.process(message)
+                json.dumps(processor.tracker.snapshot().as_dict(), allow_nan=False)
     inputs_of = json.dumps(tracker.snapshot().as_dict(), allow_nan=False)
     usage = m.ContextUsage()
     with contextlib.suppress(TypeError, ValueError):

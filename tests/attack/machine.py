@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 from tests.attack import inputs
 
@@ -245,7 +246,8 @@ def case(kind, kinds, seed):
     machine = Machine(top, rng)
     try:
         kinds[kind](machine)
-    except Fault as fault:
+    except Exception as error:  # noqa: BLE001  # what the public API raises is a fault too
+        fault = error if isinstance(error, Fault) else traceback.format_exc()
         return f"{fault}\n    after: " + "\n           ".join(machine.log[-8:])
     finally:
         subprocess.run(["chmod", "-R", "u+rwX", top], stderr=subprocess.DEVNULL)

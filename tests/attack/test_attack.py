@@ -29,6 +29,10 @@ def writes(a):
     a.look(["config", "init"])
 
 
+def raises(a):
+    return a.nothing
+
+
 def leaves(a):
     a.grow()
     a.whole()
@@ -36,7 +40,7 @@ def leaves(a):
 
 def test_a_fault_is_found_and_named_with_the_line_that_shows_it_again():
     said = []
-    kinds = {each.__name__: each for each in (leaks, prints, writes, leaves)}
+    kinds = {each.__name__: each for each in (leaks, prints, writes, raises, leaves)}
     counts, faults = attack(kinds, list(kinds), "7", 5, said.append)
     assert said == faults
     assert all(counts.values())
@@ -44,6 +48,7 @@ def test_a_fault_is_found_and_named_with_the_line_that_shows_it_again():
         ("leaks", "it leaks"),
         ("prints", "traceback"),
         ("writes", "changes"),
+        ("raises", "AttributeError"),
         ("leaves", "nobody said"),
     ]:
         (first, *_) = [each for each in faults if f"--case {name}:7-0\n" in each]
