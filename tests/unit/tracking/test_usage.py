@@ -189,3 +189,11 @@ def test_an_input_that_has_the_cache_in_it(counts: tuple[int, int, int], twice: 
     """Case core-23: some proxies send the whole prompt as the input."""
     usage = Usage(*counts, 700)
     assert (usage.counts_cache_twice, usage.context_tokens) == (twice, tokens)
+
+
+@pytest.mark.parametrize("count", [2**50, 2**1024, 10**400])
+@pytest.mark.parametrize("limit", [1, 200_000, 10**400])
+def test_no_count_is_too_large_for_the_pressure(count: int, limit: int) -> None:
+    usage = ContextUsage()
+    usage.add_turn(input_tokens=count, output_tokens=count)
+    assert usage.pressure_ratio(limit) == 2**50 / limit
