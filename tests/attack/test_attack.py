@@ -25,8 +25,7 @@ def prints(a):
 
 
 def writes(a):
-    a.write("new", b"")
-    a.look(["config", "init"])
+    a.look(["config", "init", a.foreign])
 
 
 def raises(a):
