@@ -74,6 +74,7 @@ class Machine:
             "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
             "BROWSER": "true",
             "LANG": "C.UTF-8",
+            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},  # to attack another checkout
         }
         self.popen, self.prefix = {}, []
         self.write("mala.yaml", b"context:\n  window: 200000\n")
