@@ -24,7 +24,7 @@ import os
 import stat
 from _thread import allocate_lock
 
-from mala_context._util.safe_open import CREATE, DIRECTORY, READ
+from mala_context._util.safe_open import CREATE, DIRECTORY, READ, Held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,20 +188,14 @@ def _drop_leftovers(directory: int) -> None:
     """Remove the temporary files of killed processes; a living writer holds a lock on its own."""
     import fcntl
 
-    own = os.open(".", DIRECTORY, dir_fd=directory)
-    try:
+    with Held(os.open(".", DIRECTORY, dir_fd=directory)) as own:
         names = [name for name in os.listdir(own) if name.startswith(OUTSIDE_TEMPORARY)]
-    finally:
-        os.close(own)
     for name in names:
-        with contextlib.suppress(OSError):  # gone, a link, or on a file system that cannot tell
-            fd = os.open(name, READ, dir_fd=directory)
-            try:
-                if stat.S_ISREG(os.fstat(fd).st_mode):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike try_flock it fails where there are no locks
-                    discard(directory, name)
-            finally:
-                os.close(fd)
+        # What is gone, a link, or on a file system that cannot tell is left alone.
+        with contextlib.suppress(OSError), Held(os.open(name, READ, dir_fd=directory)) as fd:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike try_flock it fails where there are no locks
+                discard(directory, name)
 
 
 def sync(fd: int) -> None:

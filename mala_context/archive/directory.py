@@ -17,7 +17,7 @@ import os
 import stat
 import time
 
-from mala_context._util.safe_open import DIRECTORY, READ
+from mala_context._util.safe_open import DIRECTORY, READ, Held
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import publish, sync_directory
 
@@ -94,10 +94,8 @@ def sync_parent(path: str) -> None:
         fd = os.open(os.path.dirname(path), DIRECTORY)
     except OSError:
         return
-    try:
+    with Held(fd):
         sync_directory(fd)
-    finally:
-        os.close(fd)
 
 
 def open_archives(path: str, *, create: bool) -> int:

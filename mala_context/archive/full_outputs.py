@@ -12,7 +12,7 @@ import os
 import stat
 import time
 
-from mala_context._util.safe_open import DIRECTORY, READ
+from mala_context._util.safe_open import DIRECTORY, READ, Held
 from mala_context.archive import layout, log
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import claim_repository, open_archives
@@ -84,13 +84,10 @@ class Spills:
             self._claimed = True
         path = self.path(session_id, data)
         os.close(open_archives(self.root, create=True))
-        fd = open_archives(os.path.dirname(path), create=True)
-        try:
+        with Held(open_archives(os.path.dirname(path), create=True)) as fd:
             if transcript is not None:
                 publish(fd, _TRANSCRIPT, os.fsencode(transcript))
             publish(fd, os.path.basename(path), data)
-        finally:
-            os.close(fd)
         return path
 
 
@@ -144,7 +141,7 @@ def sweep(archive: ArchiveReader, *, dry_run: bool = False) -> list[str]:
         fd = None if directory is None else _open(directory)
         if fd is None:
             continue
-        try:
+        with Held(fd):
             for name in sorted(os.listdir(fd)):
                 session_id = session_of(name)
                 if session_id is None or _is_recent(fd, name) or not _is_gone(archive, session_id, fd):
@@ -153,8 +150,6 @@ def sweep(archive: ArchiveReader, *, dry_run: bool = False) -> list[str]:
                 if not dry_run:
                     with contextlib.suppress(FileNotFoundError):  # another process removes it too
                         _remove(fd, name)
-        finally:
-            os.close(fd)
     if gone and not dry_run:
         log.info("Full texts and indexes of %d sessions removed", len(gone))
     return sorted(gone)
@@ -222,14 +217,11 @@ def _remove(directory: int, name: str) -> None:
     if not _is_directory(directory, name):
         os.unlink(name, dir_fd=directory)
         return
-    fd = os.open(name, DIRECTORY, dir_fd=directory)
-    try:
+    with Held(os.open(name, DIRECTORY, dir_fd=directory)) as fd:
         for each in os.listdir(fd):
             ours = each == _TRANSCRIPT or each.startswith(ARCHIVE_TEMPORARY) or _is_text(each)
             if ours and not _is_directory(fd, each):
                 os.unlink(each, dir_fd=fd)
-    finally:
-        os.close(fd)
     with contextlib.suppress(OSError):  # of a file that is not ours
         os.rmdir(name, dir_fd=directory)
 

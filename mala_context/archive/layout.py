@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from mala_context._util.safe_open import READ
+from mala_context._util.safe_open import READ, Held
 from mala_context.transcripts.projects import home_dir
 from mala_context.transcripts.session_ids import AGENT_ID_MAX, SESSION_ID_MAX, is_plain
 
@@ -360,12 +360,11 @@ def read_marker(directory: str) -> str | None:
         fd = os.open(os.path.join(directory, REPO_MARKER), READ)
     except OSError:
         return None
-    try:
-        return os.fsdecode(os.read(fd, 65536)) or None
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    with Held(fd):
+        try:
+            return os.fsdecode(os.read(fd, 65536)) or None
+        except OSError:
+            return None
 
 
 def get_repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Path:

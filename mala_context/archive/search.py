@@ -22,6 +22,7 @@ import re
 import sqlite3
 from contextlib import closing, suppress
 
+from mala_context._util.safe_open import Held
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
@@ -195,13 +196,10 @@ def _is_private(directory: str) -> bool:
 def _make_private(path: str) -> None:
     """Have a private file there that has no other name, to which a hard link would have us write."""
     for last in (False, True):
-        fd = os.open(path, _CREATE, 0o600)
-        try:
+        with Held(os.open(path, _CREATE, 0o600)) as fd:
             if os.fstat(fd).st_nlink == 1:
                 os.fchmod(fd, 0o600)
                 return
-        finally:
-            os.close(fd)
         if last:
             raise OSError(errno.EMLINK, "the index has another name", path)
         os.unlink(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 
+from mala_context._util.safe_open import Held
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import record
@@ -67,19 +68,15 @@ class _Entry:
 
 def _entries(top: str, folders: list[str]) -> list[_Entry]:
     """Return what is in a directory, in order; a link is neither a directory nor a file."""
-    fd = open_directory(top, folders)
-    try:
-        with os.scandir(fd) as found:
-            entries = [
-                _Entry(
-                    name=each.name,
-                    is_directory=each.is_dir(follow_symlinks=False),
-                    is_file=each.is_file(follow_symlinks=False),
-                )
-                for each in found
-            ]
-    finally:
-        os.close(fd)
+    with Held(open_directory(top, folders)) as fd, os.scandir(fd) as found:
+        entries = [
+            _Entry(
+                name=each.name,
+                is_directory=each.is_dir(follow_symlinks=False),
+                is_file=each.is_file(follow_symlinks=False),
+            )
+            for each in found
+        ]
     return sorted(entries, key=lambda entry: entry.name)
 
 

@@ -16,7 +16,7 @@ import os
 import stat
 from contextlib import closing
 
-from mala_context._util.safe_open import DIRECTORY, READ
+from mala_context._util.safe_open import DIRECTORY, READ, Held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,11 +140,8 @@ def _open(path: str, own: str | None) -> io.FileIO:
 
 def _open_below(top: str, name: str) -> int:
     *folders, last = name.split("/")
-    directory = open_directory(top, folders)
-    try:
+    with Held(open_directory(top, folders)) as directory:
         return os.open(last, READ, dir_fd=directory)
-    finally:
-        os.close(directory)
 
 
 def open_directory(top: str, folders: Sequence[str] = ()) -> int:

@@ -21,7 +21,7 @@ import stat
 import time
 import weakref
 
-from mala_context._util.safe_open import READ
+from mala_context._util.safe_open import DIRECTORY, READ, Held
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import (
     close_locked,
@@ -136,13 +136,9 @@ def each_name(fd: int) -> Iterator[str]:
     Listing `fd` itself would go on from where its last listing ended if the kernel could not go back, and an archive
     that looks empty would begin again.
     """
-    own = os.open(".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0), dir_fd=fd)
-    try:
-        with os.scandir(own) as found:
-            for each in found:
-                yield each.name
-    finally:
-        os.close(own)
+    with Held(os.open(".", DIRECTORY, dir_fd=fd)) as own, os.scandir(own) as found:
+        for each in found:
+            yield each.name
 
 
 def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from mala_context._util.safe_open import READ, Held
 from mala_context.transcripts.long_rows import LONG, shortened
 
 TYPE_CHECKING = False
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 CHUNK = 256 * 1024
 """Bytes that `file_chunks` reads at once."""
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Row:
@@ -77,8 +77,7 @@ def file_chunks(path: str, size: int | None = None, *, start: int = 0) -> Iterat
     """Yield the bytes of a regular file from `start` up to a size, without following a link; raises `OSError`."""
     import stat
 
-    fd = os.open(path, _READ)
-    try:
+    with Held(os.open(path, READ)) as fd:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"not a regular file: {path}")
@@ -87,8 +86,6 @@ def file_chunks(path: str, size: int | None = None, *, start: int = 0) -> Iterat
         while left and (data := os.read(fd, min(CHUNK, left))):
             left -= len(data)
             yield data
-    finally:
-        os.close(fd)
 
 
 def rows(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row]:

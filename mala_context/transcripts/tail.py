@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mala_context._util.safe_open import open_regular
+from mala_context._util.safe_open import Held, open_regular
 from mala_context.transcripts.json_rows import few_objects
 from mala_context.transcripts.rows import rows as rows_of
 
@@ -25,11 +25,8 @@ def read_opening(path: str) -> list[dict[str, Any]]:
     Of a transcript that goes on for `_MOST_OPENING` bytes without one, only so much is read. Raises `OSError` like
     `TranscriptTail.read`.
     """
-    descriptor = open_regular(path)
-    try:
+    with Held(open_regular(path)) as descriptor:
         return opening(_blocks(descriptor, _FIRST_BLOCK))
-    finally:
-        os.close(descriptor)
 
 
 def opening(blocks: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -64,16 +61,13 @@ class TranscriptTail:
         A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
         read, and where it is no regular file.
         """
-        descriptor = open_regular(path)
-        try:
+        with Held(open_regular(path)) as descriptor:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)
             from_start = path != self._path or identity != self._identity or status.st_size < self._offset
             if from_start:
                 self._path, self._identity, self._offset = path, identity, 0
             return self._rows(descriptor), from_start
-        finally:
-            os.close(descriptor)
 
     def _rows(self, descriptor: int) -> list[dict[str, Any]]:
         os.lseek(descriptor, self._offset, os.SEEK_SET)

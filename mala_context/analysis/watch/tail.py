@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from mala_context._util.safe_open import open_regular
+from mala_context._util.safe_open import Held, open_regular
 from mala_context.transcripts.tail import TranscriptTail, read_opening
 
 WHOLE: Final = 2 << 20
@@ -56,8 +56,7 @@ class LiveTail(TranscriptTail):
 
         Raises `OSError` where the file cannot be read.
         """
-        descriptor = open_regular(path)
-        try:
+        with Held(open_regular(path)) as descriptor:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)
             same = path == self._path and identity == self._identity and status.st_size >= self._offset
@@ -67,8 +66,6 @@ class LiveTail(TranscriptTail):
             if status.st_size <= WHOLE:
                 return NewRows(self._all_rows(descriptor), restarted=True)
             return self._end(descriptor, path, status.st_size, enough)
-        finally:
-            os.close(descriptor)
 
     def _goes_on(self, descriptor: int) -> bool:
         """Tell whether the bytes that were read last are still where they were."""

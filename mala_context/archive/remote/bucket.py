@@ -18,6 +18,7 @@ import re
 import threading
 from functools import partial
 
+from mala_context._util.safe_open import Held
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.layout import StoredFile
 from mala_context.archive.remote.address import check_address
@@ -235,10 +236,8 @@ def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
         directory = open_archives(folder, create=True)
     except ArchiveUnavailableError as error:
         raise ObjectStoreError(f"file://{folder}", str(error)) from None
-    try:
+    with Held(directory):
         publish(directory, f"{ARCHIVE_TEMPORARY}{name}.", fill, replace=True, path=os.path.join(folder, name))
-    finally:
-        os.close(directory)
 
 
 class _Object(io.RawIOBase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
-from mala_context._util.safe_open import open_regular
+from mala_context._util.safe_open import Held, open_regular
 from mala_context.agent.claude_code.statusline.input_values import count, rows, table, tokens_of
 from mala_context.agent.hook_io import text_in
 from mala_context.transcripts.compactions import KEPT_MARKS, MARKS, is_main_boundary, is_summary, kept_text
@@ -36,8 +36,7 @@ def _lines_from_end(path: str, *marks: bytes, most: int = _MOST_TAIL) -> Iterato
     A line of more than one block is left out too if none of the marks is found in it. It is not even joined: the last
     rows of a session may be images of 32 MB each (case people-20).
     """
-    descriptor = open_regular(path)
-    try:
+    with Held(open_regular(path)) as descriptor:
         end = os.fstat(descriptor).st_size
         least, size = max(0, end - most), _BLOCK
         parts: list[bytes] = []
@@ -58,8 +57,6 @@ def _lines_from_end(path: str, *marks: bytes, most: int = _MOST_TAIL) -> Iterato
             parts = [head]
         if least == 0 and parts and (len(parts) == 1 or _holds(parts, marks)):
             yield b"".join(reversed(parts))
-    finally:
-        os.close(descriptor)
 
 
 def _holds(parts: list[bytes], marks: tuple[bytes, ...]) -> bool:
