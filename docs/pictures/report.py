@@ -1,8 +1,8 @@
 """Draw the report of a made-up session: `python docs/pictures/report.py`.
 
-`report.svg` beside this file is what `mala-context report -o report.svg` draws; `report-light.png` and
-`report-dark.png` are the page in Debian's chromium (packages chromium and chromium-driver), left out where there is
-none. The test suite checks that the SVG is the current one.
+`report.svg` beside this file is what `mala-context report -o report.svg` draws. The PNGs are the page in Debian's
+chromium (packages chromium and chromium-driver), left out where there is none: light, dark, on a phone, on paper, and
+the index of 2,000 sessions. The test suite checks that the SVG is the current one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
@@ -25,6 +26,8 @@ from tests.helpers.report_sessions import call, stamp  # noqa: E402  (the same)
 PICTURE = HERE / "report.svg"
 CHROMIUM = pathlib.Path("/usr/bin/chromium")
 WIDTH, HEIGHT = 1120, 1040
+PROJECTS = ("web-shop", "parser", "atlas", "notes", "billing")
+PROMPTS = ("Fix the rounding of prices in the cart", "Why is the parser slow on long lines?", "Write the release notes")
 _FILES = ("src/parser.py", "src/lexer.py", "tests/test_parser.py", "docs/grammar.md", "src/nodes.py")
 
 
@@ -72,8 +75,33 @@ def made() -> ContextReport:
     return found
 
 
-def photograph(text: str) -> None:
-    """Take a picture of the page in light and in dark colours."""
+def crowd(report: ContextReport, count: int = 2_000) -> ContextReport:
+    """Return that report with many sessions, each with an id, a project, a prompt and sizes of its own."""
+    (one,) = report.sessions
+    many = [
+        replace(
+            one,
+            session_id=f"{number * 2_654_435_761 % (1 << 32):08x}{SID[8:]}",
+            project=PROJECTS[number % len(PROJECTS)],
+            first_prompt=PROMPTS[number % len(PROMPTS)],
+            peak_tokens=15_000 + number * 7_919 % 170_000,
+        )
+        for number in range(count)
+    ]
+    return replace(report, sessions=many)
+
+
+SHOTS = (
+    ("light", "screen", "light", WIDTH, HEIGHT),
+    ("dark", "screen", "dark", WIDTH, HEIGHT),
+    ("phone", "screen", "light", 400, 860),
+    ("print", "print", "light", 760, 1_080),
+)
+"""Name, medium, colours, width and height."""
+
+
+def photograph(text: str, index: str) -> None:
+    """Take pictures of a session's page, and of the index of many."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -83,17 +111,18 @@ def photograph(text: str) -> None:
     driver: Any = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "report.html"
-        path.write_text(text, encoding="utf-8")
         try:
-            size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-            for scheme in ("light", "dark"):
+            for name, medium, scheme, width, height in (*SHOTS, ("index", "screen", "light", WIDTH, 640)):
+                path.write_text(index if name == "index" else text, encoding="utf-8")
+                drawn = "#index tbody tr" if name == "index" else ".live .main-svg"
+                size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+                driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
                 features = [{"name": "prefers-color-scheme", "value": scheme}]
-                driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+                driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": features})
                 driver.get(f"file://{path}")
-                while not driver.execute_script("return !!document.querySelector('.live .main-svg')"):
+                while not driver.execute_script("return !!document.querySelector(arguments[0])", drawn):
                     time.sleep(0.05)
-                driver.save_screenshot(str(HERE / f"report-{scheme}.png"))
+                driver.save_screenshot(str(HERE / f"report-{name}.png"))
         finally:
             driver.quit()
 
@@ -103,7 +132,7 @@ def main() -> None:
     found = made()
     PICTURE.write_text(svg(found.sessions), encoding="utf-8")
     if CHROMIUM.exists():
-        photograph("".join(page(found)))
+        photograph("".join(page(found)), "".join(page(crowd(found))))
 
 
 if __name__ == "__main__":

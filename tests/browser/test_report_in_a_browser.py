@@ -291,7 +291,7 @@ def crowd(tmp_path_factory):
     (one,) = found.sessions
     found.sessions = [
         replace(one, session_id=f"{number:08x}{SID[8:]}", project=f"project-{number % 3}", peak_tokens=number)
-        for number in range(450)
+        for number in range(2_000)
     ]
     return write(folder, found)
 
@@ -300,11 +300,17 @@ def test_an_index_of_many_sessions_is_sorted_searched_and_opened(browser, crowd)
     browser.open(crowd, ready=False)
     rows = "return [...document.querySelectorAll('#index tbody tr')].map((row) => row.textContent)"
     browser.wait("return !document.getElementById('search').closest('p').hidden")
+    ready = browser.js("return performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+    sys.stderr.write(f"2,000 sessions: sorted and searched from {ready:.0f} ms on\n")
+    for width in (900, 1_120, 1_400):
+        browser.resize(width)
+        scroll = "return ['scrollWidth', 'clientWidth'].map((each) => document.querySelector('#index .scroll')[each])"
+        assert len(set(browser.js(scroll))) == 1, "no column is cut: a narrow window leaves out whole ones"
     assert len(browser.js(rows)) == 200
     browser.js("document.getElementById('more').click()")
     assert len(browser.js(rows)) == 400
     head = "[...document.querySelectorAll('#index th')].find((head) => head.textContent === 'Peak')"
-    for least in ("449", "0"):
+    for least in ("1,999", "0"):
         browser.js(f"{head}.querySelector('button').click()")
         assert browser.js("return document.querySelector('#index tbody tr').cells[6].textContent") == least
     assert browser.js(f"return {head}.getAttribute('aria-sort')") == "ascending"
@@ -312,7 +318,7 @@ def test_an_index_of_many_sessions_is_sorted_searched_and_opened(browser, crowd)
         "const search = document.getElementById('search'); search.value = 'PROJECT-1 000000';"
         "search.dispatchEvent(new Event('input'))"
     )
-    assert browser.js("return document.getElementById('found').textContent") == "85 of 450"
+    assert browser.js("return document.getElementById('found').textContent") == "85 of 2,000"
     browser.js("document.querySelector('#index tbody a').click()")
     browser.wait("return !!document.querySelector('#opened .live .main-svg')")
     assert browser.js("return document.getElementById('index').hidden")
