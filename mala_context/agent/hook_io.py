@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     Answer = Mapping[str, Any] | None
@@ -106,17 +106,3 @@ def replace_output(output: Any) -> dict[str, Any]:
 def stop(reason: str) -> dict[str, Any]:
     """End the turn. In PreToolUse the call itself would still run: join it with `denied`."""
     return {"continue_": False, "stopReason": reason}
-
-
-def merge(answers: Iterable[Answer]) -> dict[str, Any]:
-    """Return several actions' answers as one: words for the agent one below the other, of the rest the last wins."""
-    whole: dict[str, Any] = {}
-    for answer in answers:
-        output = dict((answer or {}).get("hookSpecificOutput") or {})
-        before = whole.get("hookSpecificOutput", {})
-        if "additionalContext" in output and "additionalContext" in before:
-            output["additionalContext"] = f"{before['additionalContext']}\n\n{output['additionalContext']}"
-        whole.update(answer or {})
-        if before or output:
-            whole["hookSpecificOutput"] = {**before, **output}
-    return whole

@@ -9,13 +9,13 @@ cancels a callback that is about to answer.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
 from mala_context.agent.archiving import SessionArchiver
-from mala_context.agent.hook_io import merge
 from mala_context.agent.reference.answer import SERVER
+from mala_context.transcripts.session_ids import session_in
 
 if TYPE_CHECKING:
     from mala_context.agent.hook_io import Answer
@@ -47,6 +47,7 @@ _FIELDS = (
     "tool_response",
     "last_assistant_message",
 )
+_TEXTS = ("session_id", "transcript_path", "cwd", "trigger", "agent_id", "agent_transcript_path", "source", "tool_name")
 
 
 def make_precompact_hook(repo_path: str | os.PathLike[str], archive: Any = None) -> HookCallback:
@@ -66,10 +67,18 @@ def is_ours(hook: object) -> bool:
 
 
 def as_mapping(hook_input: object) -> Mapping[str, Any]:
-    """Return a hook's input as a mapping, whether it came as one or as an object with attributes."""
+    """Return a hook's input as a mapping, whether it came as one or as an object with attributes.
+
+    A field of `_TEXTS` is a text or is not there; the session's id is that of its transcript where it is no plain one.
+    """
     if isinstance(hook_input, Mapping):
-        return hook_input
-    return {name: getattr(hook_input, name) for name in _FIELDS if hasattr(hook_input, name)}
+        found = dict(hook_input)
+    else:
+        found = {name: getattr(hook_input, name) for name in _FIELDS if hasattr(hook_input, name)}
+    for name in _TEXTS:
+        if not (isinstance(found.get(name), str) and found[name]):
+            found.pop(name, None)
+    return {**found, "session_id": session_in(found.get("session_id"), found.get("transcript_path"))}
 
 
 def _callback(event: str, *actions: Action) -> HookCallback:
@@ -92,6 +101,20 @@ def _callback(event: str, *actions: Action) -> HookCallback:
     hook.__mala_context__ = True  # type: ignore[attr-defined] # a mark for `is_ours`
     hook.__name__ = hook.__qualname__ = f"mala_context_{event}"
     return hook
+
+
+def merge(answers: Iterable[Answer]) -> dict[str, Any]:
+    """Return several actions' answers as one: words for the agent one below the other, of the rest the last wins."""
+    whole: dict[str, Any] = {}
+    for answer in answers:
+        output = dict((answer or {}).get("hookSpecificOutput") or {})
+        before = whole.get("hookSpecificOutput", {})
+        if "additionalContext" in output and "additionalContext" in before:
+            output["additionalContext"] = f"{before['additionalContext']}\n\n{output['additionalContext']}"
+        whole.update(answer or {})
+        if before or output:
+            whole["hookSpecificOutput"] = {**before, **output}
+    return whole
 
 
 Factory = Callable[[Mapping[str, Any]], "HookCallback | None"]

@@ -43,12 +43,12 @@ def is_plain(value: str, most: int) -> bool:
     return value.replace("-", "").replace("_", "").isalnum()
 
 
-def session_in(session_id: object, transcript_path: object) -> object:
+def session_in(session_id: object, transcript_path: object) -> str:
     """Return a hook's session id; where it has none, the transcript's name, and `unknown` where that is none either.
 
-    An id that is there is returned as it is, valid or not.
+    A text is returned as it is, valid or not; anything else is no id.
     """
-    if session_id is not None and session_id != "":
+    if isinstance(session_id, str) and session_id:
         return session_id
     name = transcript_path.rpartition("/")[2].rpartition(".")[0] if isinstance(transcript_path, str) else ""
     return name if is_plain(name, SESSION_ID_MAX) else "unknown"

@@ -23,7 +23,6 @@ from mala_context.archive.increment import archive_from_hook
 from mala_context.config import ArchiveConfig, archive_of
 from mala_context.errors import ArchiveError, TranscriptError
 from mala_context.tracking.events import Compaction, CompactionStatus, SessionStart, TurnEnd
-from mala_context.transcripts.session_ids import session_in
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -109,9 +108,7 @@ class SessionArchiver:
     async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Archive before a compaction, waiting at most `ANSWER_SECONDS`. Never raises."""
         self._remember(hook_input, note=False)  # the piece itself says where its transcript is
-        key = _key(hook_input)
-        if key is not None:
-            self._compactions.on_started(*key, hook_input.get("trigger"))
+        self._compactions.on_started(*_key(hook_input), hook_input.get("trigger"))
         called = time.time_ns() // 1000
         job = self._work.submit(lambda: self._keep(hook_input, called))
         if self._overdue is not None and not self._overdue.done() and self._process == os.getpid():
@@ -157,10 +154,9 @@ class SessionArchiver:
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Keep the summary for the outcome, which for a subagent is written now."""
         self._remember(hook_input)
-        key, summary = _key(hook_input), hook_input.get("compact_summary")
-        if key is not None:
-            words = summary if isinstance(summary, str) else None
-            self._compactions.on_summary(*key, hook_input.get("trigger"), words)
+        summary = hook_input.get("compact_summary")
+        words = summary if isinstance(summary, str) else None
+        self._compactions.on_summary(*_key(hook_input), hook_input.get("trigger"), words)
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> None:
         """Learn where a session's transcript is; what a `/clear` left is archived now.
@@ -181,8 +177,8 @@ class SessionArchiver:
 
     async def subagent_stopped(self, hook_input: Mapping[str, Any]) -> None:
         """Archive a subagent's own transcript once the subagent has ended."""
-        path, session_id, agent_id = texts_in(hook_input, "agent_transcript_path", "session_id", "agent_id")
-        if path is None or session_id is None or agent_id is None:
+        path, (session_id, agent_id) = hook_input.get("agent_transcript_path"), _key(hook_input)
+        if path is None or agent_id is None:
             return
         archive, why = self.archive.archive, "subagent_end"
 
@@ -320,11 +316,11 @@ class SessionArchiver:
         return lambda: path or self.archive.find_transcript(session_id)
 
     def _remember(self, hook_input: Mapping[str, Any], *, note: bool = True) -> None:
-        session_id, (path, cwd) = _session_in(hook_input), texts_in(hook_input, "transcript_path", "cwd")
-        if session_id is None or path is None:
+        (session_id, _), path = _key(hook_input), hook_input.get("transcript_path")
+        if path is None:
             return
         session = self._sessions.pop(session_id, None) or _Session()
-        session.transcript, session.cwd = path, cwd
+        session.transcript, session.cwd = path, hook_input.get("cwd")
         self._sessions[session_id] = session
         self._catch_up()
         if note:
@@ -361,14 +357,9 @@ def _session_of(event: Any, snapshot: ContextSnapshot | None) -> str | None:
     return session_id or (None if snapshot is None else snapshot.session_id)
 
 
-def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None] | None:
-    session_id = _session_in(hook_input)
-    return None if session_id is None else (session_id, text_in(hook_input, "agent_id"))
-
-
-def _session_in(hook_input: Mapping[str, Any]) -> str | None:
-    found = session_in(hook_input.get("session_id"), hook_input.get("transcript_path"))
-    return found if isinstance(found, str) else None
+def _key(hook_input: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the session and the agent of a hook's input, whose texts `hooks.as_mapping` has looked at."""
+    return hook_input["session_id"], hook_input.get("agent_id")
 
 
 _EVENTS: Final[dict[type, Callable[..., None]]] = {

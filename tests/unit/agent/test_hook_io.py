@@ -14,7 +14,6 @@ from mala_context.agent.hook_io import (
     MOST_INPUT,
     add_context,
     deny,
-    merge,
     object_from,
     replace_output,
     stop,
@@ -142,13 +141,6 @@ def test_an_object_that_seems_whole_again_and_again_is_not_decoded_each_time(mon
     assert len(calls) < 20
 
 
-WORDS = st.text(min_size=1, max_size=10)
-
-
-def words(*texts):
-    return add_context("PostToolUse", "\n\n".join(texts))
-
-
 def test_each_shape():
     assert add_context("Stop", "x") == {"hookSpecificOutput": {"hookEventName": "Stop", "additionalContext": "x"}}
     assert deny("why") == {
@@ -160,22 +152,3 @@ def test_each_shape():
     }
     assert replace_output([1]) == {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": [1]}}
     assert stop("why") == {"continue_": False, "stopReason": "why"}
-
-
-def test_nothing_to_say_is_an_empty_answer():
-    assert merge([]) == merge([None, {}, None]) == {}
-
-
-def test_a_result_and_words_go_together():
-    both = merge([words("one"), replace_output([1])])["hookSpecificOutput"]
-    assert both == {"hookEventName": "PostToolUse", "additionalContext": "one", "updatedToolOutput": [1]}
-    assert merge([stop("why"), words("one")]) == {**stop("why"), **words("one")}
-
-
-@given(st.lists(st.one_of(st.none(), WORDS)))
-def test_no_words_are_lost_and_none_of_the_answers_is_changed(said):
-    answers = [None if text is None else words(text) for text in said]
-    before = json.dumps(answers)
-    texts = [text for text in said if text is not None]
-    assert merge(answers) == (words(*texts) if texts else {})
-    assert json.dumps(answers) == before

@@ -1,5 +1,6 @@
 """Hook callbacks: `{}` whatever happens, and soon."""
 
+import json
 import logging
 import os
 import stat
@@ -7,9 +8,12 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
 
 from mala_context import make_precompact_hook
-from mala_context.agent.hooks import HOOKS, as_mapping, is_ours
+from mala_context.agent.hook_io import add_context, replace_output, stop
+from mala_context.agent.hooks import HOOKS, as_mapping, is_ours, merge
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -88,7 +92,7 @@ async def test_what_is_no_transcript_is_one_warning_at_once(tmp_path, repo, tran
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-HOSTILE_IDS = ["../../outside", "a/b", "..", "x\0y", "n" * 300, ".hidden", "con\n", "é" * 200, 7]
+HOSTILE_IDS = ["../../outside", "a/b", "..", "x\0y", "n" * 300, ".hidden", "con\n", "é" * 200]
 
 
 @pytest.mark.parametrize("session_id", HOSTILE_IDS, ids=repr)
@@ -177,3 +181,37 @@ async def test_an_input_that_cannot_be_read_is_one_warning_and_the_parts_are_ask
     hook = HOOKS["UserPromptSubmit"]({"notes": Speaker(note("words"))})
     assert await hook(Odd()) == note("words")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def words(*texts):
+    return add_context("PostToolUse", "\n\n".join(texts))
+
+
+WORDS = st.text(min_size=1, max_size=10)
+
+
+def test_nothing_to_say_is_an_empty_answer():
+    assert merge([]) == merge([None, {}, None]) == {}
+
+
+def test_a_result_and_words_go_together():
+    both = merge([words("one"), replace_output([1])])["hookSpecificOutput"]
+    assert both == {"hookEventName": "PostToolUse", "additionalContext": "one", "updatedToolOutput": [1]}
+    assert merge([stop("why"), words("one")]) == {**stop("why"), **words("one")}
+
+
+@examples(st.lists(st.one_of(st.none(), WORDS)))
+def test_no_words_are_lost_and_none_of_the_answers_is_changed(said):
+    answers = [None if text is None else words(text) for text in said]
+    before = json.dumps(answers)
+    texts = [text for text in said if text is not None]
+    assert merge(answers) == (words(*texts) if texts else {})
+    assert json.dumps(answers) == before
+
+
+@pytest.mark.parametrize("odd", [None, "", 7, ["x"], {"a": 1}])
+def test_a_text_of_an_input_is_one_or_nothing(odd):
+    found = as_mapping({"session_id": odd, "transcript_path": "/t/5e55.jsonl", "cwd": odd, "agent_id": odd, "x": odd})
+    assert found == {"session_id": "5e55", "transcript_path": "/t/5e55.jsonl", "x": odd}
+    assert as_mapping({"transcript_path": odd}) == {"session_id": "unknown"}
+    assert as_mapping(SimpleNamespace(session_id="s", cwd=odd))["session_id"] == "s"
