@@ -16,11 +16,13 @@ static row_reader read_row; /* the best one on this processor */
 typedef enum { ODD = -1, FILLER, LINK, ATTACHMENT, USER, ASSISTANT } kind; /* as `columns` numbers them */
 
 #define MOST_SINCE 64
+#define COLUMNS 6
 
 typedef struct {
     PyObject *found;
-    PyObject *uuids, *answers; /* of the open stretch; NULL where none is open, or has no response so far */
-    row answer;                /* its last response, which is not in `answers` yet where `answering` */
+    PyObject *uuids;            /* of the open stretch; NULL where none is open */
+    PyObject *answers[COLUMNS]; /* its responses, see `columns.Answers`; NULL where there is none so far */
+    row answer;                 /* the last one, which is not in `answers` yet where `answering` */
     int answering;
     Py_ssize_t answer_at, answer_line;
     Py_ssize_t line, lines;
@@ -84,17 +86,31 @@ static int goes_on(const state *self, const row *row, kind kind) {
             && row->read == answer->read);
 }
 
+static int put(PyObject *list, PyObject *value) {
+    int wrong = !value || PyList_Append(list, value);
+    Py_XDECREF(value);
+    return wrong ? -1 : 0;
+}
+
 /* Put the last response to the others. */
 static int answered(state *self) {
     if (!self->answering) return 0;
     const row *of = &self->answer;
-    if (!self->answers && !(self->answers = PyList_New(0))) return -1;
-    PyObject *answer = Py_BuildValue("(NN(LLLL)Lnn)", text(of->id), text(of->request), (long long)of->input, (long long)of->creation,
-        (long long)of->read, (long long)of->output, (long long)(of->input + of->creation + of->read), self->answer_at,
-        self->answer_line);
-    int wrong = !answer || PyList_Append(self->answers, answer);
-    Py_XDECREF(answer);
-    return wrong ? -1 : 0;
+    PyObject **to = self->answers;
+    for (int i = 0; i < COLUMNS; i++) {
+        if (!to[i] && !(to[i] = PyList_New(0))) return -1;
+    }
+    long long input = (long long)of->input, creation = (long long)of->creation, cached = (long long)of->read;
+    return put(to[0], text(of->id)) || put(to[1], text(of->request))
+        || put(to[2], Py_BuildValue("(LLLL)", input, creation, cached, (long long)of->output))
+        || put(to[3], PyLong_FromLongLong(input + creation + cached)) || put(to[4], PyLong_FromSsize_t(self->answer_at))
+        || put(to[5], PyLong_FromSsize_t(self->answer_line)) ? -1 : 0;
+}
+
+static void drop_answers(state *self) {
+    for (int i = 0; i < COLUMNS; i++) {
+        Py_CLEAR(self->answers[i]);
+    }
 }
 
 /* Give the open stretch, if there is one. */
@@ -102,18 +118,18 @@ static int give(state *self) {
     if (!self->uuids) return 0;
     if (answered(self)) return -1;
     const row *head = &self->head;
-    PyObject *uuids = self->uuids, *answers = self->answers ? self->answers : Py_NewRef(Py_None);
+    PyObject **of = self->answers, *uuids = self->uuids;
+    PyObject *answers = of[0] ? PyTuple_Pack(COLUMNS, of[0], of[1], of[2], of[3], of[4], of[5]) : Py_NewRef(Py_None);
+    drop_answers(self);
     const row_text none = {0};
     int filler = self->kind == FILLER;
     PyObject *author = head->agent.size && !filler ? text(head->agent) : Py_NewRef(head->sidechain && !filler ? Py_True : Py_None);
     PyObject *stretch = Py_BuildValue("(nniNNNNNNNNO)", self->line, self->lines, (int)self->kind, author, text(head->session),
         text(filler ? none : head->parent), uuids, answers, text(self->answering ? self->answer.model : none), text(self->started),
         text(self->ended), head->forked ? Py_True : Py_False);
-    self->uuids = self->answers = NULL;
+    self->uuids = NULL;
     self->answering = 0;
-    int wrong = !stretch || PyList_Append(self->found, stretch);
-    Py_XDECREF(stretch);
-    return wrong ? -1 : 0;
+    return put(self->found, stretch);
 }
 
 static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
@@ -146,10 +162,7 @@ static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
     if (kind == FILLER) return 0;
     if (self->count == MOST_SINCE) self->count--;
     self->since[self->count++] = row->uuid;
-    PyObject *uuid = text(row->uuid);
-    int wrong = !uuid || PyList_Append(self->uuids, uuid);
-    Py_XDECREF(uuid);
-    return wrong ? -1 : 0;
+    return put(self->uuids, text(row->uuid));
 }
 
 /* Go through all lines from p on; returns their number, or -1. */
@@ -164,10 +177,7 @@ static Py_ssize_t through(state *self, const char *at, const char *end) {
             if (kind == ODD) {
                 if (!stop) stop = memchr(p, '\n', (size_t)(end - p));
                 if (!stop) stop = end;
-                PyObject *odd = give(self) ? NULL : Py_BuildValue("(nnn)", line, p - at, stop - at);
-                int wrong = !odd || PyList_Append(self->found, odd);
-                Py_XDECREF(odd);
-                if (wrong) return -1;
+                if (give(self) || put(self->found, Py_BuildValue("(nnn)", line, p - at, stop - at))) return -1;
             } else if (take(self, &found, kind, line)) {
                 return -1;
             }
@@ -189,7 +199,7 @@ static PyObject *stretches(PyObject *module, PyObject *block) {
     }
     Py_XDECREF(self.found);
     Py_XDECREF(self.uuids);
-    Py_XDECREF(self.answers);
+    drop_answers(&self);
     PyBuffer_Release(&data);
     return result;
 }

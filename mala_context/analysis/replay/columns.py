@@ -6,6 +6,7 @@ compiler, `skim_slowly` decodes each row and gives the same, a row a stretch.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -29,18 +30,18 @@ ASSISTANT: Final = 4
 """A response's row with counts."""
 
 
-class Answer(NamedTuple):
-    """A response: what the rows of it that follow one another say."""
+class Answers(NamedTuple):
+    """Responses, each by its rows that follow one another: a list for each thing that they say."""
 
-    identity: str
-    request: str | None
-    counts: Counts
-    """Its counts, with the largest output of its rows."""
-    tokens: int
-    """Size of its request."""
-    at: int
-    """Its first row among those of the stretch that have an id."""
-    line: int
+    ids: list[str]
+    requests: list[str | None]
+    counts: list[Counts]
+    """With the largest output of a response's rows."""
+    tokens: list[int]
+    """Sizes of their requests."""
+    at: list[int]
+    """Place of each one's first row among those of the stretch that have an id."""
+    lines: list[int]
     """That row's line, counted from the stretch's first."""
 
 
@@ -62,7 +63,7 @@ class Stretch(NamedTuple):
     """Of the first row; `None` for a root."""
     uuids: list[str]
     """Of all rows that have one."""
-    answers: list[Answer] | None
+    answers: Answers | None
     """The responses; of one model."""
     model: str | None
     started: Any
@@ -85,13 +86,19 @@ def divided(stretch: Stretch, at: int, line: int) -> tuple[Stretch, Stretch]:
     The others' kind is right where they begin with a response, or with a link after a link.
     """
     first, lines, kind, author, session, parent, uuids, answers, *more = stretch
-    before = [each for each in answers or () if each[4] < at] or None
-    after = [Answer(*each[:4], each[4] - at, each[5] - line) for each in answers or () if each[4] >= at] or None
+    before = after = None
+    if answers is not None:
+        columns: tuple[Any, ...] = answers
+        count = bisect_left(columns[4], at)
+        before = Answers(*(column[:count] for column in columns)) if count else None
+        if count < len(columns[4]):
+            after = Answers(*(column[count:] for column in columns))
+            after = after._replace(at=[each - at for each in after.at], lines=[each - line for each in after.lines])
     begun = Stretch(first, line, kind, author, session, parent, uuids[:at], before, *more)
     if at == len(uuids):
         kind = FILLER
     elif kind != LINK:
-        kind = ASSISTANT if after and not after[0].at else USER
+        kind = ASSISTANT if after and not after.at[0] else USER
     return begun, Stretch(first + line, lines - line, kind, author, session, uuids[at - 1], uuids[at:], after, *more)
 
 
@@ -115,7 +122,7 @@ def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
         if event.message_id is None or usage is None or paid is None or usage.counts_cache_twice:
             return None
         counts = (paid[0], paid[1], paid[2], paid[3])
-        answers = [Answer(event.message_id, event.request_id, counts, usage.context_tokens, 0, 0)]
+        answers = Answers([event.message_id], [event.request_id], [counts], [usage.context_tokens], [0], [0])
         model = event.model
     elif kind == USER and event.kind != "user":
         kind = ATTACHMENT

@@ -13,6 +13,7 @@ that context's response up to it are read again by a tracker of their own, and t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -22,7 +23,7 @@ from mala_context.analysis.replay.columns import (
     ATTACHMENT,
     FILLER,
     LINK,
-    Answer,
+    Answers,
     Stretch,
     divided,
     stretch_of,
@@ -42,10 +43,6 @@ from mala_context.tracking.usage import Usage
 
 PLACES: Final = 8_192
 """Rows whose context is remembered, at least: more than the tracker remembers."""
-
-
-_FIRST: Final = Answer("", None, (0, 0, 0, 0), 0, 0, 0)
-"""Stands for a response before an agent's first row."""
 
 
 class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way reads it)
@@ -78,7 +75,7 @@ class Scanner(RecordingReader):
         self._entered: str | None = None
         """The session of the responses, which the tracker may not know yet."""
         self._forget()
-        self._begun[self._main_lane.context] = 0, [], [_FIRST]
+        self._begun[self._main_lane.context] = 0, [], [], []
 
     def _forget(self) -> None:
         """Know no row, and no agent but the main one."""
@@ -88,8 +85,9 @@ class Scanner(RecordingReader):
         self._named: dict[str, Lane] = {}
         self._owners: dict[int, Lane] = {}
         """The lane of each context."""
-        self._begun: dict[int, tuple[int, list[str], list[Answer]]] = {}
-        """Of contexts whose rows may have been let go: a stretch's first line and ids, and its responses."""
+        self._begun: dict[int, tuple[int, list[str], list[int], list[int]]] = {}
+        """Of contexts whose rows may have been let go: a stretch's first line and ids, and where responses begin: their
+        places among these, and their lines."""
         self._main_lane = self._lane = self._lane_of(self.tracker.main)
         self._who: str | bool | None = None
         """Author of the rows before, whose lane `_lane` is."""
@@ -192,8 +190,8 @@ class Scanner(RecordingReader):
                 self._hold(lane, uuids, line, lines)
             elif lines == 1 or self._may_answer(stretch, place, lane):
                 most = self._at_once(lane, answers)
-                if len(answers) > most:
-                    begun, rest = divided(stretch, answers[most][4], answers[most][5])
+                if len(answers[0]) > most:
+                    begun, rest = divided(stretch, answers[4][most], answers[5][most])
                     self._stretch(begun)
                     return rest
                 self._entered = self._entered or session
@@ -212,18 +210,17 @@ class Scanner(RecordingReader):
             self._session_id = session
         return None
 
-    def _at_once(self, lane: Lane, answers: list[Answer]) -> int:
+    def _at_once(self, lane: Lane, answers: Answers) -> int:
         """Return how many of the responses may be taken together: text is learned from before some."""
         if not self._learns:
-            return len(answers)
+            return len(answers[0])
         state = lane.state
         return max(1, state.due - 1 - state.responses - (not lane.fed)) + (answers[0][0] == lane.current)
 
     def _hold(self, lane: Lane, uuids: Iterable[str], line: int, lines: int) -> None:
         """Hold rows back that go on from a lane's context."""
         places, context, first = self._places, lane.context, self._source.first + line
-        for uuid in uuids:
-            places[uuid] = context
+        places.update(dict.fromkeys(uuids, context))
         lane.held.extend(range(first, first + lines))
 
     def _of(self, author: str | bool | None, place: int | None) -> Lane | None:
@@ -254,7 +251,7 @@ class Scanner(RecordingReader):
             self._special(decode(self._source.at(line))[0], self._source.first + line)
         if lines == 1:
             return None
-        if answers is None or answers[0][4]:
+        if answers is None or answers[4][0]:
             return divided(stretch, 1, 1)[1]
         self._source.at(line + lines - 1)  # which of the rows are the same response's the columns do not say
         self._columns(line + 1, self._source.ends[line] + 1, self._source.ends[line + lines - 1])
@@ -281,7 +278,7 @@ class Scanner(RecordingReader):
             self._singly(line, lines)
             return
         special = session is not None and session not in (self._entered, self._session_id)
-        for identity, request, counts, *_ in answers or ():
+        for identity, request, counts in zip(*answers[:3], strict=True) if answers else ():
             special = special or identity not in self._seen
             special = special or bool(request and self._seen[identity] not in (None, request))
             special = special or identity == lane.current
@@ -309,7 +306,8 @@ class Scanner(RecordingReader):
     def _is_special(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
         """Tell whether a response's row is special."""
         _, _, _, _, session, parent, _, answers, model, _, _, _ = stretch
-        identity, _, _, tokens, _, _ = cast("list[Answer]", answers)[0]
+        ids, _, _, (tokens, *_), _, _ = cast("Answers", answers)
+        identity = ids[0]
         if session is not None and session != self._entered is not None:
             return True
         if identity == lane.current:
@@ -326,65 +324,60 @@ class Scanner(RecordingReader):
 
     def _may_answer(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
         """Tell whether none of a stretch's responses is special, so that all are taken at once."""
-        answers = cast("list[Answer]", stretch[7])
+        ids, _, _, tokens, _, _ = cast("Answers", stretch[7])
         place = place if stretch[2] == ASSISTANT else lane.context
         if self._is_special(stretch, place, lane):
             return False
         limit = lane.limit if lane.model is not None else self.tracker.window_of(stretch[8]).tokens
-        new = answers[1:] if answers[0][0] == lane.current else answers
-        return (
-            len({each[0] for each in new}) == len(new)
-            and self._seen.keys().isdisjoint([each[0] for each in new])
-            and all(each[3] <= limit for each in new)
-        )
+        new = set(ids)
+        again = ids[0] == lane.current
+        if again:
+            new.discard(ids[0])
+        return len(new) + again == len(ids) and max(tokens) <= limit and self._seen.keys().isdisjoint(new)
 
-    def _answer(
-        self, lane: Lane, uuids: list[str], line: int, lines: int, answers: list[Answer], model: str | None
-    ) -> None:
+    def _answer(self, lane: Lane, uuids: list[str], line: int, lines: int, answers: Answers, model: str | None) -> None:
         """Take rows with responses: each lets go of the one before."""
         tally, first = lane.tally, self._source.first + line
+        ids, requests, counts, tokens, at, after = answers
         if model is not None and lane.model is None:
             lane.model, lane.limit = model, self.tracker.window_of(model).tokens
-        identity, _, counts, tokens, _, _ = answers[0]
-        if identity == lane.current:
-            lane.tokens = tokens
-            tally.take(identity, counts, tokens)
-            answers = answers[1:]
-        begun = answers[0] if answers else None
-        self._hold(lane, uuids if begun is None else uuids[: begun[4]], line, lines if begun is None else begun[5])
-        if begun is None:
-            return
+        if tally.peak is None or max(tokens) > tally.peak:
+            tally.peak = max(tokens)
+        if ids[0] == lane.current:
+            lane.tokens = tokens[0]
+            tally.counts.take(ids[0], counts[0])
+            ids, requests, counts, at, after = ids[1:], requests[1:], counts[1:], at[1:], after[1:]
+            if not ids:
+                self._hold(lane, uuids, line, lines)
+                return
+        self._hold(lane, uuids[: at[0]], line, after[0])
         state = lane.state
+        passed = len(ids) - 1
         learned = self._learns and state.responses + (not lane.fed) + 1 >= state.due
         if learned or (lane.fed and lane.context not in self._begun):
             self._sync(lane)
-            passed = len(answers) - 1
         else:
-            passed = len(answers) - lane.fed
+            passed += not lane.fed
         state.responses += passed  # of which the tracker will never hear
         lane.dropped = lane.dropped or passed > 0
-        self._number_all(lane, uuids, first, answers)
-        for identity, request, counts, tokens, _, _ in answers:
-            self._seen[identity] = request
-            tally.counts[identity] = counts
-            if tally.peak is None or tokens > tally.peak:
-                tally.peak = tokens
-        identity, _, _, tokens, at, after = answers[-1]
-        lane.fed, lane.row, lane.tokens, lane.held = False, uuids[at], tokens, []
-        lane.current = lane.based = identity
-        self._hold(lane, uuids[at:], line + after, lines - after)
+        self._number_all(lane, uuids, first, at, after)
+        self._seen.update(zip(ids, requests, strict=True))
+        tally.counts.update(zip(ids, counts, strict=True))
+        lane.fed, lane.row, lane.tokens, lane.held = False, uuids[at[-1]], tokens[-1], []
+        lane.current = lane.based = ids[-1]
+        self._hold(lane, uuids[at[-1] :], line + after[-1], lines - after[-1])
 
-    def _number_all(self, lane: Lane, uuids: list[str], first: int, answers: list[Answer]) -> None:
+    def _number_all(self, lane: Lane, uuids: list[str], first: int, at: list[int], after: list[int]) -> None:
         """Give numbers to the contexts of responses: the last two have one each, those before share one."""
-        places = self._places
-        for start, end in ((0, len(answers) - 2), (max(0, len(answers) - 2), len(answers) - 1)):
+        places, last = self._places, len(at) - 1
+        for start, end in ((0, last - 1), (max(0, last - 1), last)):
             if start < end:
                 context = self._number(lane)
-                self._begun[context] = first, uuids, answers[start:end]
-                places.update(dict.fromkeys(uuids[answers[start][4] : answers[end][4]], context))
+                self._begun[context] = first, uuids, at[start:end], after[start:end]
+                places.update(dict.fromkeys(uuids[at[start] : at[end]], context))
                 lane.context = context
         lane.before, lane.context = lane.context, self._number(lane)
-        self._begun[lane.context] = first, uuids, answers[-1:]
+        self._begun[lane.context] = first, uuids, at[last:], after[last:]
 
     # -- what the tracker has to see ---------------------------------------------------------------------------------
 
@@ -420,7 +413,7 @@ class Scanner(RecordingReader):
         for row in rows:
             place = self._places.get(row.get("uuid"))
             if place is not None:  # so the rows up to the first response need not be the tracker's
-                self._begun.setdefault(place, (number, [], [_FIRST]))
+                self._begun.setdefault(place, (number, [], [], []))
 
     def _sync(self, lane: Lane) -> None:
         """Let the tracker have what a lane holds back."""
@@ -472,9 +465,9 @@ class Scanner(RecordingReader):
         if place is None or place not in self._begun or self.tracker.holds_row(uuid):
             return
         lane, tracker = self._owners[place], ContextTracker(parts=False)
-        first, uuids, answers = self._begun[place]
-        at = uuids.index(uuid) if uuid in uuids else len(uuids)
-        begun = first + max((each[5] for each in answers if each[4] <= at), default=0)
+        first, uuids, at, lines = self._begun[place]
+        answers = bisect_right(at, uuids.index(uuid)) if uuid in uuids else len(at)
+        begun = first + (lines[answers - 1] if answers else 0)
         for line in self._source.get(range(begun, number)):
             rows = decode(line)[0]
             for row in rows:
