@@ -23,7 +23,7 @@ Each error carries its facts as attributes, so that a caller never has to parse 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class MalaContextError(Exception):
@@ -41,8 +41,7 @@ def _rebuild(cls: type[MalaContextError], args: tuple[object, ...], attributes: 
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigProblem:
+class ConfigProblem(NamedTuple):
     """One problem of a configuration."""
 
     key: str

@@ -8,8 +8,9 @@ no usage at all is `None`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from mala_context._util.records import Record
 
 TRACKING_DISABLED: Final = -1
 """The value of `ContextUsage.input_tokens` while tracking is disabled."""
@@ -155,8 +156,7 @@ class Usage(NamedTuple):
         return usage
 
 
-@dataclass(slots=True)
-class ContextUsage:
+class ContextUsage(Record):
     """Cumulative token counts of a session, the ledger of the `cumulative` estimator.
 
     It answers how much work was done, not how full the window is. Not safe to share between threads.

@@ -8,10 +8,11 @@ that `docs/reference/replay-json.md` describes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Final
+
+from mala_context._util.records import Record
 
 Counts = tuple[int, int, int, int]
 """Tokens of a response: input, cache creation, cache read, output."""
@@ -29,8 +30,7 @@ def identify(text: str) -> int:
     return int.from_bytes(text.encode("utf-8", "surrogatepass"), "little") % PRIME
 
 
-@dataclass(slots=True)
-class Problem:
+class Problem(Record):
     """Rows that could not be read, or a file."""
 
     file: str
@@ -85,8 +85,7 @@ class Best(dict[str, Counts]):
         return array("q", map(identify, self)), plain, (one, two, three, four)
 
 
-@dataclass(slots=True)
-class AgentRecord:
+class AgentRecord(Record):
     """One agent's part in a stretch or in a session."""
 
     agent_id: str | None = None
@@ -109,9 +108,9 @@ class AgentRecord:
     """Whether something was seen that this window does not explain."""
     accuracy: str = "unknown"
     """How well `tokens` is known: `exact`, `estimate`, `rough` or `unknown`."""
-    ids: array[int] = field(default_factory=lambda: array("q"))
+    ids: array[int] = array("q")
     """What `identify` says of the ids of its responses."""
-    counts: array[int] = field(default_factory=lambda: array("q"))
+    counts: array[int] = array("q")
     """Four counts for each of `ids`: input, cache creation, cache read and output tokens."""
     sums: Counts = (0, 0, 0, 0)
     """The sums of `counts`."""
@@ -129,8 +128,7 @@ class AgentRecord:
         }
 
 
-@dataclass(slots=True)
-class CompactionRecord:
+class CompactionRecord(Record):
     """One compaction of the main agent."""
 
     row: int
@@ -172,8 +170,7 @@ class CompactionRecord:
         }
 
 
-@dataclass(slots=True)
-class Stretch:
+class Stretch(Record):
     """What one recording tells of one session."""
 
     path: str
@@ -198,12 +195,11 @@ class Stretch:
     """Earliest time of a row."""
     ended_at: str | None = None
     """Latest time of a row."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: Sequence[Problem] = ()
     """What could not be read."""
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Record):
     """Tokens that were paid for, each response once."""
 
     input_tokens: int = 0
@@ -224,8 +220,7 @@ class Totals:
         self.output_tokens += four
 
 
-@dataclass(slots=True)
-class SessionRecord:
+class SessionRecord(Record):
     """One session, from all recordings that have rows of it."""
 
     session_id: str | None

@@ -18,7 +18,7 @@ from mala_context.analysis.replay.files import Recording, blocks
 from mala_context.transcripts.json_rows import objects_and_problem
 from mala_context.transcripts.long_rows import LONG, shortened
 
-_AT_ONCE: Final = 400
+_AT_ONCE: Final = 1_200
 """Rows that `json` decodes in the time that `msgspec` takes to be loaded."""
 _left = _AT_ONCE
 

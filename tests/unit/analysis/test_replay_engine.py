@@ -240,7 +240,7 @@ class Finder:
 from mala_context.analysis.replay import rows
 sys.meta_path.insert(0, Finder())
 try:
-    for _ in range(500):
+    for _ in range(1_500):
         rows.decode(b"{}")
 except KeyboardInterrupt:
     print("msgspec" in sys.modules)
