@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Restarted,
         SessionEnded,
         SessionRestarted,
+        SilentChange,
         TelemetryRecord,
         ThresholdCrossed,
         Uploaded,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from mala_context.guard.log import debug_printer, log_guard_event
     from mala_context.guard.overflow import ContextOverflow
     from mala_context.guard.tool_budget import ToolBudget
+    from mala_context.tracking.context_map import ContextPart
     from mala_context.tracking.openai import OpenAIStatus, openai_status
     from mala_context.tracking.readers import read_message, read_openai, read_row, read_stream_json
     from mala_context.tracking.tracker import ContextSnapshot, ContextTracker
@@ -78,7 +80,7 @@ _HOMES = {
         "agent.telemetry.otel": "OpenTelemetryObserver",
         "agent.telemetry.records": (
             "Archived CompactionSeen ContextUpdated FinalTurn GuardActed Observer Restarted SessionEnded "
-            "SessionRestarted TelemetryRecord ThresholdCrossed Uploaded"
+            "SessionRestarted SilentChange TelemetryRecord ThresholdCrossed Uploaded"
         ),
         "analysis.cluster": "DaskEngine",
         "analysis.replay.engine": "replay",
@@ -97,6 +99,7 @@ _HOMES = {
         "guard.log": "debug_printer log_guard_event",
         "guard.overflow": "ContextOverflow",
         "guard.tool_budget": "ToolBudget",
+        "tracking.context_map": "ContextPart",
         "tracking.openai": "OpenAIStatus openai_status",
         "tracking.readers": "read_message read_openai read_row read_stream_json",
         "tracking.tracker": "ContextSnapshot ContextTracker",
@@ -128,6 +131,7 @@ __all__ = [
     "ContextConfig",
     "ContextGuard",
     "ContextOverflow",
+    "ContextPart",
     "ContextPressureError",
     "ContextPressureHandler",
     "ContextSnapshot",
@@ -156,6 +160,7 @@ __all__ = [
     "SessionNotFoundError",
     "SessionRecord",
     "SessionRestarted",
+    "SilentChange",
     "TargetContextConfig",
     "TelemetryRecord",
     "ThresholdCrossed",

@@ -20,7 +20,7 @@ from mala_context.agent.guarded import Guarded, Step, Subagents
 from mala_context.agent.hook_io import stop, text_in
 from mala_context.agent.log_lines import size_before
 from mala_context.agent.telemetry import Hub
-from mala_context.agent.telemetry.records import FinalTurn, GuardAction, Observer
+from mala_context.agent.telemetry.records import FinalTurn, GuardAction, Observer, SilentChange
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.guard.policy import LEAST_FREED, NOT_QUIET, Policy
 from mala_context.guard.thresholds import Compact, Decisions, Thresholds
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mala_context.agent.stream import MessageStreamProcessor
     from mala_context.tracking.events import Event
     from mala_context.tracking.tracker import ContextSnapshot
+    from mala_context.tracking.truth_alarm import Surprise
 
 NEVER: Final = Thresholds(warn_at=None)
 STOP_FOR_RESTART: Final = "The context is full; the work goes on in a fresh session."
@@ -99,6 +100,7 @@ class Actions:
         """Whether the last compaction seems to have helped."""
         processor.observe(self.on_event, *_EVENTS, wants=self._wants)
         processor.overflow_observers.append(self.on_overflow)
+        processor.alarm_observers.append(self.on_alarm)
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -114,6 +116,12 @@ class Actions:
         self._quiet = NOT_QUIET
         self.policy.overflowed(overflow)
         self.happened(overflow)
+
+    def on_alarm(self, surprise: Surprise) -> None:
+        """Tell that a request was not what was projected; the processor has said so already."""
+        agent, model, projected, tokens, cause, _, _ = surprise
+        session_id = self._processor.tracker.session_id
+        self.happened(SilentChange(session_id, agent, model, projected, tokens, cause))  # type: ignore[arg-type]  # one of them
 
     def happened(self, record: object) -> None:
         """Give a record to every observer."""

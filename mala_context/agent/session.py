@@ -47,7 +47,9 @@ _MOST_UUIDS_LISTED = 64
 """The CLI lists at most this many prompts on a result: one that is missing from a full list may be among them."""
 _DISCONNECT_SECONDS = 30.0
 WINDOW_SECONDS = 0.6
-"""Longest that the CLI is waited for where it is asked for its window; no turn waits for it."""
+"""Longest that the CLI is waited for where somebody waits for its window."""
+_BESIDE_SECONDS = 10.0
+"""The same where nothing waits for it: the CLI of a busy machine may need a second."""
 
 log = get_logger(__name__)
 
@@ -83,8 +85,10 @@ class _Unread(NamedTuple):
     """The error to raise after the message."""
 
 
-async def ask_window(client: Any, session_id: str | None = None) -> WindowReport | None:
-    """Ask the CLI for its present model's window; `None` where it does not answer in `WINDOW_SECONDS`. Never raises.
+async def ask_window(
+    client: Any, session_id: str | None = None, seconds: float = WINDOW_SECONDS
+) -> WindowReport | None:
+    """Ask the CLI for its model's window and its parts; `None` where it gives no answer in time. Never raises.
 
     The control request takes no API request and 0.09 to 0.54 s, and is not documented: the SDK's own method has no
     `detail`, and without it the CLI counts through the API. This is the only place that knows of it.
@@ -93,8 +97,8 @@ async def ask_window(client: Any, session_id: str | None = None) -> WindowReport
     if ask is None:
         return None
     try:
-        with anyio.move_on_after(WINDOW_SECONDS):
-            answer = await ask({"subtype": "get_context_usage", "detail": "summary"}, timeout=WINDOW_SECONDS)
+        with anyio.move_on_after(seconds):
+            answer = await ask({"subtype": "get_context_usage", "detail": "summary"}, timeout=seconds)
             return window_report(answer, session_id)
     except Exception as error:  # noqa: BLE001 - an older CLI refuses, one that ends does not answer: the table has to do
         log.debug("Context: the CLI did not say its window: %s", error)
@@ -145,6 +149,7 @@ class AgentSession:
             steward.serve(self)
         self._window_of: str | None = None
         """The model of which the CLI has said the window."""
+        processor.asks_why = self._ask_why
         tasks.start_soon(self._pump, client, self._reading)
         self._ask_window()
 
@@ -295,10 +300,20 @@ class AgentSession:
             self._tasks.start_soon(self._learn_window, self.client)
 
     async def _learn_window(self, client: Any) -> None:
-        report = await ask_window(client, self.tracker.session_id)
+        report = await ask_window(client, self.tracker.session_id, _BESIDE_SECONDS)
         if report is not None and client is self.client:
             self._window_of = report.model
             self._processor.take(report)
+
+    def _ask_why(self) -> None:
+        self._tasks.start_soon(self._explain, self.client)
+
+    async def _explain(self, client: Any) -> None:
+        """Have the CLI say what stands before the conversation now: tools or memory files may have grown."""
+        try:
+            await self._learn_window(client)
+        finally:
+            self._processor.explain()
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -387,6 +402,7 @@ async def open_session(
                 failure = error
             tasks.cancel_scope.cancel()
     finally:
+        processor.asks_why = None
         try:
             with anyio.move_on_after(_DISCONNECT_SECONDS, shield=True):
                 await (client if session is None else session.client).disconnect()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context._util.log import PASSING, get_logger
@@ -29,12 +29,14 @@ from mala_context.tracking.readers import read_message
 from mala_context.tracking.readers.sdk import read_turn_end
 from mala_context.tracking.registry import LIVE
 from mala_context.tracking.tracker import ContextTracker
+from mala_context.tracking.truth_alarm import explained, unsure
 from mala_context.tracking.usage import ContextUsage, strangers
 
 if TYPE_CHECKING:
     from mala_context.guard.overflow import ContextOverflow
     from mala_context.tracking.events import Event, Events
     from mala_context.tracking.tracker import ContextSnapshot
+    from mala_context.tracking.truth_alarm import Surprise
 
 M = TypeVar("M")
 SnapshotObserver = Callable[["ContextSnapshot"], object]
@@ -84,6 +86,12 @@ class MessageStreamProcessor:
         self.event_observers = list(on_event)
         self._observers: dict[type, list[EventObserver]] = {}
         self.overflow_observers = list(on_overflow)
+        self.alarm_observers: list[Callable[[Surprise], object]] = []
+        """Called with each request that was not what was projected, after its WARNING."""
+        self.asks_why: Callable[[], object] | None = None
+        """Has the CLI asked why a request was not what was projected; whoever sets it calls `explain` afterwards."""
+        self._puzzles: list[Surprise] = []
+        self._alarms: Sized = () if self.tracker.lookout is None else self.tracker.lookout.found
         self.agent_name = agent_name
         self._enabled = enabled
         self._shortcut = FastPath(self.tracker)
@@ -150,6 +158,8 @@ class MessageStreamProcessor:
                 count = self._counts.get(message.__class__)
                 if count is not None and not self.snapshot_observers and count(message):
                     self.messages_seen += 1
+                    if self._alarms:
+                        self._alarm()
                     return
             self._take_all(message)
         except ContextPressureError as pressure:
@@ -189,6 +199,11 @@ class MessageStreamProcessor:
 
     def take(self, event: Event) -> None:
         """Apply one event, tell every observer, and log what people watch; for those whose events are no messages."""
+        self._take(event)
+        if self._alarms:
+            self._alarm()
+
+    def _take(self, event: Event) -> None:
         kind = event.__class__
         changed = self.tracker.advance(event)
         self._shortcut.counted = NOTHING
@@ -242,6 +257,26 @@ class MessageStreamProcessor:
         log.warning("%s", overflow.line(), **log_values(self.tracker.snapshot()))
         for observer in self.overflow_observers:
             self._notify(observer, overflow)
+
+    def _alarm(self) -> None:
+        """Say which requests were not what was projected; where the CLI may know why, ask it first."""
+        for surprise in self.tracker.alarms():
+            if self.asks_why is not None and surprise.agent is None and unsure(surprise):
+                self._puzzles.append(surprise)
+                self.asks_why()
+            else:
+                self._surprised(surprise)
+
+    def explain(self) -> None:
+        """Say the alarms for which the CLI was asked why; its answer is in the tracker, where it gave one."""
+        puzzles, self._puzzles = self._puzzles, []
+        for puzzle in puzzles:
+            self._surprised(explained(puzzle, self.tracker.main.noted))
+
+    def _surprised(self, surprise: Surprise) -> None:
+        log.warning("%s", surprise.line, **log_values(self.tracker.snapshot(surprise.agent)), cause=surprise.cause)
+        for observer in self.alarm_observers:
+            self._notify(observer, surprise)
 
     def reset(self) -> None:
         """Forget the old session's counts before a new stream; a disabled ledger counts again from its next usage."""

@@ -104,6 +104,7 @@ class TranscriptFeed:
         if self._seeded_as not in (None, session_id):  # a fork, whose id was not known before
             self._processor.take(SessionStart(session_id, "fork"))
         self._seeded_as = None
+        self._processor.tracker.main.map.asked(hook_input.get("prompt"))
         settle = SETTLE_SECONDS if hook_input.get("hook_event_name") == "Stop" else 0.0
         if (self._to_seed or not self._fed) and path is not None:
             await self._follow(session_id, path, settle)
@@ -139,7 +140,11 @@ class TranscriptFeed:
             return
         if from_start:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
-        self._feed(rows, session_id)
+        if seeding or from_start:  # what changed in silence then is no news
+            with self._processor.tracker.without_alarms():
+                self._feed(rows, session_id)
+        else:
+            self._feed(rows, session_id)
 
     async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
         """Add what the stream does not say, where the processor is fed."""

@@ -132,6 +132,7 @@ def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: 
         betas=tuple(getattr(options, "betas", None) or ()),
         auto_compact_window=_automatic_window(options, env, repo),
         remembers=LIVE,
+        alarm_at=config.alarm_at,
     )
 
 

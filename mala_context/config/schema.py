@@ -91,6 +91,11 @@ SCHEMA: Final = (
         "Allow a subagent only finishing tools from this ratio of its own window on.",
     ),
     Key(
+        "context.alarm_at",
+        either(None, ratio()),
+        "Log a WARNING if a request differs from its projection by this share, and by 2,000 tokens.",
+    ),
+    Key(
         "context.pin",
         either(None, text("auto, the path of a file")),
         "Give back after every compaction: the things that the summary lost (`auto`), or a file's text.",

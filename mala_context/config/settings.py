@@ -110,6 +110,8 @@ class ContextConfig:
     """Ratio from which only finishing tools are allowed."""
     finishing_tools: tuple[str, ...] = ("Write", "Edit", "TodoWrite", "Bash(git *)")
     """Tools of a final turn, by name or as `Name(pattern)`."""
+    alarm_at: float | None = 0.05
+    """Share of the projected request from which a request that differs from it is a WARNING; `None` for never."""
     pin: str | None = None
     """`auto`, or a file whose text is put back after every compaction."""
     search_tool: bool = False

@@ -110,15 +110,21 @@ EMPTY: Final = MapView({}, {}, "other")
 class ContextMap:
     """What is known of the parts of one agent's context, in tokens."""
 
-    __slots__ = ("_lent", "_rest", "_told", "fixed", "sums", "whole")
+    __slots__ = ("_lent", "_rate", "_rest", "_told", "fixed", "prompted", "sums", "whole")
 
     def __init__(self) -> None:
         self.whole = True
         """Whether the next first request is all of a conversation, and none from before."""
+        self.prompted = 0.0
+        """What the next first request's prompt weighs, where no message shows it."""
         self.fixed: dict[Key, float] = {}
         self.sums: dict[Key, float] = {}
         self._rest = "other"
-        self._lent = self._told = False  # the latter: whether the CLI said what stands before the conversation
+        self._lent = False
+        self._told: dict[str, float] = {}
+        """What the CLI said of each fixed group."""
+        self._rate = 1.0
+        """What the API counted for each token of it."""
 
     def view(self) -> MapView:
         """Return the map as it is now."""
@@ -133,6 +139,8 @@ class ContextMap:
         """Take a request of this size, before which no size was known."""
         self._own()
         _, weights = weigh(parts)
+        if self.whole and not any(key == _PROMPTS for key, _ in weights):
+            weights.append((_PROMPTS, self.prompted))
         self._add(weights, 1 / per_token)
         whole, self.whole = self.whole, False
         if not whole:
@@ -143,7 +151,12 @@ class ContextMap:
             if rest > before:
                 self.fixed["start", GROUPS["start"], None] = rest - before
         elif _LEAST <= rest / before <= _MOST:  # the CLI estimates these sizes; the API has counted them
-            self.fixed = {key: each * rest / before for key, each in self.fixed.items()}
+            self._rate = rest / before
+            self.fixed = {key: each * self._rate for key, each in self.fixed.items()}
+
+    def asked(self, prompt: Any) -> None:
+        """Take note of a prompt that is about to be sent; the stream does not show a session's first."""
+        self.prompted = _weight(prompt)
 
     def grew(self, weights: list[tuple[Key, float]], tokens: int, grown: int, answer: float, per_token: float) -> None:
         """Divide what a request gained: the answer before it has its own tokens, what else came goes by length."""
@@ -189,18 +202,18 @@ class ContextMap:
 
     def reported(self, parts: Iterable[ContextPart]) -> Mapping[str, float]:
         """Take what the CLI says of the parts; return the change of each fixed group that was known before."""
-        before, now = groups_of(self.fixed), dict[Key, float]()
+        now = dict[Key, float]()
         told = dict[Key, float]()
         for group, name, tokens, path in parts:
             (now if group in FIXED else told)[group, name, path] = float(tokens)
         if not now:
             return {}
         self._own()
-        self.fixed, self._told = now, True
+        before, self._told = self._told, groups_of(now)
+        self.fixed = {key: each * self._rate for key, each in now.items()}
         if not self.sums:  # a conversation from before this process
             self.sums = told
-        after = groups_of(now)
-        return {} if "start" in before else {each: after.get(each, 0) - before[each] for each in before}
+        return {each: tokens - before.get(each, 0.0) for each, tokens in self._told.items()} if before else {}
 
     def compacted(self) -> None:
         """Forget the conversation: a summary stands in its place."""

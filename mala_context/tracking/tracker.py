@@ -5,7 +5,8 @@ The reducer knows what an event changes. The tracker answers what that comes to,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from mala_context.tracking.agent_state import AgentState, FirstRequest
@@ -130,6 +131,16 @@ class ContextTracker:
     def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
         """Return what every formula says of an agent, by its state."""
         return {name: agent.estimate(name) for name in ESTIMATORS}
+
+    @contextmanager
+    def without_alarms(self) -> Iterator[None]:
+        """Compare no request with its projection while the block runs."""
+        lookout = self.lookout or Lookout(None)
+        at, lookout.at = lookout.at, None
+        try:
+            yield
+        finally:
+            lookout.at = at
 
     def alarms(self) -> list[Surprise]:
         """Return the requests, since the last call, that were not what was projected."""

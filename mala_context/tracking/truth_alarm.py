@@ -78,6 +78,18 @@ class Lookout:
         self.found: deque[Surprise] = deque(maxlen=64)
 
 
+def explained(surprise: Surprise, noted: Collection[str]) -> Surprise:
+    """Return an alarm with a cause that the CLI named after it; as it is where it has one, or the CLI named none."""
+    if surprise.tokens < surprise.projected or not unsure(surprise):
+        return surprise
+    return surprise._replace(cause=next((cause for cause in ("tools", "memory") if cause in noted), surprise.cause))
+
+
+def unsure(surprise: Surprise) -> bool:
+    """Tell whether the CLI may know the cause of an alarm better."""
+    return surprise.cause in ("prefix", "unexplained")
+
+
 def is_alarm(projected: int, tokens: int, at: float) -> bool:
     """Tell whether a request of this size is an alarm where another one was projected."""
     return abs(tokens - projected) >= max(LEAST, at * projected)

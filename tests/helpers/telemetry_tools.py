@@ -17,6 +17,7 @@ from mala_context.agent.telemetry.records import (
     FinalTurn,
     GuardActed,
     Restarted,
+    SilentChange,
     ThresholdCrossed,
     Uploaded,
 )
@@ -40,6 +41,7 @@ EACH = (
     Restarted("s1", "s2", "overflow", 1, checkpoint=True),
     ContextOverflow("refusal", 1_100, 1_000, "s1"),
     FinalTurn("s1", "context", 0.95, stopped=False, denials=1, missing=()),
+    SilentChange("s1", None, MODEL, 900, 500, "microcompaction"),
     updated(500, session="s2", cause="TurnEnd"),
 )
 """A record of every kind that has a metric."""

@@ -35,6 +35,7 @@ SOURCE: Final = "mala_context.source"
 STOPPED: Final = "mala_context.stopped"
 COMPLETE: Final = "mala_context.complete"
 BEFORE: Final = "mala_context.tokens.before"
+CAUSE: Final = "mala_context.cause"
 AFTER: Final = "mala_context.tokens.after"
 
 COMPACT: Final = "compact"
@@ -124,6 +125,9 @@ RESTARTS: Final = Metric(
 OVERFLOWS: Final = Metric(
     "mala_context.overflows", "counter", "{overflow}", "Requests that were refused since the window is full", (SOURCE,)
 )
+SILENT_CHANGES: Final = Metric(
+    "mala_context.silent_changes", "counter", "{request}", "Requests that were not what was projected", (MODEL, CAUSE)
+)
 FINAL_TURNS: Final = Metric(
     "mala_context.final_turns", "counter", "{turn}", "Final turns that ended", (STOPPED, COMPLETE)
 )
@@ -132,6 +136,6 @@ METRICS: Final = (
     *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, TURNS),
     *(COMPACTIONS, TOKENS_BEFORE, TOKENS_AFTER, COMPACTION_TIME),
     *(ARCHIVE_TIME, ARCHIVE_SIZE, UPLOADS, UPLOAD_SIZE, UPLOAD_TIME),
-    *(THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS),
+    *(THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS, SILENT_CHANGES),
 )
 """All of them."""

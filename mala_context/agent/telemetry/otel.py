@@ -31,6 +31,7 @@ from mala_context.agent.telemetry.records import (
     GuardActed,
     Restarted,
     SessionEnded,
+    SilentChange,
     ThresholdCrossed,
     Uploaded,
 )
@@ -230,6 +231,13 @@ class OpenTelemetryObserver:
         self._add(names.OVERFLOWS, attributes)
         self._event("overflow", record.session_id, attributes)
 
+    def _surprised(self, record: SilentChange) -> None:
+        attributes = {names.CAUSE: record.cause}
+        model, _ = self._labelled(record.model, record.agent)
+        self._add(names.SILENT_CHANGES, {**attributes, names.MODEL: model})
+        sizes = {names.BEFORE: record.projected, names.AFTER: record.tokens}
+        self._event("silent_change", record.session_id, {**attributes, **sizes})
+
     def _final(self, record: FinalTurn) -> None:
         attributes = {names.STOPPED: record.stopped, names.COMPLETE: not record.missing}
         self._add(names.FINAL_TURNS, attributes)
@@ -285,4 +293,5 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     Restarted: OpenTelemetryObserver._restarted,
     ContextOverflow: OpenTelemetryObserver._overflowed,
     FinalTurn: OpenTelemetryObserver._final,
+    SilentChange: OpenTelemetryObserver._surprised,
 }

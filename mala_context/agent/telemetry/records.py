@@ -28,6 +28,7 @@ __all__ = [
     "Restarted",
     "SessionEnded",
     "SessionRestarted",
+    "SilentChange",
     "TelemetryRecord",
     "ThresholdCrossed",
     "UploadOutcome",
@@ -53,6 +54,11 @@ GuardAction = Literal[
 was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, a fresh session
 reaches a threshold by itself, no tool was denied because the window is a guess, the CLI is overdue with its own
 compaction, no restart is left, a result was capped."""
+
+
+AlarmCause = Literal["microcompaction", "context_editing", "model", "tools", "memory", "prefix", "unexplained"]
+"""Why a request was not what was projected: the CLI cleared old results, the API edited the context, another model
+counts the text, tools were loaded, memory files changed, the cached beginning changed or lapsed, or unknown."""
 
 
 class ContextUpdated(NamedTuple):
@@ -149,6 +155,24 @@ class Archived:
     """How long it took: the wait for another writer is in it, and of a `boundary` the look at what the summary lost."""
     path: str | None
     """The first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SilentChange:
+    """A request held something else than the stream shows: 5 % and 2,000 tokens more or less than projected."""
+
+    session_id: str | None
+    """The main agent's session."""
+    agent: str | None
+    """A subagent's key; `None` for the main agent."""
+    model: str | None
+    """The model."""
+    projected: int
+    """What the request should have held, in tokens."""
+    tokens: int
+    """What it held, as the API counted."""
+    cause: AlarmCause
+    """What changed it, where something tells that."""
 
 
 UploadOutcome = Literal["begun", "done", "failed", "put_off"]
@@ -254,6 +278,7 @@ TelemetryRecord = (
     | Restarted
     | FinalTurn
     | ContextOverflow
+    | SilentChange
     | SessionEnded
 )
 """Any record that observers are told."""

@@ -44,7 +44,7 @@ async def play(stage: Stage) -> Report:
 
     scenario = fill_until_compaction(stage.place("project"), turns=stage.turns)
     home = stage.place("home")
-    config = ContextConfig(archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
+    config = ContextConfig(alarm_at=None, archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
     with scenario.api(strict=False) as api:
         runtime = instrument(api.options(cwd=scenario.project, home=home, env=scenario.env), config=config)
         recorder = Recorder(runtime, api, estimators=stage.estimators)

@@ -118,7 +118,7 @@ async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts
     project = stage.place(f"project-{name}")
     furnish(project)
     archive = ArchiveConfig(directory=os.path.join(stage.directory, "archives"))
-    config = ContextConfig(window=WINDOW, archive=archive, **keys)
+    config = ContextConfig(alarm_at=None, window=WINDOW, archive=archive, **keys)
     with ScriptedMessagesAPI(script, window=WINDOW, chars_per_token=CHARS_PER_TOKEN, strict=False) as api:
         env = {"DISABLE_AUTO_COMPACT": "1"}
         runtime = instrument(api.options(cwd=project, home=stage.place(f"home-{name}"), env=env), config=config)

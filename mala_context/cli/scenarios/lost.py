@@ -95,7 +95,7 @@ async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
     run.lines = collector.lines
     with ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api, logging_to(collector):
         options = api.options(cwd=project, home=stage.place(f"home-{name}"))
-        runtime = instrument(options, config=ContextConfig(pin=pin, archive=archive))
+        runtime = instrument(options, config=ContextConfig(alarm_at=None, pin=pin, archive=archive))
         await run.play(stage, runtime, (INSTRUCTION, "/compact", "Go on."))
         if runtime.archive is not None and run.session_id is not None:
             run.rows = runtime.archive.manifest(run.session_id).of_kind("outcome")

@@ -108,7 +108,7 @@ async def _run(stage: Stage, name: str) -> _Run:
     scenario = fill_until_compaction(project, window=WINDOW, turns=max(4, stage.turns))
     prompts = list(scenario.prompts)
     prompts[0] += "".join(f"\n{canary.text}" for canary in CANARIES)
-    config = ContextConfig(compaction="cli" if name == "cli" else "reference")
+    config = ContextConfig(alarm_at=None, compaction="cli" if name == "cli" else "reference")
     run = _Run()
     given = scenario.api(compactions=lambda _request: summary(SCRIPTED_SUMMARY), strict=False)
     with given as api, environment("MALA_RUNS_DIR", stage.place("runs")):

@@ -172,7 +172,7 @@ async def play(stage: Stage) -> Report:
 
     conversation = OldConversation.of(stage.place("project"), stage.turns - 1)
     home = stage.place("home")
-    config = ContextConfig(archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
+    config = ContextConfig(alarm_at=None, archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
     with ScriptedMessagesAPI(conversation.script, chars_per_token=3.0, strict=False) as api:
         run = _Play(stage, api, config, home, conversation)
         working = [(prompt, _BEFORE) for prompt in conversation.prompts]

@@ -690,3 +690,31 @@ def test_whoever_asks_is_noted_before_the_prompt_goes_out(backend):
 
     anyio.run(main, backend=backend)
     assert noted == [0, 1]
+
+
+@BACKENDS
+def test_the_cli_is_asked_why_a_request_is_not_as_projected(backend):
+    def counted(identity, tokens):
+        usage = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": tokens}
+        block = [TextBlock("so")]
+        return sdk_messages.build(
+            AssistantMessage,
+            content=block,
+            model="claude-sonnet-4-5",
+            usage=usage,
+            message_id=identity,
+            session_id="s1",
+        )
+
+    async def test(session, client):
+        heard = []
+        session._processor.alarm_observers.append(heard.append)
+        await anyio.wait_all_tasks_blocked()
+        await everything(session.send("one"))
+        await anyio.wait_all_tasks_blocked()
+        return len(client._query.asked), [each.cause for each in heard], session._processor
+
+    messages = [started(), counted("a", 50_000), counted("b", 90_000)]
+    times, causes, processor = run(backend, test, lambda: asking(300_000, 300_000, messages=messages))
+    assert (times, causes) == (2, ["unexplained"])
+    assert processor.asks_why is None, "the session that it belonged to is over"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
 from mala_context.tracking.events import Appended, Refusal, Response, SessionStart
+from mala_context.tracking.readers.parts import window_report
 from tests.helpers import sdk_messages
 
 
@@ -497,3 +498,54 @@ def test_size_and_share_are_of_one_estimator_and_its_raw_values_are_one_line(cap
         "Context: message=m2 max_cache_read=14000 sum_in=10 sum_out=120 sum_cache_create=1800 "
         "primary_tokens=14130 audit_tokens=1930 unique_api_calls=2"
     )
+
+
+# -- the truth alarm ---------------------------------------------------------------------------------------------------
+
+
+def alarmed(processor, caplog):
+    """Return the causes that observers hear, and those in the log."""
+    heard = []
+    processor.alarm_observers.append(lambda surprise: heard.append(surprise.cause))
+    return heard, lambda: [each.cause for each in caplog.records if "than projected" in each.getMessage()]
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["the fast path", "the careful path"])
+async def test_a_request_that_is_not_as_projected_is_one_warning(observed, caplog):
+    processor = MessageStreamProcessor(on_snapshot=[lambda _: None] if observed else [])
+    heard, logged = alarmed(processor, caplog)
+    messages = [init(), *(assistant(50_000 + 10 * number, f"m{number}") for number in range(3))]
+    messages += [assistant(90_000, "m3"), assistant(90_000, "m3"), assistant(90_010, "m4"), assistant(60_000, "m5")]
+    await drain(processor, messages)
+    assert heard == logged() == ["unexplained", "unexplained"]
+    assert all(each.levelname == "WARNING" for each in caplog.records)
+
+
+async def test_an_observer_of_alarms_that_fails_stops_nothing(caplog):
+    processor = MessageStreamProcessor()
+    processor.alarm_observers.append(lambda _: 1 / 0)
+    passed = [init(), assistant(50_000, "a"), assistant(90_000, "b")]
+    assert await drain(processor, passed) == passed
+    assert "an observer failed" in caplog.text
+
+
+async def test_the_cli_is_asked_why_before_the_warning(caplog):
+    asked = []
+    processor = MessageStreamProcessor()
+    processor.asks_why = lambda: asked.append(True)
+    heard, logged = alarmed(processor, caplog)
+    reports = [
+        {"categories": [{"id": "memory_files", "tokens": tokens}, {"id": "system_tools", "tokens": 9_000}]}
+        for tokens in (10_000, 50_000)
+    ]
+    processor.take(window_report(reports[0], "s1"))
+    await drain(processor, [init(), assistant(50_000, "a"), assistant(90_000, "b")])
+    assert asked
+    assert not heard
+    processor.take(window_report(reports[1], "s1"))
+    processor.explain()
+    processor.explain()
+    assert heard == logged() == ["memory"]
+    await drain(processor, [assistant(60_000, "c")])
+    processor.explain()
+    assert heard == ["memory", "unexplained"], "an answer without news leaves the cause as it was"

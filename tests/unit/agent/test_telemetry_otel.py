@@ -56,6 +56,7 @@ def test_every_record_becomes_its_metrics(collector):
         "mala_context.restarts": {("overflow", True): 1},
         "mala_context.overflows": {("refusal",): 1},
         "mala_context.final_turns": {(False, True): 1},
+        "mala_context.silent_changes": {("microcompaction", MODEL): 1},
     }
 
 
@@ -171,6 +172,12 @@ def test_other_happenings_are_events_on_the_current_span(collector):
             "mala_context.stopped": False,
             "mala_context.complete": True,
             "gen_ai.context.utilization": 0.95,
+            "gen_ai.conversation.id": "s1",
+        },
+        "mala_context.silent_change": {
+            "mala_context.cause": "microcompaction",
+            "mala_context.tokens.before": 900,
+            "mala_context.tokens.after": 500,
             "gen_ai.conversation.id": "s1",
         },
     }

@@ -281,3 +281,14 @@ async def test_a_subagents_compaction_is_counted_with_its_sizes_and_its_line(cap
     processor.enabled = False
     await feed.after_compaction(told)
     assert (processor.tracker.snapshot("a1").compactions, processor.tracker.snapshot().compactions) == (1, 0)
+
+
+async def test_what_changed_in_silence_long_ago_is_no_news(path, caplog):
+    processor = MessageStreamProcessor()
+    gauge = TranscriptFeed(processor)
+    write(path, row("assistant", 50_000, "a"), row("assistant", 90_000, "b"))
+    await gauge.observe(hook(path))
+    assert "than projected" not in caplog.text
+    write(path, row("assistant", 40_000, "c"))
+    await gauge.observe(hook(path))
+    assert "50,0" in next(each.getMessage() for each in caplog.records if "than projected" in each.getMessage())

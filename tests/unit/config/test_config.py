@@ -47,6 +47,7 @@ context:
   subagents:
     warn_at: null
     final_at: null
+  alarm_at: 0.05
   pin: null
   search_tool: false
   compaction: cli
@@ -306,7 +307,7 @@ BAD_VALUES = [
     ("archive", "[]", "found a list"),
     ("2026-11-28", "1", "unknown key"),
     ("buffer_tokens", "5", "did you mean context.guard.buffer_tokens?"),
-    ("zzzzzz", "1", "wanted one of archive, compact_at"),
+    ("zzzzzz", "1", "wanted one of alarm_at, archive, compact_at"),
     ("~", "1", "unknown key"),
     ("[a]", "1", "found a list as a key"),
 ]
