@@ -76,27 +76,19 @@ def wire(
         verbatim=bool(getattr(options, "verbatim_prompts", False)),
         subagents=subagent_thresholds(config),
     )
-    hooks = _without_ours(getattr(options, "hooks", None) or {})
-    cap = _tool_cap(repo, config, tracker, actions)
-    reference = _by_reference(repo, config, archivist, processor, cap)
     gauge = _gauge(processor, options, env)
-    if config.enabled or config.archive.enabled:
-        parts = {
-            "archivist": archivist,
-            "gauge": gauge if config.enabled else None,
-            "notes": actions if config.enabled else None,
-            "gate": actions if config.enabled and _denies(config) else None,
-            "cap": cap,
-            "pin": _pin(repo, config, archivist),
-            "reference": reference,
-        }
-        _add_hooks(hooks, parts, sdk)
+    cap = _tool_cap(repo, config, tracker, actions)
+    parts = {
+        "archivist": archivist,
+        "gauge": gauge if config.enabled else None,
+        "notes": actions if config.enabled else None,
+        "gate": actions if config.enabled and _denies(config) else None,
+        "cap": cap,
+        "pin": _pin(repo, config, archivist),
+        "reference": _by_reference(repo, config, archivist, processor, cap),
+    }
+    wired = _wired(options, config, parts, tracker, sdk)
     template = _template(repo, config.continuation_template)
-    archive = None if archivist is None else archivist.archive
-    wired = {"hooks": hooks, **_search_tool(options, config, archive, tracker)}
-    if reference is not None:
-        given = {name: wired.get(name, getattr(options, name, None)) for name in NEEDS}
-        wired |= reference.options(SimpleNamespace(**given))
 
     def copy_wired(given: Any, **changes: Any) -> Any:
         return copy(given, **{**wired, **changes})
@@ -161,12 +153,25 @@ def _own_settings(given: object, project: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _add_hooks(hooks: dict[str, list[Any]], parts: Mapping[str, Any], sdk: SDKClientFactory) -> None:
-    """Add our callbacks after the user's hooks, for each event that one of the parts takes."""
+def _wired(
+    options: Any, config: ContextConfig, parts: Mapping[str, Any], tracker: ContextTracker, sdk: SDKClientFactory
+) -> dict[str, Any]:
+    """Return the fields of the options that we set: hooks, and what the search and the mod need.
+
+    Our callbacks come after the hooks that are there, for each event that one of the parts takes.
+    """
+    hooks = _without_ours(getattr(options, "hooks", None) or {})
     for event, factory in HOOKS.items():
         callback = factory(parts)
         if callback is not None:
             hooks.setdefault(event, []).append(sdk.create_hook_matcher(None, [callback]))
+    archivist, reference = parts["archivist"], parts["reference"]
+    archive = None if archivist is None else archivist.archive
+    wired = {"hooks": hooks, **_search_tool(options, config, archive, tracker)}
+    if reference is not None:
+        given = {name: wired.get(name, getattr(options, name, None)) for name in NEEDS}
+        wired |= reference.options(SimpleNamespace(**given))
+    return wired
 
 
 def _search_tool(
@@ -226,7 +231,7 @@ def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions
 
 
 def _pin(repo: str, config: ContextConfig, archivist: SessionArchiver | None) -> Pin | None:
-    if config.pin is None:
+    if config.pin is None or not (config.enabled or config.archive.enabled):
         return None
     if config.pin == AUTO and archivist is None:
         log.warning("mala.yaml: pin: auto needs the archive, which is off; nothing is put back after a compaction")
