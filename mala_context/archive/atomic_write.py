@@ -53,8 +53,9 @@ def temporary_prefix(session_id: str) -> str:
 def publish(
     directory: int,
     prefix: str,
-    fill: Callable[[Write], str],
+    fill: Callable[[Write], object],
     *,
+    name: str | None = None,
     replace: bool = False,
     lock: bool = False,
     durable: bool = True,
@@ -66,7 +67,8 @@ def publish(
     Args:
         directory: descriptor of the directory.
         prefix: what the temporary file's name begins with.
-        fill: writes the bytes, and returns the name, which may depend on them.
+        fill: writes the bytes.
+        name: the file's name; without it, `fill` returns the name, which may depend on the bytes.
         replace: whether the file takes the place of one of that name.
         lock: hold a lock on the temporary file, so that another process does not take it for one that was left.
         durable: whether a crash of the machine may not lose it.
@@ -81,7 +83,8 @@ def publish(
     try:  # around all of it, since an interrupt may come between any two calls
         with _naming(path):
             fd, temporary = _own(directory, prefix) if lock else create(directory, prefix)
-        name = fill(_writer(fd, path))
+        made = fill(_writer(fd, path))
+        name = str(made) if name is None else name
         with _naming(path):
             if mtime_ns is not None:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
@@ -120,10 +123,6 @@ def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> s
     path = os.path.join(root, *parts)
     fd = os.open(root, DIRECTORY & ~getattr(os, "O_NOFOLLOW", 0))
 
-    def fill_and_name(write: Write) -> str:
-        fill(write)
-        return parts[-1]
-
     try:
         for part in parts[:-1]:
             with contextlib.suppress(FileExistsError):
@@ -132,7 +131,7 @@ def place(root: str, parts: Sequence[str], fill: Callable[[Write], object]) -> s
             os.close(fd)
             fd = inner
         _drop_leftovers(fd)
-        if not publish(fd, OUTSIDE_TEMPORARY, fill_and_name, lock=True, path=path)[1]:
+        if not publish(fd, OUTSIDE_TEMPORARY, fill, name=parts[-1], lock=True, path=path)[1]:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     finally:
         os.close(fd)

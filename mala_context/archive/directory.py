@@ -25,7 +25,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from mala_context.archive.interface import Write
 
 _MARKERS = f"{layout.REPO_MARKER}."
 """How a marker is called while it is written."""
@@ -194,13 +193,8 @@ def _write_marker(directory: str, path: str) -> None:
     if _is_claimed(marker):
         return
     place = os.open(directory, DIRECTORY)
-
-    def fill(write: Write) -> str:
-        write(os.fsencode(path))
-        return layout.REPO_MARKER
-
     try:
-        publish(place, _MARKERS, fill)
+        publish(place, _MARKERS, lambda write: write(os.fsencode(path)), name=layout.REPO_MARKER)
     except OSError:
         if not _is_claimed(marker):  # by another, who may have dropped ours
             raise

@@ -173,10 +173,10 @@ class ListedFiles(LocalFiles):
         self._names.replace(self.session_id, super()._own_names(self._dir))
         self._note()
 
-    def _publish(self, fill: Callable[[Write], str], mtime_ns: int | None) -> tuple[str, bool]:
-        name, new = super()._publish(fill, mtime_ns)
-        self._names.add(self.session_id, name)
-        return name, new
+    def _publish(self, fill: Callable[[Write], object], name: str | None, mtime_ns: int | None) -> tuple[str, bool]:
+        made, new = super()._publish(fill, name, mtime_ns)
+        self._names.add(self.session_id, made)
+        return made, new
 
     def remove(self, name: str) -> None:
         """Remove a file of this session."""

@@ -20,7 +20,6 @@ from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mala_context.archive.interface import Write
     from mala_context.archive.reader import ArchiveReader
 
 SPILLS = "spills"
@@ -102,11 +101,7 @@ def publish(directory: int, name: str, data: bytes) -> None:
     if there >= len(data.rstrip(b"\r\n")):
         return
 
-    def fill(write: Write) -> str:
-        write(data)
-        return name
-
-    publish(directory, ARCHIVE_TEMPORARY, fill, replace=True, durable=False)
+    publish(directory, ARCHIVE_TEMPORARY, lambda write: write(data), name=name, replace=True, durable=False)
 
 
 def derived_dir(archive: ArchiveReader, kind: str) -> str | None:

@@ -106,7 +106,7 @@ class SessionFiles(SessionView):
     """The files of one session, for its only writer: the lock is held until `close`."""
 
     @abstractmethod
-    def publish(self, name: str, fill: Callable[[Write], None], *, mtime_ns: int | None = None) -> None:
+    def publish(self, name: str, fill: Callable[[Write], object], *, mtime_ns: int | None = None) -> None:
         """Write a new file: `fill` is called with a `write` function.
 
         Raises `FileExistsError` where the name is taken, and whatever `fill` raises; then nothing is published.

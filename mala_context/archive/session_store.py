@@ -322,7 +322,7 @@ def _publish(files: SessionFiles, stream: str | None, newest: str | None, data: 
         newest = layout.next_stamp(time.time_ns() // 1000, newest)
         name = layout.piece_name(files.session_id, stream, 1, newest, ".jsonl")
         try:
-            files.publish(name, lambda write: cast("None", write(data)))
+            files.publish(name, lambda write: write(data))
         except FileExistsError:
             continue
         return name

@@ -210,26 +210,22 @@ class LocalFiles(LocalView, SessionFiles):
     def _own_names(self, fd: int) -> Iterable[str]:
         return sorted(self._known)
 
-    def publish(self, name: str, fill: Callable[[Write], None], *, mtime_ns: int | None = None) -> None:
+    def publish(self, name: str, fill: Callable[[Write], object], *, mtime_ns: int | None = None) -> None:
         """Write a new file under its name in one step."""
         if layout.session_of(name) != self.session_id:
             raise ValueError(f"{name!r} is no name for a file of session {self.session_id}")
 
-        def fill_and_name(write: Write) -> str:
-            fill(write)
-            return name
-
-        if not self._publish(fill_and_name, mtime_ns)[1]:
+        if not self._publish(fill, name, mtime_ns)[1]:
             raise FileExistsError(errno.EEXIST, "an archive is never overwritten", self.path(name))
 
     def publish_named(self, fill: Callable[[Write], str]) -> tuple[str, bool]:
         """Write a new file whose name is known at the end."""
-        return self._publish(fill, None)
+        return self._publish(fill, None, None)
 
-    def _publish(self, fill: Callable[[Write], str], mtime_ns: int | None) -> tuple[str, bool]:
-        name, new = publish(self._dir, temporary_prefix(self.session_id), fill, mtime_ns=mtime_ns)
-        self._known.add(name)
-        return name, new
+    def _publish(self, fill: Callable[[Write], object], name: str | None, mtime_ns: int | None) -> tuple[str, bool]:
+        made, new = publish(self._dir, temporary_prefix(self.session_id), fill, name=name, mtime_ns=mtime_ns)
+        self._known.add(made)
+        return made, new
 
     def append(self, rows: bytes) -> None:
         """Add rows to the manifest, on a line of their own even where the last row was cut.

@@ -227,17 +227,17 @@ def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
     from mala_context.archive.directory import open_archives
     from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
 
-    def fill(write: Write) -> str:
+    def fill(write: Write) -> None:
         for part in _parts(reader, size, PART):
             write(part)
-        return name
 
     try:
         directory = open_archives(folder, create=True)
     except ArchiveUnavailableError as error:
         raise ObjectStoreError(f"file://{folder}", str(error)) from None
     with Held(directory):
-        publish(directory, f"{ARCHIVE_TEMPORARY}{name}.", fill, replace=True, path=os.path.join(folder, name))
+        path = os.path.join(folder, name)
+        publish(directory, f"{ARCHIVE_TEMPORARY}{name}.", fill, name=name, replace=True, path=path)
 
 
 class _Object(io.RawIOBase):
