@@ -65,6 +65,15 @@ class TestFormulas:
         assert moved["c"] == 300.0
 
 
+def test_readme_says_of_the_picture_what_the_report_says():
+    first = load("report").made().sessions[0].compactions[0]
+    files, instructions = first.lost["read"], first.lost["instruction"]
+    readme = " ".join((PICTURES.parent.parent / "README.md").read_text().split())
+    left_out = f"leaves out {len(files['missing'])} of {files['total']} files and the only instruction"
+    assert f"compacts {first.before:,} tokens to {first.after:,}. The summary {left_out}." in readme
+    assert (instructions["named"], instructions["total"]) == (0, 1)
+
+
 @pytest.mark.parametrize("path", sorted(PICTURES.glob("*.svg")), ids=lambda path: path.name)
 def test_a_picture_asks_nothing_of_the_network_and_names_no_place_of_this_machine(path):
     text = path.read_text()
