@@ -102,24 +102,36 @@ def test_a_click_that_cannot(monkeypatch):
         completion.callback("bash")
 
 
+def with_session(home):
+    """Give a home one session; return the first letters of its id."""
+    folder = home / ".claude" / "projects" / "-repo"
+    folder.mkdir(parents=True)
+    (folder / "7c9e6679-7425-40de-944b-e07fc1f90ae7.jsonl").touch()
+    return "7c9"
+
+
 @pytest.mark.system
-def test_fish(path, tmp_path):
-    script = "mala-context completion fish | source; complete -C 'mala-context arch'"
+@pytest.mark.parametrize(("line", "offered"), [("arch", "archives"), ("replay --session {}", "7c9e6679-7425-40de-")])
+def test_fish(path, tmp_path, line, offered):
+    line = line.format(with_session(tmp_path))
+    script = f"mala-context completion fish | source; complete -C 'mala-context {line}'"
     done = run(path, "fish", "--no-config", "-c", script, env={"HOME": str(tmp_path)})
-    assert done.stdout.split("\t")[0].strip() == "archives"
+    assert done.stdout.split("\t")[0].strip().startswith(offered), done
 
 
 @pytest.mark.system
-def test_zsh(path, tmp_path):
+@pytest.mark.parametrize(("line", "offered"), [("arch", "archives"), ("replay --session {}", "7c9e6679-7425-40de-")])
+def test_zsh(path, tmp_path, line, offered):
     """In a terminal of its own (zpty), since zsh completes nowhere else."""
+    line = line.format(with_session(tmp_path))
     script = tmp_path / "script"
     script.write_text(
         "zmodload zsh/zpty\nzpty shell zsh -f -i\n"
         "zpty -w shell 'autoload -Uz compinit; compinit -u'\n"
         'zpty -w shell \'eval "$(mala-context completion zsh)"; print -r RE"A"DY\'\n'
         "zpty -r -m shell answer '*READY*'\n"
-        "zpty -w -n shell $'mala-context arch\\t'\n"
-        "zpty -r -m shell answer '*archives*' && print -r FOUND\n"
+        f"zpty -w -n shell $'mala-context {line}\\t'\n"
+        f"zpty -r -m shell answer '*{offered}*' && print -r FOUND\n"
     )
     done = run(path, "zsh", "-f", str(script), env={"HOME": str(tmp_path), "TERM": "dumb"})
     assert done.stdout.endswith("FOUND\n")
