@@ -146,7 +146,10 @@ def _open_below(top: str, name: str) -> int:
 
 def open_directory(top: str, folders: Sequence[str] = ()) -> int:
     """Open a directory below another one, none of which may be a link; raises `OSError`. Close the descriptor."""
-    fd = os.open(top, DIRECTORY)
+    try:
+        fd = os.open(top, DIRECTORY)
+    except ValueError as error:  # a path out of a text may hold what no path holds
+        raise OSError(errno.EINVAL, str(error)) from None
     for folder in folders:
         try:
             inner = os.open(folder, DIRECTORY, dir_fd=fd)

@@ -304,3 +304,13 @@ def test_no_more_bytes_are_told_than_are_expected(world, deleted):
     world.archive.restore(SID, progress=told)
     assert told.expected == 3 * len(dump(rows))
     assert 0 < sum(told) <= told.expected
+
+
+@pytest.mark.parametrize("path", ["\0", "a\0b/s.jsonl", "\ud800/s.jsonl", "x" * 5_000, "/proc/self/mem", ""])
+def test_a_transcripts_path_that_is_none_stops_no_restore(world, path):
+    """A hook's input may hold any text, and a start writes it down."""
+    world.write(session())
+    world.archive.register_session(SID, path)
+    world.transcript.unlink()
+    assert world.restored()[0].rows == 10
+    assert world.archive.catch_up() == []
