@@ -24,6 +24,7 @@ from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, List
 from mala_context.guard.final_turn import FinalTurnState, Requirement
 from mala_context.guard.targets import TargetContextConfig, is_count
 from mala_context.guard.tool_output import estimate_tokens
+from mala_context.tracking.usage import MOST
 
 FORCED: Final = "Context limit exceeded; forcing final turn."
 """Words of the WARNING that a final turn begins with."""
@@ -257,7 +258,7 @@ class ContextGuard:
             "new_tokens": self.pending + self.new,
             "schema_tokens": self.schema,
             "expected_tokens": expected,
-            "context_pct": round(100 * expected / window, 1),
+            "context_pct": round(100 * min(expected, MOST) / window, 1),
         }
         if self._on_debug:
             self._on_debug(GuardEvent(_METRICS, fields))

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import anyio
 
 from mala_context.guard import ContextGuard, cap_text, cap_tokens
+from mala_context.guard.targets import is_count
 
 TOKEN_BUDGET_EXCEEDED: Final = "token_budget_exceeded"  # noqa: S105  # a reason, no secret
 """Reason of a reservation that was refused."""
@@ -37,6 +38,8 @@ class ToolBudget:
             again.
         tool_output_tokens: cap on one result: a number, `auto`, or `None`.
         count: tokens of a text; by default what the guard's targets count.
+
+    Raises `ValueError` for a cap that is no positive number and not `auto`.
     """
 
     def __init__(
@@ -46,6 +49,9 @@ class ToolBudget:
         tool_output_tokens: int | Literal["auto"] | None = None,
         count: Callable[[str], int] | None = None,
     ) -> None:
+        if tool_output_tokens not in (None, "auto") and not (is_count(tool_output_tokens) and tool_output_tokens):
+            wanted = "a positive number of tokens, 'auto' or None would be right"
+            raise ValueError(f"tool_output_tokens is {tool_output_tokens!r}: {wanted}")
         self.guard = guard
         self._cap = tool_output_tokens
         self._count = guard.count if count is None else count

@@ -209,3 +209,16 @@ def test_random_characters_count_one_each():
     assert estimate_tokens(f"word {run} word") == len(run) + 3
     kept = cap_text(run, 20_000)
     assert 19_000 < len(kept) < 20_200
+
+
+@pytest.mark.parametrize("cap", [0, -1, True, 1.5, "1000", "none", [], {}])
+def test_a_cap_that_is_no_number_is_said_at_once(cap):
+    with pytest.raises(ValueError, match=r"tool_output_tokens is .*: a positive number of tokens, 'auto' or None"):
+        ToolBudget(guard_with(1_000), tool_output_tokens=cap)
+
+
+async def test_a_context_of_400_digits_is_refused_and_logged():
+    guard = guard_with(1_000)
+    guard.current = 10**400
+    assert not (await ToolBudget(guard).reserve("text")).ok
+    assert guard.log_fields()["context_pct"] > 10**6
