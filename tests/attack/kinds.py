@@ -290,6 +290,9 @@ def names(a: Machine):
     a.compact()
     given = {**a.given("PreCompact"), "session_id": name}
     said = a.hook(given=inputs.dump([given])).stderr
+    for _ in range(2):  # a start writes the path down, and others read it later
+        odd = {"transcript_path": rng.choice([*inputs.NAMES, *inputs.VALUES]), "session_id": rng.choice([a.sid, name])}
+        a.hook(given=inputs.dump([a.given(rng.choice(EVENTS), **odd)]))
     for where in (a.pieces() or [a.path])[0], a.path:
         beside = os.path.dirname(where)
         for _ in range(2):
