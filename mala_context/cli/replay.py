@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context._util.text import plural, printable
-from mala_context.cli.inputs import DASK, chosen, engine_options, own_options, recordings
+from mala_context.cli.inputs import DASK, chosen, engine_options, must_hold_rows, own_options, recordings
+from mala_context.cli.progress import waiting
 from mala_context.cli.session_lines import LINES, must_tell, read, sum_of, write_totals
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ FORMATS: Final = ("table", "json", "ndjson", "csv", "parquet")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="How to print the sessions.  [default: table]")
 @click.option("--trace", is_flag=True, help="Print a line for each row before the sessions (json and ndjson).")
 @click.option("--totals", is_flag=True, help="Print only the sum of all responses' tokens, as JSON.")
+@click.option("--cache", is_flag=True, help="Print what the prompt cache read, and wrote a second time (slower).")
+@click.option("--money", is_flag=True, help="Add to --cache an estimate in US dollars (extra prices).")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output (needed for parquet).")
 @own_options
 @engine_options
@@ -32,6 +35,8 @@ def replay(
     form: str | None,
     trace: bool,
     totals: bool,
+    cache: bool,
+    money: bool,
     output: str | None,
     project: str | None,
     session: str | None,
@@ -55,6 +60,11 @@ def replay(
             raise click.UsageError("--trace reads line by line on this machine: leave --engine and --scheduler out")
         _trace(given, since)
         return
+    if cache or money:
+        if not cache:
+            raise click.UsageError("--money adds to --cache: name that too")
+        _cache(given, form, output, money, where)
+        return
     with chosen(**where) as engine:
         everything = read(given, engine, estimates=not totals)
     sessions = [each for each in everything if _is_after(each, since)]
@@ -72,6 +82,19 @@ def replay(
         with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             _WRITERS[form](sessions, file)
     must_tell(everything, given)
+
+
+def _cache(paths: Sequence[str], form: str, output: str | None, money: bool, where: dict[str, Any]) -> None:
+    from mala_context.analysis.cache import read_cache
+    from mala_context.cli import cache_table
+
+    if form not in cache_table.FORMATS or output is not None:
+        raise click.UsageError(f"--cache prints {', '.join(cache_table.FORMATS)} to standard output")
+    with chosen(**where) as engine, waiting("reading") as progress:
+        agents = read_cache(paths, engine=engine, progress=progress)
+    if not agents:
+        must_hold_rows(paths)
+    cache_table.write(agents, form, sys.stdout, money=money)
 
 
 def _trace(paths: Sequence[str], since: str | None) -> None:

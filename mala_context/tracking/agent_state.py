@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
+from mala_context.tracking.cache import CacheLedger
 from mala_context.tracking.context_map import ContextMap, weigh
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
 from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, after_keeping
@@ -162,6 +163,7 @@ class AgentState:
         "agent_id",
         "before",
         "begun",
+        "cache",
         "compactions",
         "context",
         "counts_text",
@@ -199,6 +201,7 @@ class AgentState:
         self.opening = FirstRequest()
         self.rooted: bool | None = None
         self.ratios = Ratios()
+        self.cache = CacheLedger()
         self._estimators: dict[str, Estimator] = {name: make() for name, make in ESTIMATORS.items()}
         self._untold: list[Any] = []
         """Counts of responses, and `_Turn`s, that the formulas were not told of yet."""
@@ -281,6 +284,7 @@ class AgentState:
         self.resets += 1
         self.map.whole = True
         self.first_input, self.pre, self.rooted = None, None, True
+        self.cache.begin_again()
         self.opening = FirstRequest()
 
     def go_to(self, context: ContextState, parts: int) -> None:
@@ -319,10 +323,11 @@ class AgentState:
             kind = "answer"
         context.parts.append((kind, content))
 
-    def count(self, usage: Usage, source: str) -> bool:
-        """Take the current response's counts; return whether they changed anything."""
+    def count(self, usage: Usage, source: str, hour: int = 0, time: object = None) -> bool:
+        """Take the current response's counts; return whether they changed anything. See `CacheLedger.take`."""
         context = self.context
         if context.message_id != self.current or context.usage is None:
+            self.cache.take(usage, hour, time, self.model)
             self.rebase(usage, source)
             return True
         known = context.usage
@@ -358,6 +363,7 @@ class AgentState:
         context = self.context
         if context.usage is not None:
             self._untold.append((context.usage, now))
+            self.cache.correct(context.usage, now)
         self._measured(context, now)
 
     def _measured(self, context: ContextState, usage: Usage) -> None:
@@ -386,8 +392,11 @@ class AgentState:
             context.parts = []
         self._go_on(context, begun, usage)
 
-    def start(self, identity: str, usage: Usage, tokens: int, content: object) -> None:
+    def start(
+        self, identity: str, usage: Usage, tokens: int, content: object, hour: int = 0, time: object = None
+    ) -> None:
         """Do at once what `begin`, `count` and `add` do for the first message of a response to `tokens` tokens."""
+        self.cache.take(usage, hour, time, self.model)
         context = ContextState()
         context.owner = self
         context.message_id = self.current = identity
@@ -520,6 +529,7 @@ class AgentState:
         self._uncounted = False
         self.compactions += 1
         self.map.compacted()
+        self.cache.compacted = True
         self.before, self.pre, self.helped, self.due = before, size, None, self.responses + 1
         context = self.context
         kept, self.kept_chars = self.kept_chars, None

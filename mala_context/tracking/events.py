@@ -63,6 +63,8 @@ class Response(NamedTuple):
     """Id of the request (transcripts and stream-json)."""
     time: str | None = None
     """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
+    hour: int = 0
+    """Tokens that were written to the cache for an hour; the others are kept for five minutes."""
 
 
 class UsageDelta(NamedTuple):

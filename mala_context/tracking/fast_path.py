@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mala_context.tracking.events import Event, Response
-from mala_context.tracking.readers.parts import COUNTS, new
+from mala_context.tracking.readers.parts import COUNTS, new, written_for_an_hour
 from mala_context.tracking.reducer import is_other
 from mala_context.tracking.registry import SHIFT
 from mala_context.tracking.tracker import ContextTracker
@@ -128,7 +128,8 @@ class FastPath:
             usual = tokens and fresh != written + read and 0 <= fresh | written | read | output < MOST
         except (KeyError, TypeError):
             return False
-        if not usual or key in counted or ("iterations" in usage and usage["iterations"]):  # noqa: RUF019 - no call
+        looped = "iterations" in usage and usage["iterations"]
+        if not usual or key in counted or looped or main.cache.is_news(read):
             return False
         for wants in self.wanted:
             if wants(tokens):
@@ -136,7 +137,9 @@ class FastPath:
         counted[key] = None
         if len(counted) > counted.most:
             counted.trim()
-        main.start(identity, new(Usage, counts), tokens, message.content)
+        clock = reducer.clock
+        hour = written_for_an_hour(usage) if written else 0
+        main.start(identity, new(Usage, counts), tokens, message.content, hour, None if clock is None else clock())
         if message.content[0].__class__.__name__ == "ThinkingBlock":
             registry.sign(uuid, message.content)
         if tokens > reducer.windows.smallest:

@@ -63,6 +63,7 @@ class EventReducer:
         lookout: where agents note alarms; `None` where no alarms and no parts are wanted.
 
     Attributes:
+        clock: says when a live message came, in seconds since the epoch (rows say it themselves); set it at any time.
         registry: the agents of the present session; another object after the session changed.
         session_id: the session; `None` before the first event that names it.
         sessions_seen: how many there were.
@@ -83,6 +84,7 @@ class EventReducer:
         self.lookout = lookout
         self.windows = windows
         self.auto_compact_window = auto_compact_window
+        self.clock: Callable[[], float] | None = None
         self.session_id: str | None = None
         self.sessions_seen = 0
         self.counts_text = counts_text
@@ -168,7 +170,7 @@ class EventReducer:
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def _response(self, event: Response) -> AgentState | None:
-        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, _ = event
+        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, time, hour = event
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
         registry = self.registry
@@ -182,7 +184,7 @@ class EventReducer:
         if model != agent.model and model and is_other(model, agent.model):
             agent.named(model)
             self.windows.of(model)
-        changed = usage is not None and agent.count(usage, source)
+        changed = usage is not None and agent.count(usage, source, hour, time or self._now())
         if changed:
             self.check_window(agent)
         # Rows that a compaction kept are written again after its boundary, without counts (cases core-03 and core-30).
@@ -197,7 +199,7 @@ class EventReducer:
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time = event
+        _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time, _ = event
         registry = self.registry
         counted = message_id is not None and registry.was_counted(message_id, request_id)
         if parent is not None and not again:
@@ -210,6 +212,9 @@ class EventReducer:
         agent.since = time
         return True
 
+    def _now(self) -> float | None:
+        return None if self.clock is None else self.clock()
+
     def _same_session(self, event: Response) -> bool:
         """Enter a response's session; a late subagent's of an old session does not count."""
         if self.session_id is not None and event.agent is not None:
@@ -218,7 +223,7 @@ class EventReducer:
         return True
 
     def _count(self, agent: AgentState, usage: Usage, source: str) -> bool:
-        changed = agent.count(usage, source)
+        changed = agent.count(usage, source, time=self._now())
         if changed:
             self.check_window(agent)
         return changed

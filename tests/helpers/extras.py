@@ -106,6 +106,11 @@ def dask() -> None:
     assert SESSION in command("replay", transcript(), "--format", "json", "--engine", "dask", "--jobs", "1")
 
 
+def prices() -> None:
+    """An estimate in money."""
+    assert "At list prices, an estimate" in command("replay", "--cache", "--money", transcript())
+
+
 def plot() -> None:
     """A picture is drawn; it needs the machine's cairo."""
     try:
@@ -148,7 +153,23 @@ def dev() -> None:
 
 SMOKES = {
     smoke.__name__: smoke
-    for smoke in (testing, otel, redact, zstd, replay, objects, parquet, dask, plot, report, browser, fuzz, docs, dev)
+    for smoke in (
+        testing,
+        otel,
+        redact,
+        zstd,
+        replay,
+        objects,
+        parquet,
+        prices,
+        dask,
+        plot,
+        report,
+        browser,
+        fuzz,
+        docs,
+        dev,
+    )
 }
 """By the extra's name in pyproject.toml."""
 

@@ -67,6 +67,12 @@ def known(raw: Any) -> Usage | None:
     return usage if usage is not None and usage.context_tokens else None
 
 
+def written_for_an_hour(raw: Any) -> int:
+    """Return how many tokens a usage says were written to the cache for an hour; 0 where it does not say."""
+    creation = raw.get("cache_creation") if isinstance(raw, Mapping) else getattr(raw, "cache_creation", None)
+    return 0 if creation is None else count(mapping(creation).get("ephemeral_1h_input_tokens")) or 0
+
+
 def lists_calls(raw: Any) -> bool:
     """Tell whether a usage lists the model calls that it sums, so that the last one is known."""
     iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)

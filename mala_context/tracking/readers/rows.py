@@ -17,7 +17,16 @@ from mala_context.tracking.events import (
     Summary,
     WindowReport,
 )
-from mala_context.tracking.readers.parts import boundary, edited, known, mapping, parse_context_text, refusal, text
+from mala_context.tracking.readers.parts import (
+    boundary,
+    edited,
+    known,
+    mapping,
+    parse_context_text,
+    refusal,
+    text,
+    written_for_an_hour,
+)
 from mala_context.tracking.readers.stream_json import read_stream_json, refusal_text
 from mala_context.transcripts.compactions import BOUNDARY, MICRO_BOUNDARY, is_clear, is_summary
 
@@ -76,6 +85,7 @@ def _assistant(row: Mapping[str, Any]) -> Events:
             "row",
             text(get("requestId")),
             text(get("timestamp")),
+            written_for_an_hour(message.get("usage")),
         ),
     )
 

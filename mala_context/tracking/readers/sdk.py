@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from mala_context.tracking.events import Appended, Events, Reset, Response, TurnEnd, UsageDelta
-from mala_context.tracking.readers.parts import known, lists_calls, new, refusal, system, text, turn_end
+from mala_context.tracking.readers.parts import (
+    known,
+    lists_calls,
+    new,
+    refusal,
+    system,
+    text,
+    turn_end,
+    written_for_an_hour,
+)
 from mala_context.tracking.usage import Usage
 
 _SYNTHETIC = "<synthetic>"
@@ -56,6 +65,7 @@ def _assistant(message: Any) -> Events:
                 "message",
                 None,
                 None,
+                written_for_an_hour(message.usage),
             ),
         ),
     )
@@ -101,7 +111,8 @@ def message_start(event: Any, agent: str | None, session_id: str | None) -> Even
     message = event["message"]
     usage = known(message.get("usage"))
     identity = text(message.get("id"))
-    return (Response(agent, session_id, identity, text(message.get("model")), usage, source="stream"),)
+    hour = written_for_an_hour(message.get("usage"))
+    return (Response(agent, session_id, identity, text(message.get("model")), usage, source="stream", hour=hour),)
 
 
 def message_delta(event: Any, agent: str | None, session_id: str | None) -> Events:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mala_context.tracking.events import Appended, Events, Refusal, Reset, Response
-from mala_context.tracking.readers.parts import known, mapping, refusal, system, text, turn_end
+from mala_context.tracking.readers.parts import known, mapping, refusal, system, text, turn_end, written_for_an_hour
 from mala_context.tracking.readers.sdk import STREAM_EVENTS
 
 _TOO_LONG = "prompt is too long"
@@ -41,6 +41,7 @@ def _assistant(line: Mapping[str, Any]) -> Events:
             None,
             "message",
             text(line.get("request_id")),
+            hour=written_for_an_hour(message.get("usage")),
         ),
     )
 

@@ -1,0 +1,265 @@
+"""What the prompt cache read and wrote for one agent, and which tokens were written a second time.
+
+A request reads from the cache as far as its beginning equals one that the cache still holds, and writes the rest up to
+its last mark. The request before left `held` tokens there (read + written). If the next one reads fewer and writes
+instead, the difference was written again: `min(held - read, written)`. The cause is the first that applies: a
+compaction stood between the two, the model is another one, the entry's time to live had run out, else the prefix
+changed. An entry lives five minutes or an hour from its last use, by the request that wrote it.
+
+Costs are in units of one uncached input token, so that they hold for every model: writes cost 1.25 (five minutes) or
+2 (an hour), reads 0.1 or less, output 5. Source: the price list of the Claude API, where all models have these ratios
+but for reads of the newest ones (`READS`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+from mala_context.tracking.usage import Usage
+
+Cause = Literal["lapsed", "prefix", "model", "compaction", "first"]
+
+LEAST: Final = 1_000
+"""Tokens below which nothing counts as written again: the marks of two requests do not always meet."""
+SAID: Final = 10_000
+"""Tokens from which a log line says it."""
+MOST_MINUTES: Final = 600
+"""Minutes from which a line says hours."""
+WRITE_SHORT: Final = 1.25
+WRITE_HOUR: Final = 2.0
+OUTPUT: Final = 5.0
+READ: Final = 0.1
+READS: Final = (
+    ("claude-opus-5-5", 0.05),
+    ("claude-sonnet-5-5", 0.05),
+    ("claude-fable-5-1", 0.025),
+    ("claude-mythos-5-1", 0.025),
+)
+"""Models whose reads cost less than `READ`, by the beginning of their names."""
+SHORT: Final = 300.0
+"""Seconds that an entry lives after its last use."""
+HOUR: Final = 3600.0
+"""The same, where it was written for an hour."""
+
+
+def read_price(model: str | None) -> float:
+    """Return what a token costs that is read from the cache, in units of an uncached input token."""
+    return next((price for name, price in READS if (model or "").startswith(name)), READ)
+
+
+def write_price(written: int, hour: int) -> float:
+    """Return what a written token costs on average where `hour` of `written` tokens are kept for an hour."""
+    return WRITE_SHORT + (WRITE_HOUR - WRITE_SHORT) * (hour / written if written else 0.0)
+
+
+def seconds(time: object) -> float | None:
+    """Return a moment (ISO 8601, or seconds) in seconds since the epoch; `None` where it is neither."""
+    if isinstance(time, str):
+        try:
+            return datetime.fromisoformat(time).timestamp()
+        except ValueError:
+            return None
+    return float(time) if isinstance(time, int | float) else None
+
+
+class Rewrite(NamedTuple):
+    """Tokens that one request wrote to the cache although the request before had left them there."""
+
+    cause: Cause
+    """Why. `first` is the first request of a conversation, of which nothing was there."""
+    tokens: int
+    """How many."""
+    cost: float
+    """What that cost more than reading them, in units of an uncached input token."""
+    idle_seconds: float | None
+    """Time since the request before; `None` where nobody says."""
+
+    @property
+    def again(self) -> bool:
+        """Whether this need not have been: a first request and a compaction write what is new."""
+        return self.cause not in ("first", "compaction")
+
+    @property
+    def line(self) -> str:
+        """The log line."""
+        why = {"prefix": "the prefix changed", "model": "the model was switched"}.get(self.cause, self.cause)
+        if self.cause == "lapsed" and self.idle_seconds is not None:
+            minutes = self.idle_seconds / 60
+            why = f"{minutes:.0f} min idle" if minutes < MOST_MINUTES else f"{minutes / 60:.0f} h idle"
+        return f"Cache: {self.tokens:,} tokens written again ({why})"
+
+
+class CauseSum(NamedTuple):
+    """All re-writes of one cause."""
+
+    requests: int = 0
+    """How many requests."""
+    tokens: int = 0
+    """How many tokens they wrote again."""
+    cost: float = 0.0
+    """What that cost more than reading them, in units of an uncached input token."""
+
+    def plus(self, requests: int, tokens: int, cost: float) -> CauseSum:
+        """Return the sum of both."""
+        return CauseSum(self.requests + requests, self.tokens + tokens, self.cost + cost)
+
+
+class CacheUse(NamedTuple):
+    """What the cache did for one agent so far; all counts are tokens, over all its requests."""
+
+    uncached: int = 0
+    """Prompt tokens that were neither read nor written."""
+    written_5m: int = 0
+    """Written for five minutes."""
+    written_1h: int = 0
+    """Written for an hour."""
+    read: int = 0
+    """Read from the cache."""
+    causes: tuple[tuple[str, CauseSum], ...] = ()
+    """Re-writes by cause: `lapsed`, `prefix`, `model`, `compaction`, `first`; those that occurred."""
+
+    @property
+    def rewritten(self) -> int:
+        """Tokens written a second time: by a lapse, a changed prefix or another model."""
+        return sum(each.tokens for cause, each in self.causes if cause not in ("first", "compaction"))
+
+    @property
+    def cost(self) -> float:
+        """What these cost more than reading them, in units of an uncached input token."""
+        return sum(each.cost for cause, each in self.causes if cause not in ("first", "compaction"))
+
+    def plus(self, other: CacheUse) -> CacheUse:
+        """Return the sum of both."""
+        causes = dict(self.causes)
+        for cause, each in other.causes:
+            causes[cause] = causes.get(cause, CauseSum()).plus(*each)
+        uncached, short, hour, read, _ = other
+        sums = (self.uncached + uncached, self.written_5m + short, self.written_1h + hour, self.read + read)
+        return CacheUse(*sums, tuple(sorted(causes.items())))
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the counts for JSON."""
+        causes = {cause: each._asdict() for cause, each in self.causes}
+        return {**self._asdict(), "rewritten": self.rewritten, "cost": self.cost, "causes": causes}
+
+
+class CacheLedger:
+    """Follows the requests of one agent."""
+
+    __slots__ = (
+        "_causes",
+        "_use",
+        "compacted",
+        "held",
+        "hour",
+        "last",
+        "model",
+        "read",
+        "short",
+        "time",
+        "ttl",
+        "uncached",
+    )
+
+    def __init__(self) -> None:
+        self.uncached = self.short = self.hour = self.read = 0
+        self.held: int | None = None
+        """Tokens that the last request left in the cache; `None` before the first of a conversation."""
+        self.model: str | None = None
+        self.time: object = None
+        """When the last request was answered, as its source says it."""
+        self.last: Rewrite | None = None
+        """What the last request wrote again."""
+        self.ttl = SHORT
+        """Seconds that the entry of the last request lives that wrote any."""
+        self.compacted = False
+        """Whether the conversation was compacted since."""
+        self._causes: dict[str, CauseSum] = {}
+        self._use: CacheUse | None = None
+
+    def is_news(self, read: int) -> bool:
+        """Tell whether a request that reads so many tokens may write some again, of which somebody has to hear."""
+        return self.held is None or self.held - read >= LEAST or self.compacted
+
+    def take(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
+        """Take a response's counts, of which `hour` tokens were written for an hour, when and by which model."""
+        fresh, written, read, _ = usage
+        if fresh >= LEAST and fresh == written + read:
+            fresh = 0  # see `Usage.counts_cache_twice`
+        if self.is_news(read):
+            self.last = self._rewrite(usage, hour, time, model)
+            self.compacted = False
+        elif self.last is not None:
+            self.last = None
+        self.uncached += fresh
+        self.read += read
+        self.held, self.time, self.model, self._use = read + written, time, model, None
+        if written:
+            hour = min(hour, written)
+            self.hour += hour
+            self.short += written - hour
+            self.ttl = HOUR if hour else SHORT
+
+    def correct(self, known: Usage, now: Usage) -> None:
+        """Put other counts in the place of the last response's."""
+        self.uncached += now.input_tokens - known.input_tokens
+        self.read += now.cache_read_tokens - known.cache_read_tokens
+        self.short += now.cache_creation_tokens - known.cache_creation_tokens
+        self.held, self._use = now.cache_read_tokens + now.cache_creation_tokens, None
+
+    def begin_again(self) -> None:
+        """Take note that the next request is the first of a new conversation."""
+        self.held = None
+
+    @property
+    def use(self) -> CacheUse:
+        """What the cache did so far."""
+        if self._use is None:
+            causes = tuple(sorted(self._causes.items()))
+            self._use = CacheUse(self.uncached, self.short, self.hour, self.read, causes)
+        return self._use
+
+    def _rewrite(self, usage: Usage, hour: int, time: object, model: str | None) -> Rewrite | None:
+        """Return what a request wrote again, and count it; `None` where that is nothing."""
+        now, before = seconds(time), seconds(self.time)
+        idle = None if now is None or before is None else max(0.0, now - before)
+        written = tokens = usage.cache_creation_tokens
+        cause: Cause = "first"
+        if self.held is not None:
+            tokens = min(self.held - usage.cache_read_tokens, written)
+            if self.compacted:
+                cause = "compaction"
+            elif model != self.model:
+                cause = "model"
+            else:
+                cause = "lapsed" if idle is not None and idle >= self.ttl else "prefix"
+        if tokens < LEAST:
+            return None
+        cost = tokens * (write_price(written, min(hour, written)) - read_price(model))
+        self._causes[cause] = self._causes.get(cause, CauseSum()).plus(1, tokens, cost)
+        return Rewrite(cause, tokens, cost, idle)
+
+
+SUMMARY: Final = 6_000
+"""Tokens that a compaction's summary takes: the median of 77 recorded ones is 5,555."""
+EARLY: Final = 0.95
+"""Share of an entry's life after which an idle context is compacted: behind the CLI's own, which begins at 0.9."""
+
+
+def compaction_cost(size: int, model: str | None, *, write: float | None = None) -> float:
+    """Return what a compaction costs that a model writes: it reads a context of `size` tokens and says the summary.
+
+    `write` is the price of writing a token where the cache has lapsed; `None` reads from the cache. In units of an
+    uncached input token.
+    """
+    return size * (read_price(model) if write is None else write) + SUMMARY * OUTPUT
+
+
+def pays_to_compact(size: int, left: int, model: str | None, ttl: float) -> bool:
+    """Tell whether a cold start with `size` tokens costs more than to compact before the lapse, and to start with less.
+
+    `left` is the size after it, which the next request writes. A compaction reads the context while that is cheap.
+    """
+    write = WRITE_HOUR if ttl >= HOUR else WRITE_SHORT
+    return size * write > compaction_cost(size, model) + left * write
