@@ -7,6 +7,9 @@ that session left, a restart to what the session began with and a checkpoint. Wh
 simulated context is smaller than what made the CLI compact, that compaction is avoided, for now: the simulated one is
 compacted when it grows to that size.
 
+The simulated context is the recorded one less what the policy took from it, so a policy that does nothing saves
+nothing, in tokens and in cost (see `cost`).
+
 An avoided compaction keeps the context large, so a policy may save compactions and cost prompt tokens, or the other
 way round. The figures say what would have been different in size; what the agent would have done differently, a
 recording cannot tell. A final turn is counted and the recording goes on. Only main agents are simulated.
@@ -19,25 +22,54 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from mala_context.analysis.cost import Costs, Request
 from mala_context.analysis.kept_by_reference import KeptByReference, RecordedConversation
 from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
+from mala_context.analysis.replay.record import Stretch
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.config import ContextConfig
-from mala_context.guard.policy import Policy
+from mala_context.guard.policy import LEAST_FREED, Policy
 from mala_context.guard.thresholds import Compact, Finish, Restart, Warn, thresholds_from
 from mala_context.guard.tool_output import cap_tokens, estimate_tokens
 from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.cache import (
+    HOUR,
+    SHORT,
+    SUMMARY,
+    WRITE_HOUR,
+    WRITE_SHORT,
+    idle_after,
+    pays_to_compact,
+    seconds,
+)
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary
 from mala_context.tracking.text_counts import all_text
 from mala_context.tracking.windows import DEFAULT_WINDOW
 
-LEFT_OVER: Final = 6_000
+LEFT_OVER: Final = SUMMARY
 """Tokens that a compaction leaves besides what a session begins with, where the recording does not say."""
 SAME: Final = 0.02
 """A simulated context that is smaller by less than this share is compacted where the recorded one was."""
 CHECKPOINT: Final = 2_000
 """Tokens of a checkpoint with which a restarted session begins."""
+FRESH: Final = 40_000
+"""Tokens that a fresh session is taken to begin with where a recording begins in the middle of one."""
+RECORDED: Final = -1
+"""Stands for the recorded size after a compaction, which the next request says."""
+
+POLICIES: Final[Mapping[str, ContextConfig]] = {
+    "as recorded": ContextConfig(warn_at=None),
+    **{f"compact_at: {at}": ContextConfig(warn_at=None, compact_at=at) for at in (0.3, 0.5, 0.7, 0.9)},
+    **{f"restart_at: {at}": ContextConfig(warn_at=None, restart_at=at) for at in (0.5, 0.7, 0.9)},
+    "compaction: reference": ContextConfig(warn_at=None, compaction="reference"),
+    "compact_idle: true": ContextConfig(warn_at=None, compact_idle=True),
+    "compact_idle and reference": ContextConfig(warn_at=None, compact_idle=True, compaction="reference"),
+}
+"""Policies that `simulate --best` ranks, by name."""
+
+Place = tuple[int, int, float]
+"""A row, counted from 1, the turn, and a clock for the policy."""
 
 
 class Standing(NamedTuple):
@@ -78,8 +110,17 @@ class Outcome:
     recorded_tokens: int = 0
     """Prompt tokens of all responses as recorded."""
     simulated_tokens: int = 0
+    idle_compactions: list[int] = field(default_factory=list)
+    """Rows before which `compact_idle` would have compacted, the last row's end included."""
+    costs: Costs = field(default_factory=Costs)
+    """What the requests cost, recorded and simulated."""
     by_reference: list[KeptByReference] = field(default_factory=list)
     """What `compaction: reference` would have kept at each recorded compaction."""
+
+    @property
+    def asked(self) -> int:
+        """Compactions that the policy asked for, between turns and while idle."""
+        return len(self.compactions_asked) + len(self.idle_compactions)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON; the keys are stable."""
@@ -101,32 +142,55 @@ class Outcome:
             "turns_until_first": {"recorded": self.recorded_first, "simulated": self.simulated_first},
             "prompt_tokens": {"recorded": self.recorded_tokens, "simulated": self.simulated_tokens},
             "tokens_saved": self.recorded_tokens - self.simulated_tokens,
+            "idle_compactions": self.idle_compactions,
+            "cost": {"recorded": round(self.costs.recorded), "simulated": round(self.costs.simulated)},
             "by_reference": [each._asdict() for each in self.by_reference],
         }
 
 
 class Course:
-    """The simulated context under one policy."""
+    """The simulated context under one policy: the recorded one, less what the policy took from it."""
 
     def __init__(self, name: str, config: ContextConfig, path: str) -> None:
         self.outcome = Outcome(name, path)
         self._config = config
         self._policy = Policy(thresholds_from(config))
-        self._size: int | None = None
         self._recorded: int | None = None
+        """Size of the recorded context; `None` before the first response of a conversation."""
+        self._less = 0
+        """By how much the simulated one is smaller; below 0 where a recorded compaction was avoided."""
         self._pending = 0
         """Tokens that the policy took from what the next request holds."""
         self._limit: int | None = None
-        self._fresh: int | None = None
-        self._left: tuple[int, int] | None = None
-        """Messages' tokens that a recorded compaction left, and the simulated one in its place."""
+        self._fresh = 0
+        self._left: int | None = None
+        """What recorded compactions of the session left, besides what it began with."""
+        self._after: int | None = None
+        """After a recorded compaction, the size that the simulated context goes on from, or `RECORDED`."""
+        self._summary = 0
+        """Messages' tokens that the last recorded compaction left."""
+        self._swapped = 0
+        """By how much more that is than what a compaction by reference keeps in its place."""
+        self._equal = True
+        """Whether both courses are the same up to here."""
+        self.per_token = 4.0
+        """Characters a token."""
+        self._broken = False
+        """Whether the policy did something since the last request, so that the cache holds little of the next one."""
         self._recorded_window = DEFAULT_WINDOW
+        self._model: str | None = None
         self.conversation = RecordedConversation(config.reference.budget) if config.compaction == "reference" else None
+
+    @property
+    def _size(self) -> int:
+        return (self._recorded or 0) - self._less
 
     def appended(self, tokens: int, tool: str | None) -> None:
         """Take something that the next request holds; a tool's result may be capped."""
         if tool is not None:
-            left = None if self._size is None else self._window(0) - self._config.guard.buffer_tokens - self._size
+            left = None
+            if self._recorded is not None:
+                left = self._window(0) - self._config.guard.buffer_tokens - self._size
             cap = cap_tokens(self._config.guard.tool_output_tokens, left)
             if cap is not None and tokens > cap:
                 counts = self.outcome.capped.setdefault(tool, [0, 0])
@@ -141,83 +205,129 @@ class Course:
         self._recorded_window = recorded or self._recorded_window
         return self._recorded_window
 
-    def response(self, tokens: int, growth: int | None, window: int, at: tuple[int, int, float]) -> None:
-        """Take a response: its recorded size, and how much it grew over the one before (`None` for a first one)."""
-        outcome = self.outcome
+    def response(self, request: Request, at: Place) -> None:
+        """Take a response to a request, and let the policy decide."""
+        outcome, tokens = self.outcome, request.tokens
         saved, self._pending = self._pending, 0
-        if self._left is not None and growth is None:  # what is recorded after a compaction shows what is always there
-            recorded, left = self._left
-            self._fresh = max(0, min(self._fresh or tokens, tokens - recorded))
-            self._size, self._left = max(0, tokens - recorded) + left, None
-        elif self._size is None or growth is None:
-            self._size = tokens if self._size is None else self._size
-            self._fresh = tokens if self._fresh is None else self._fresh
+        self._equal = self._equal and not saved
+        if self._recorded is None:
+            self._fresh, self._less, self._equal = min(tokens, FRESH if request.base is None else tokens), 0, True
+        elif self._after is None:
+            self._less = tokens - max(min(self._fresh, tokens), tokens - self._less - saved)
         else:
-            self._size = max(self._fresh or 0, self._size + growth - saved)
-        self._recorded = tokens
+            self._fresh = max(0, min(self._fresh, tokens - self._summary))  # what is always there
+            self._left = tokens - self._fresh
+            self._equal = self._after == RECORDED and not self._swapped
+            self._less = self._swapped if self._after == RECORDED else tokens - self._after
+            self._swapped = 0
+        self._recorded, self._after, self._model = tokens, None, request.model
         outcome.responses += 1
         outcome.recorded_tokens += tokens
-        if self._limit is not None and self._size >= self._limit:
-            self._drop(outcome.by_reference[-1].tokens if outcome.by_reference else LEFT_OVER, at)
+        full = self._limit is not None and self._size >= self._limit and self._less < 0
+        if full and self._fresh + self._leaves < (1 - LEAST_FREED) * self._size:
+            self._compact(at)
             outcome.simulated_compactions += 1
         outcome.simulated_tokens += self._size
-        self._decide(self._window(window), at, safe=False)
+        broken = (request.base or self._fresh) if self._broken else None
+        outcome.costs.request(request, self._size, equal=self._equal, broken=broken)
+        self._broken = False
+        self._decide(self._window(request.window), at, safe=False)
 
-    def prompt(self, window: int, at: tuple[int, int, float]) -> None:
-        """Take a new prompt: before it, the policy may compact or restart."""
-        if self._size is not None:
-            self._decide(self._window(window), at, safe=True)
+    def prompt(self, window: int, at: Place, idle: float | None, ttl: float) -> None:
+        """Take a new prompt after so many seconds, where entries of the cache live for `ttl`.
 
-    def compacted(
-        self,
-        before: int | None,
-        left: int | None,
-        at: tuple[int, int, float],
-        per_token: float,
-        *,
-        automatic: bool = True,
-    ) -> None:
+        Before it, the policy may compact or restart.
+        """
+        if self._recorded is None:
+            return
+        if idle is not None and idle >= idle_after(ttl):
+            self._idle(at, ttl)
+        lapsed = idle is not None and idle >= ttl and not self._broken
+        write = (WRITE_HOUR if ttl >= HOUR else WRITE_SHORT) if lapsed else None
+        self._decide(self._window(window), at, safe=True, write=write)
+
+    def _idle(self, at: Place, ttl: float) -> None:
+        left = self._fresh + self._leaves
+        if self._config.compact_idle and pays_to_compact(self._size, left, self._model, ttl):
+            self.outcome.idle_compactions.append(at[0])
+            self._compact(at)
+
+    def finish(self, at: Place, ttl: float) -> None:
+        """Take the recording's end: a client that stays connected compacts once more, for nothing."""
+        if self._recorded is not None:
+            self._idle(at, ttl)
+
+    def compacted(self, before: int | None, left: int | None, at: Place, *, manual: bool) -> None:
         """Take a recorded compaction: of how many tokens, and how many messages' tokens it left.
 
-        `per_token` are characters a token. An automatic one shows where the CLI compacts; a manual one does not.
+        A `manual` one is the user's wish, at any size.
         """
-        outcome, recorded_left = self.outcome, left or LEFT_OVER
-        if self.conversation is not None:
-            size = before if before is not None else self._recorded
-            kept = self.conversation.compact(at[0], size, self._window(0), per_token)
-            if kept is not None:
-                outcome.by_reference.append(kept)
-                left = kept.tokens
+        outcome = self.outcome
         outcome.recorded_compactions += 1
         if outcome.recorded_first is None:
             outcome.recorded_first = at[1]
-        if self._size is None:
+        self._summary = left or LEFT_OVER
+        recorded = self._recorded if self._recorded is not None else before
+        kept = self._by_reference(at, before if before is not None else recorded)
+        if recorded is None:
             return
-        recorded = self._recorded if self._recorded is not None else self._size
-        size = recorded if before is None else before
-        self._limit = size if automatic else self._limit
-        smaller, self._pending = recorded - self._size + self._pending, 0
-        if smaller <= SAME * size:
-            outcome.simulated_compactions += 1
-            self._drop(left or LEFT_OVER, at)
-            self._left = recorded_left, left or LEFT_OVER
+        if not manual:
+            self._limit = recorded if before is None else before
+        outcome.costs.recorded_compaction(recorded, self._model)
+        smaller, self._pending = self._less + self._pending, 0
+        if not manual and smaller > SAME * (self._limit or 0):
+            self._after, self._equal = self._size, False
+            return
+        outcome.simulated_compactions += 1
+        outcome.costs.compacted(self._size, self._model, free=kept is not None)
+        size = self._fresh + (self._summary if kept is None else kept.tokens)
+        self._drop(size, at)
+        self._after = RECORDED
+        if kept is not None:
+            self._swapped, self._broken = self._summary - kept.tokens, True
+
+    def _by_reference(self, at: Place, size: int | None) -> KeptByReference | None:
+        if self.conversation is None:
+            return None
+        kept = self.conversation.compact(at[0], size, self._window(0), self.per_token)
+        if kept is not None:
+            self.outcome.by_reference.append(kept)
+        return kept
 
     def reset(self) -> None:
         """Take a `/clear`."""
-        self._size = self._left = None
-        self._pending = 0
+        self._recorded = self._after = None
+        self._less = self._pending = 0
         self._policy.reset()
         if self.conversation is not None:
             self.conversation.reset()
 
-    def _drop(self, left: int, at: tuple[int, int, float]) -> None:
-        before, self._size = self._size, (self._fresh or 0) + left
+    @property
+    def _leaves(self) -> int:
+        return LEFT_OVER if self._left is None else min(self._left, LEFT_OVER)
+
+    def _compact(self, at: Place, write: float | None = None) -> None:
+        """Compact the simulated context; `write` is what writing costs where the cache has lapsed."""
+        kept = self._by_reference(at, self._size)
+        self.outcome.costs.compacted(self._size, self._model, write=write, free=kept is not None)
+        self._drop(self._fresh + (self._leaves if kept is None else kept.tokens), at)
+        self._change()
+
+    def _change(self) -> None:
+        """Take note that the policy made the conversation another one."""
+        self._equal, self._broken, self._swapped = False, True, 0
+        if self._after is not None:
+            self._after = self._size
+
+    def _drop(self, size: int, at: Place) -> None:
+        before = self._size
+        self._less = (self._recorded or 0) - size
         if self.outcome.simulated_first is None:
             self.outcome.simulated_first = at[1]
-        self._policy.compacted(before, self._size, at[2])
+        self._policy.compacted(before, size, at[2])
 
-    def _decide(self, window: int, at: tuple[int, int, float], *, safe: bool) -> None:
-        size, outcome = self._size or 0, self.outcome
+    def _decide(self, window: int, at: Place, *, safe: bool, write: float | None = None) -> None:
+        size, outcome = self._size, self.outcome
         standing = Standing(outcome.session_id, size, size, window, size / window)
         for decision in self._policy.decide(standing, at[2], safe=safe, new_prompt=safe):
             if isinstance(decision, Warn):
@@ -226,10 +336,12 @@ class Course:
                 outcome.final_turns.append(at[0])
             elif isinstance(decision, Compact):
                 outcome.compactions_asked.append(at[0])
-                self._drop(LEFT_OVER, at)
+                self._compact(at, write)
             elif isinstance(decision, Restart):
                 outcome.restarts.append(at[0])
-                self._size = (self._fresh or 0) + CHECKPOINT
+                outcome.costs.compacted(size, self._model, write=write)
+                self._less = (self._recorded or 0) - self._fresh - CHECKPOINT
+                self._change()
                 self._policy.restarted(at[2])
 
 
@@ -241,14 +353,29 @@ class Simulator(RecordingReader):
         self.courses = [Course(name, config, recording.path) for name, config in policies.items()]
         self._turns = 0
         self._last: Any = None
-        self._size: int | None = None
+        self._compacted = False
+        self._before: tuple[int, object, float] = (0, None, SHORT)
+        """What the request before left in the cache, when, and how long that lives."""
         self._tools: dict[str, str] = {}
+
+    def run(self) -> list[Stretch]:
+        """Read the whole recording and return what it tells; never raises."""
+        stretches = super().run()
+        for course in self.courses:
+            course.finish((self.number, self._turns, float(self.number)), self.tracker.main.cache.ttl)
+        return stretches
 
     def _row(self, row: Mapping[str, Any]) -> None:
         super()._row(row)
         for course in self.courses:
             if course.conversation is not None:
                 course.conversation.row(row)
+
+    def before(self, event: Event) -> None:
+        """Note what the cache held before a response."""
+        if event.__class__ is Response:
+            cache = self.tracker.main.cache
+            self._before = (cache.held or 0, cache.time, cache.ttl)
 
     def after(self, event: Event, state: AgentState | None) -> None:
         """Tell the courses what the main agent's event means."""
@@ -261,38 +388,43 @@ class Simulator(RecordingReader):
             if state is main and state.left is not self._last:
                 self._last = state.left
                 if state.left is not None and state.left[2] is state.context:
-                    self._answered(main, at)
+                    self._answered(main, event.hour, at)
         elif isinstance(event, Appended) and event.kind == "user":
-            self._user(event.content, main, at)
+            self._user(event, main, at)
         elif isinstance(event, Compaction | Summary) and state is main:
-            before = event.pre_tokens if isinstance(event, Compaction) else None
-            left = event.post_tokens if isinstance(event, Compaction) else None
-            self._size = None
-            per_token, automatic = main.ratios.chars_per_token(main.model), getattr(event, "trigger", None) != "manual"
+            self._compacted = True
+            boundary = event if isinstance(event, Compaction) else None
+            before, left = (None, None) if boundary is None else (boundary.pre_tokens, boundary.post_tokens)
             for course in self.courses:
-                course.compacted(before, left, at, per_token, automatic=automatic)
+                course.compacted(before, left, at, manual=boundary is not None and boundary.trigger == "manual")
         elif isinstance(event, Reset) and state is main:
-            self._size = None
             for course in self.courses:
                 course.reset()
 
-    def _answered(self, main: AgentState, at: tuple[int, int, float]) -> None:
-        tokens = main.context.tokens
-        if not tokens:
+    def _answered(self, main: AgentState, hour: int, at: Place) -> None:
+        usage, tokens = main.context.usage, main.context.tokens
+        if not tokens or usage is None:
             return
-        growth = None if self._size is None else tokens - self._size
-        self._size = tokens
+        held, time, ttl = self._before
+        now, then = seconds(main.cache.time), seconds(time)
+        cold = now is not None and then is not None and now - then >= ttl
+        lost = max(0, held - usage.cache_read_tokens)
+        if self._compacted:
+            lost, self._compacted = held if cold else 0, False
         window = self.tracker.window_of(main.model).tokens
+        request = Request(tokens, usage, hour, lost, held, cold, window, main.model, main.baseline)
         for course in self.courses:
             course.outcome.session_id = self.tracker.session_id
-            course.response(tokens, growth, window, at)
+            course.per_token = main.ratios.chars_per_token(main.model)
+            course.response(request, at)
 
     def _names(self, content: Any) -> None:
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict) and block.get("type") == "tool_use":
                 self._tools[str(block.get("id"))] = str(block.get("name"))
 
-    def _user(self, content: Any, main: AgentState, at: tuple[int, int, float]) -> None:
+    def _user(self, event: Appended, main: AgentState, at: Place) -> None:
+        content = event.content
         results = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
         results = [each for each in results if each.get("tool_use_id") is not None]
         for result in results:
@@ -303,8 +435,10 @@ class Simulator(RecordingReader):
         if not results:
             self._turns += 1
             window = self.tracker.window_of(main.model).tokens
+            now, then = seconds(event.time), seconds(main.cache.time)
+            idle = None if now is None or then is None else now - then
             for course in self.courses:
-                course.prompt(window, at)
+                course.prompt(window, at, idle, main.cache.ttl)
 
 
 def simulate_one(recording: Recording, policies: Mapping[str, ContextConfig]) -> list[Outcome]:

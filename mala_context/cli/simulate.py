@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     "--policy",
     "policies",
     multiple=True,
-    required=True,
     metavar="FILE",
     help="A mala.yaml; repeat the option to compare several.",
 )
+@click.option("--best", is_flag=True, help="Rank common policies, and those named, by the cost of these recordings.")
 @click.option("--json", "as_json", is_flag=True, help="Print an array with an object for each recording and policy.")
 @click.option("--parquet", metavar="FILE", help="Write a Parquet file with a row for each recording and policy.")
 @own_options
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 def simulate(
     paths: tuple[str, ...],
     policies: tuple[str, ...],
+    best: bool,
     as_json: bool,
     parquet: str | None,
     project: str | None,
@@ -45,16 +46,22 @@ def simulate(
     """Show what the policy of a mala.yaml would have done in recorded sessions.
 
     When it would have warned, compacted, restarted or forced a final turn, which tool results it would have capped, and
-    what that would have saved. The work is taken as it was recorded. PATH is as for replay; without PATH all your own
-    sessions are read. Exit status 3 where a policy is not there, and where not one row could be read.
+    what that would have saved. The work is taken as it was recorded. Costs are in units of one uncached input token:
+    prompts with what the cache would have read and written, answers, and compactions. PATH is as for replay; without
+    PATH all your own sessions are read. Exit status 3 where a policy is not there, and where not one row could be read.
     """
+    from mala_context.analysis.simulate import POLICIES
     from mala_context.analysis.simulate import simulate as run
     from mala_context.config import load_config
 
+    if not policies and not best:
+        raise click.UsageError("name a policy with --policy FILE, or use --best")
     for each in policies:
         must_be_there(each)
     paths = tuple(recordings(paths, project=project, session=session, since=since))
     configs = {_name(path, policies): load_config(path) for path in policies}
+    if best:
+        configs = {**POLICIES, **configs}
     with chosen(**where) as engine, waiting("simulating") as progress:
         outcomes = run(paths, configs, engine=engine, progress=progress)
     if not outcomes:
@@ -63,10 +70,45 @@ def simulate(
         from mala_context.cli.files import write_parquet
 
         write_parquet([flat(each) for each in outcomes], parquet)
+    if best:
+        _rank(outcomes, list(configs), as_json=as_json)
+        return
     if as_json:
         sys.stdout.write(json.dumps([each.as_dict() for each in outcomes], indent=1) + "\n")
         return
     _show(outcomes, list(configs))
+
+
+def _rank(outcomes: Sequence[Outcome], names: Sequence[str], *, as_json: bool) -> None:
+    """Print the policies, the cheapest first, and how much of what really happened each saves."""
+    from mala_context.cli.scenarios.report import Lines, Table
+    from mala_context.cli.tables import console, show
+
+    groups = {name: [each for each in outcomes if each.policy == name] for name in names}
+    costs = {name: sum(each.costs.simulated for each in group) for name, group in groups.items()}
+    recorded = sum(each.costs.recorded for each in groups[names[0]])
+    ranked = sorted(names, key=costs.__getitem__)
+    found = [
+        {
+            "policy": name,
+            "cost": round(costs[name]),
+            "saved": round(1 - costs[name] / recorded, 4) if recorded else 0.0,
+            "compactions": sum(each.simulated_compactions + each.asked for each in groups[name]),
+            "restarts": sum(len(each.restarts) for each in groups[name]),
+        }
+        for name in ranked
+    ]
+    if as_json:
+        count = len(groups[names[0]])
+        answer = {"sessions": count, "recorded_cost": round(recorded), "best": ranked[0], "policies": found}
+        sys.stdout.write(json.dumps(answer, indent=1) + "\n")
+        return
+    out = console()
+    rows = [(*list(each.values())[:2], f"{each['saved']:.1%}", each["compactions"], each["restarts"]) for each in found]
+    heading = f"{plural(len(groups[names[0]]), 'session')}; cost in uncached input tokens, saved of what happened"
+    show(out, Table(heading, ("<policy", "cost", "saved", "compactions", "restarts"), rows))
+    words = f"Cheapest here: {ranked[0]}, {found[0]['saved']:.1%} less than what happened."
+    show(out, Lines(words, ["Tokens are priced, and nothing else: not what an agent forgets, nor the time it takes."]))
 
 
 def flat(outcome: Outcome) -> dict[str, Any]:
@@ -109,6 +151,7 @@ def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
 def _events(outcome: Outcome) -> list[str]:
     found = [(row, "warn") for row in outcome.warnings]
     found += [(row, "compact") for row in outcome.compactions_asked]
+    found += [(row, "compact while idle") for row in outcome.idle_compactions]
     found += [(row, "restart") for row in outcome.restarts]
     found += [(row, "final turn") for row in outcome.final_turns]
     lines = [f"{outcome.path}:{row}: {words}" for row, words in sorted(found)]
@@ -145,9 +188,13 @@ _LINES: Sequence[tuple[str, Any]] = (
     ("prompt tokens as recorded", _sum("recorded_tokens")),
     ("prompt tokens simulated", _sum("simulated_tokens")),
     ("tokens saved", lambda group: sum(each.recorded_tokens - each.simulated_tokens for each in group)),
+    ("cost as recorded", lambda group: round(sum(each.costs.recorded for each in group))),
+    ("cost simulated", lambda group: round(sum(each.costs.simulated for each in group))),
+    ("cost saved", lambda group: round(sum(each.costs.recorded - each.costs.simulated for each in group))),
     ("compactions as recorded", _sum("recorded_compactions")),
     ("compactions by the CLI, simulated", _sum("simulated_compactions")),
     ("compactions asked for", _count("compactions_asked")),
+    ("compactions while idle", _count("idle_compactions")),
     ("turns until the first, recorded", _first("recorded_first")),
     ("turns until the first, simulated", _first("simulated_first")),
     ("warnings", _count("warnings")),

@@ -72,6 +72,11 @@ SCHEMA: Final = (
     Key("context.compact_at", either(None, ratio()), "Ask for `/compact` between turns at this ratio."),
     Key("context.compact_focus", either(None, text("words")), "Words for `/compact`."),
     Key(
+        "context.compact_idle",
+        flag(),
+        "Compact between turns shortly before the prompt cache lapses, where that is cheaper than a cold start.",
+    ),
+    Key(
         "context.restart_at",
         either(None, ratio()),
         "End the session at this ratio, take a checkpoint, and go on in a fresh session.",

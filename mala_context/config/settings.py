@@ -100,6 +100,8 @@ class ContextConfig:
     """Ratio at which `/compact` is asked for between turns."""
     compact_focus: str | None = None
     """Words for `/compact`."""
+    compact_idle: bool = False
+    """Compact between turns shortly before the prompt cache lapses, where that is cheaper than a cold start."""
     restart_at: float | None = None
     """Ratio at which the session is ended and goes on in a fresh one from a checkpoint."""
     max_restarts: int = 3

@@ -243,8 +243,8 @@ class CacheLedger:
 
 SUMMARY: Final = 6_000
 """Tokens that a compaction's summary takes: the median of 77 recorded ones is 5,555."""
-EARLY: Final = 0.95
-"""Share of an entry's life after which an idle context is compacted: behind the CLI's own, which begins at 0.9."""
+LEAD: Final = 60.0
+"""Seconds before the lapse in which an idle context is compacted, at least."""
 
 
 def compaction_cost(size: int, model: str | None, *, write: float | None = None) -> float:
@@ -254,6 +254,14 @@ def compaction_cost(size: int, model: str | None, *, write: float | None = None)
     uncached input token.
     """
     return size * (read_price(model) if write is None else write) + SUMMARY * OUTPUT
+
+
+def idle_after(ttl: float) -> float:
+    """Return the seconds of silence after which an idle context is compacted, where entries live for `ttl`.
+
+    A minute before the lapse, or a twentieth of the entry's life: after the CLI's own, which begins at 0.9 of an hour.
+    """
+    return ttl - max(LEAD, ttl / 20)
 
 
 def pays_to_compact(size: int, left: int, model: str | None, ttl: float) -> bool:

@@ -259,6 +259,7 @@ NOT_MEASURED: tuple[Note, ...] = (
 """Where a figure has no benchmark here, and why. A note that covers nothing any more fails its test."""
 
 ELSEWHERE = {
+    "docs/explanation/cache.md": "prices, rules, and token counts of `cache.py`, which reads recordings from elsewhere",
     "docs/explanation/security.md": "sizes of hostile inputs; each line of the page names the command that makes them",
     "docs/explanation/trust.md": "counts of the fuzzers' and the fault harness's runs, which the page names",
 }

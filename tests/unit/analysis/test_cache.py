@@ -1,14 +1,8 @@
 """What the cache did in recorded sessions."""
 
 import pathlib
-import sys
-import types
-
-import pytest
 
 from mala_context.analysis.cache import read_cache, total
-from mala_context.analysis.prices import _price, dollars
-from mala_context.errors import MalaContextError
 from tests.helpers.recordings import OTHER, Rows
 
 RECORDED = pathlib.Path(__file__).parents[2] / "data" / "recorded"
@@ -78,24 +72,3 @@ def test_sums_equal_those_of_the_replay():
     sums = [session.totals for session in replay([str(RECORDED)])]
     assert use.read == sum(each.cache_read_tokens for each in sums)
     assert use.written_5m + use.written_1h == sum(each.cache_creation_tokens for each in sums)
-
-
-def test_money_is_an_estimate_by_the_price_of_an_input_token(tmp_path, monkeypatch):
-    prices = types.SimpleNamespace(Usage=dict, calc_price=lambda usage, **_: types.SimpleNamespace(input_price=0.003))
-    monkeypatch.setitem(sys.modules, "genai_prices", prices)
-    monkeypatch.setattr("mala_context.analysis.prices._price", _price.__wrapped__)
-    (agent,) = read_cache([lapsed().write(tmp_path / "a.jsonl")])
-    assert agent.as_dict(money=True)["usd_estimate"] == pytest.approx(30_000 * (1.25 - 0.1) * 3e-6)
-    assert "usd_estimate" not in agent.as_dict()
-
-
-def test_money_of_an_unknown_model_is_none_and_without_the_package_an_error(monkeypatch):
-    def unknown(usage, **about):
-        raise LookupError(about["model_ref"])
-
-    monkeypatch.setitem(sys.modules, "genai_prices", types.SimpleNamespace(Usage=dict, calc_price=unknown))
-    assert _price.__wrapped__("another-model") is None
-    assert dollars(None, 1.0) is None
-    monkeypatch.setitem(sys.modules, "genai_prices", None)
-    with pytest.raises(MalaContextError, match=r"mala-context\[prices\]"):
-        _price.__wrapped__("claude-sonnet-4-5")

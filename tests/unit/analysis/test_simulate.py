@@ -46,10 +46,70 @@ def test_a_recording_that_begins_full_is_what_it_was_under_an_empty_policy(tmp_p
         rows.prompt()
         rows.response(f"n{place}", size)
     outcome = run(rows.write(tmp_path / "a.jsonl"))
-    sizes = 150_000 + 155_000 + 30_000 + 60_000 + 90_000 + 120_000
-    last = 160_000 if trigger == "manual" else 25_000 + LEFT_OVER  # the CLI compacts where it did before
-    assert outcome.simulated_tokens == sizes + last
-    assert outcome.simulated_compactions == (1 if trigger == "manual" else 2)
+    assert outcome.simulated_tokens == outcome.recorded_tokens
+    assert outcome.simulated_compactions == outcome.recorded_compactions == 1
+
+
+@pytest.mark.parametrize("name", ["tests/data/recorded", "tests/data/core"])
+def test_a_policy_that_does_nothing_saves_nothing(name):
+    for outcome in simulate([str(ROOT / name)], {"empty": ContextConfig()}):
+        row = outcome.as_dict()
+        assert row["tokens_saved"] == 0
+        assert row["cost"]["recorded"] == row["cost"]["simulated"] > 0
+        assert row["compactions"]["avoided"] == 0
+
+
+def paused(*gaps, size=150_000, hour=False):
+    """A session whose cache lapsed after pauses of so many minutes."""
+    rows = Rows()
+    minute = 0
+    for place, gap in enumerate((0, 0, *gaps)):
+        minute += gap
+        when = f"2026-05-01T{10 + minute // 60:02d}:{minute % 60:02d}:00.000Z"
+        rows.prompt(timestamp=when)
+        answer = rows.response(f"m{place}", 10, timestamp=when)
+        cold = gap >= (60 if hour else 5) or not place
+        sizes = (20_000, 0) if not place else (size, 0) if cold else (500, size - 500)
+        sizes = (size - 20_000, 20_000) if place == 1 else sizes
+        creation = {"ephemeral_1h_input_tokens": sizes[0] if hour else 0}
+        answer["message"]["usage"] |= {"cache_creation_input_tokens": sizes[0], "cache_read_input_tokens": sizes[1]}
+        answer["message"]["usage"]["cache_creation"] = creation
+    return rows
+
+
+def test_an_idle_compaction_comes_before_the_lapse_and_saves(tmp_path):
+    outcome = run(paused(1, 30, 1).write(tmp_path / "a.jsonl"), compact_idle=True)
+    assert outcome.idle_compactions == [7]
+    assert outcome.costs.simulated < outcome.costs.recorded
+
+
+def test_an_idle_compaction_at_the_end_is_for_nothing(tmp_path):
+    path = paused(1, size=120_000).write(tmp_path / "a.jsonl")
+    outcome = run(path, compact_idle=True)
+    assert outcome.idle_compactions == [6]
+    assert outcome.costs.simulated > outcome.costs.recorded
+
+
+@pytest.mark.parametrize(("hour", "minutes", "times"), [(False, 3, 0), (False, 4, 1), (True, 30, 0), (True, 61, 1)])
+def test_an_idle_compaction_waits_as_long_as_the_cache_lives(tmp_path, hour, minutes, times):
+    outcome = run(paused(minutes, 1, hour=hour).write(tmp_path / "a.jsonl"), compact_idle=True)
+    assert len([row for row in outcome.idle_compactions if row == 5]) == times
+
+
+def test_a_compaction_after_the_lapse_is_dear(tmp_path):
+    late = run(paused(30, 1).write(tmp_path / "a.jsonl"), compact_at=0.6).costs.simulated
+    idle = run(paused(30, 1).write(tmp_path / "b.jsonl"), compact_idle=True).costs.simulated
+    assert idle < late
+
+
+def test_a_manual_compaction_is_never_avoided(tmp_path):
+    rows = growing(50_000, 160_000)
+    rows.prompt()
+    rows.boundary(160_500, 2_000, trigger="manual")
+    rows.summary()
+    rows.response("m5", 60_000)
+    outcome = run(rows.write(tmp_path / "a.jsonl"), compact_at=0.6)
+    assert (outcome.recorded_compactions, outcome.simulated_compactions) == (1, 1)
 
 
 def test_a_warning_comes_once_at_its_row(tmp_path):

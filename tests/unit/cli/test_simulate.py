@@ -33,7 +33,32 @@ def test_json_has_an_object_for_each_recording_and_policy():
     rows = json.loads(run("--policy", A, "--policy", B, "--json"))
     assert len(rows) == 6
     keys = "policy session_id path responses warnings compactions_asked restarts final_turns capped compactions"
-    assert list(rows[0]) == [*keys.split(), "turns_until_first", "prompt_tokens", "tokens_saved", "by_reference"]
+    assert list(rows[0]) == [
+        *keys.split(),
+        "turns_until_first",
+        "prompt_tokens",
+        "tokens_saved",
+        "idle_compactions",
+        "cost",
+        "by_reference",
+    ]
+
+
+def test_best_ranks_policies_against_what_happened():
+    found = json.loads(run("--best", "--policy", A, "--json"))
+    by_name = {each["policy"]: each for each in found["policies"]}
+    assert found["sessions"] == 3
+    assert by_name["as recorded"]["saved"] == 0
+    assert by_name["as recorded"]["cost"] == found["recorded_cost"]
+    assert {"a", "compact_idle: true", "compaction: reference"} < set(by_name)
+    costs = [each["cost"] for each in found["policies"]]
+    assert costs == sorted(costs)
+    assert found["best"] == found["policies"][0]["policy"]
+
+
+def test_best_says_which_was_cheapest_in_words():
+    text = run("--best")
+    assert "Cheapest here: compaction: reference, " in text
 
 
 def test_policies_of_one_name_go_by_their_paths(tmp_path):
