@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mala_context.testing.api import ScriptedMessagesAPI, ScriptError
     from mala_context.testing.battery import STORE_CHECKS, check_store
+    from mala_context.testing.clock import ScriptedClock
     from mala_context.testing.replies import (
         Failure,
         Reply,
@@ -33,6 +34,7 @@ _HOMES = {
     for home, names in {
         "api": "ScriptError ScriptedMessagesAPI",
         "battery": "STORE_CHECKS check_store",
+        "clock": "ScriptedClock",
         "replies": "Failure Reply api_error block looped refuse summary text thinking too_long tool",
         "requests": "Request",
         "scripts": "Scenario fill_until_compaction",
@@ -51,6 +53,7 @@ __all__ = [
     "Request",
     "Scenario",
     "ScriptError",
+    "ScriptedClock",
     "ScriptedMessagesAPI",
     "Survival",
     "api_error",

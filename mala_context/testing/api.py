@@ -7,7 +7,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mala_context.testing.classify import Kind, agent_id, recognise
@@ -50,6 +50,7 @@ class ScriptedMessagesAPI:
         chars_per_token: the rate of the count; small values make big contexts of little text.
         usage_in: where streams carry the sizes: in message_start as the API does, or `delta` for the end alone.
         strict: whether leaving the block raises for problems.
+        clock: the time by which the cache lapses, in seconds since the epoch; a `ScriptedClock` is moved by the test.
 
     """
 
@@ -63,6 +64,7 @@ class ScriptedMessagesAPI:
         chars_per_token: float = 4.0,
         usage_in: Literal["start", "delta"] = "start",
         strict: bool = True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.window = window
         self.usage_in = usage_in
@@ -70,7 +72,7 @@ class ScriptedMessagesAPI:
         self.requests: list[Request] = []
         self.problems: list[str] = []
         self._casting = Casting(script, subagents, compactions)
-        self._counter = TokenCounter(chars_per_token)
+        self._counter = TokenCounter(chars_per_token, clock)
         self._changed = threading.Condition()
         self._tag = secrets.token_hex(5)
         self._server: LoopbackServer | None = None
@@ -188,6 +190,11 @@ class ScriptedMessagesAPI:
                     return request
         raise LookupError(f"no request was answered with message {message_id!r}")
 
+    def break_cache(self) -> None:
+        """Forget every cache, as a server does that runs out of room; the next request writes all of its prompt."""
+        with self._changed:
+            self._counter.break_cache()
+
     def wait(
         self, number: int = 1, *, kind: Kind = "main", state: State = "received", timeout: float = 10.0
     ) -> Request:
@@ -288,7 +295,7 @@ class ScriptedMessagesAPI:
 
     def _message(self, request: Request, reply: Reply) -> Message:
         with self._changed:
-            size = self._counter.measure(request.body)
+            size = self._counter.measure(request.body, (request.session_id, request.agent_id, request.kind))
             message = build_message(
                 reply,
                 size,
@@ -302,6 +309,7 @@ class ScriptedMessagesAPI:
             request.message_id = message.id
             request.tokens = message.tokens
             request.usage = message.usage
+            request.again, request.again_cause = size.again, size.cause
         return message
 
     def _stream(self, exchange: Exchange, request: Request, reply: Reply, message: Message) -> None:

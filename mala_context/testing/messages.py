@@ -54,8 +54,8 @@ def usage_of(size: Size, output_tokens: int) -> dict[str, Any]:
         "cache_creation_input_tokens": size.cache_creation_input_tokens,
         "cache_read_input_tokens": size.cache_read_input_tokens,
         "cache_creation": {
-            "ephemeral_5m_input_tokens": size.cache_creation_input_tokens,
-            "ephemeral_1h_input_tokens": 0,
+            "ephemeral_5m_input_tokens": size.cache_creation_input_tokens - size.hour_tokens,
+            "ephemeral_1h_input_tokens": size.hour_tokens,
         },
         "output_tokens": output_tokens,
         "service_tier": "standard",

@@ -46,6 +46,10 @@ class Request:
     """The response's own id; `None` for a failure."""
     usage: Mapping[str, Any] | None = None
     """The usage at the end of the response; None for a failure."""
+    again: int = 0
+    """Tokens that it wrote to the cache although the conversation's request before had left them there."""
+    again_cause: str | None = None
+    """Why these were not there any more: `lapsed`, `model` or `prefix`."""
     state: State = "received"
     """How far the answer is."""
 

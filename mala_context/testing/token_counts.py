@@ -6,7 +6,8 @@ characters per token, rounded up. So the count is deterministic and never falls 
 
 The cache works as the real one does. A request may mark blocks with `cache_control`; the prompt up to the last mark is
 written to the cache of its model. A later request reads from the cache as far as its own marked prefix runs through
-the same blocks as an earlier mark's. The three numbers (`input`, `cache_creation`, `cache_read`) are differences of
+the same blocks as an earlier mark's. An entry lives five minutes from its last use, or an hour where its mark says so,
+by the clock that was given. The three numbers (`input`, `cache_creation`, `cache_read`) are differences of
 rounded offsets into one sequence, so their sum is the size exactly.
 """
 
@@ -15,14 +16,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from mala_context.tracking.cache import HOUR, SHORT
 
 IMAGE_CHARACTERS = 6400
 """Characters that an image or a document counts as: about 1,600 tokens at four characters a token."""
 HIDDEN = 1.2
 """Characters of hidden thinking for a character of its signature: 20,000 are about 6,000 tokens at four characters."""
+
+BILLING = "x-anthropic-billing-header:"
+"""Begins a block of the CLI's that varies with the first prompt. It is no part of the cache's key: after 80 of 88
+recorded compactions the system prompt was read from the cache, which comes after it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,12 @@ class Size:
     input_tokens: int
     cache_creation_input_tokens: int
     cache_read_input_tokens: int
+    hour_tokens: int = 0
+    """Of those that are written, how many are kept for an hour."""
+    again: int = 0
+    """Of those that are written, how many the conversation's request before had left in the cache."""
+    cause: str | None = None
+    """Why these were not there any more: `lapsed`, `model` or `prefix`; `None` where there are none."""
 
     @property
     def tokens(self) -> int:
@@ -39,24 +53,29 @@ class Size:
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
 
-def prompt_pieces(body: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield each piece of a request's prompt and whether a cache mark follows it."""
+def prompt_pieces(body: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield each piece of a request's prompt, and for how many seconds a cache mark after it keeps it; 0 for none."""
     for one in body.get("tools") or ():
-        yield _dump({key: value for key, value in one.items() if key != "cache_control"}), "cache_control" in one
+        yield _dump({key: value for key, value in one.items() if key != "cache_control"}), _kept(one)
     yield from _blocks(body.get("system"))
     for message in body.get("messages") or ():
         yield from _blocks(message.get("content"))
 
 
-def _blocks(content: Any) -> Iterator[tuple[str, bool]]:
+def _kept(one: Mapping[str, Any]) -> float:
+    mark = one.get("cache_control")
+    return 0.0 if mark is None else HOUR if mark.get("ttl") == "1h" else SHORT
+
+
+def _blocks(content: Any) -> Iterator[tuple[str, float]]:
     if isinstance(content, str):
-        yield content, False
+        yield content, 0.0
         return
     for one in content or ():
         if isinstance(one, str):
-            yield one, False
+            yield one, 0.0
         else:
-            yield block_text(one), "cache_control" in one
+            yield block_text(one), _kept(one)
 
 
 def block_text(one: Mapping[str, Any]) -> str:
@@ -93,11 +112,15 @@ def count_characters(body: Mapping[str, Any]) -> int:
 class TokenCounter:
     """Counts requests and keeps the caches that they leave; not safe for several threads at once."""
 
-    def __init__(self, chars_per_token: float = 4.0) -> None:
+    def __init__(self, chars_per_token: float = 4.0, clock: Callable[[], float] = time.time) -> None:
         if not chars_per_token > 0:
             raise ValueError(f"chars_per_token must be greater than 0, not {chars_per_token!r}")
         self.chars_per_token = chars_per_token
-        self._written: dict[str, set[bytes]] = {}
+        self._clock = clock
+        self._entries: dict[tuple[str, bytes], tuple[float, float]] = {}
+        """Of each model's written prefixes: when they lapse, and how long they live after a use."""
+        self._held: dict[object, tuple[str, int]] = {}
+        """Model and tokens that the last request of each conversation left in the cache."""
 
     def tokens(self, characters: int) -> int:
         """Return the number of tokens of a number of characters."""
@@ -107,24 +130,60 @@ class TokenCounter:
         """Return the size of a request; the caches stay as they are."""
         return self.tokens(count_characters(body))
 
-    def measure(self, body: Mapping[str, Any]) -> Size:
-        """Return the size of a request that is answered, and write its marked prefixes to the cache of its model."""
-        written = self._written.setdefault(str(body.get("model")), set())
+    def break_cache(self) -> None:
+        """Forget every cache, as a server does that runs out of room."""
+        self._entries.clear()
+
+    def measure(self, body: Mapping[str, Any], conversation: object = None) -> Size:
+        """Return the size of a request that is answered, and write its marked prefixes to the cache of its model.
+
+        `conversation` names the requests that go on from one another, for `Size.again`.
+        """
+        model, now = str(body.get("model")), self._clock()
         digest = hashlib.blake2b(digest_size=16)
-        characters = marked = read = 0
-        marks: list[bytes] = []
-        hits: list[int] = []
-        for piece, mark in prompt_pieces(body):
+        characters = 0
+        marks: list[tuple[int, bytes, float]] = []
+        places: list[tuple[int, bytes, float]] = []
+        for piece, kept in prompt_pieces(body):
             characters += len(piece)
             digest.update(f"{len(piece)}:".encode())
-            digest.update(piece.encode("utf-8", "surrogatepass"))
+            if not piece.startswith(BILLING):
+                digest.update(piece.encode("utf-8", "surrogatepass"))
             so_far = digest.copy().digest()
-            if so_far in written:
-                hits.append(characters)
-            if mark:
-                marked = characters
-                marks.append(so_far)
-        read = max((hit for hit in hits if hit <= marked), default=0)
-        written.update(marks)
+            lapses, _ = self._entries.get((model, so_far), (0.0, 0.0))
+            if lapses:
+                places.append((characters, so_far, lapses))
+            if kept:
+                marks.append((characters, so_far, kept))
+        marked = marks[-1][0] if marks else 0
+        there = [each for each in places if each[0] <= marked]
+        read = max((place for place, _, lapses in there if lapses > now), default=0)
+        hour = self._write(model, marks, there, read, now)
         total, cached, known = self.tokens(characters), self.tokens(marked), self.tokens(read)
-        return Size(total - cached, cached - known, known)
+        before, held = self._held.get(conversation, (model, 0))
+        self._held[conversation] = (model, cached)
+        again = max(0, min(held - known, cached - known))
+        lapsed = any(place > read for place, _, _ in there)
+        cause = None if not again else "model" if before != model else "lapsed" if lapsed else "prefix"
+        return Size(total - cached, cached - known, known, hour, again, cause)
+
+    def _write(
+        self,
+        model: str,
+        marks: list[tuple[int, bytes, float]],
+        there: list[tuple[int, bytes, float]],
+        read: int,
+        now: float,
+    ) -> int:
+        """Write marked prefixes and use those that are read; return the tokens that are kept for an hour."""
+        for place, so_far, _ in there:
+            if place <= read:
+                kept = self._entries[model, so_far][1]
+                self._entries[model, so_far] = (now + kept, kept)
+        hour, before = 0, read
+        for place, so_far, kept in marks:
+            if place > before:
+                hour += (self.tokens(place) - self.tokens(before)) if kept == HOUR else 0
+                before = place
+            self._entries[model, so_far] = (now + kept, kept)
+        return hour

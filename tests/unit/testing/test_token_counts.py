@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.testing import ScriptedClock
 from mala_context.testing.token_counts import IMAGE_CHARACTERS, TokenCounter, block_text, count_characters, request_text
 
 WORDS = st.text(max_size=40)
@@ -133,3 +134,63 @@ def test_counting_alone_writes_no_cache():
 def test_text_that_no_encoding_can_hold_is_counted():
     body = marked({"model": "a", "messages": [{"role": "user", "content": "\ud800"}]})
     assert TokenCounter(1.0).measure(body).tokens == 1
+
+
+def request_of(*texts, ttl=None, model="m", system="s" * 400):
+    """A request whose system prompt and last message are marked for the cache."""
+    mark = {"type": "ephemeral"} | ({} if ttl is None else {"ttl": ttl})
+    blocks = [{"type": "text", "text": text} for text in texts]
+    blocks[-1] = blocks[-1] | {"cache_control": mark}
+    system = [{"type": "text", "text": system, "cache_control": mark}]
+    return {"model": model, "system": system, "messages": [{"role": "user", "content": blocks}]}
+
+
+class TestTheCacheInTime:
+    def make(self):
+        clock = ScriptedClock(0.0)
+        return clock, TokenCounter(1.0, clock)
+
+    @pytest.mark.parametrize(("ttl", "life"), [(None, 300), ("1h", 3_600)])
+    def test_an_entry_lives_from_its_last_use(self, ttl, life):
+        clock, counter = self.make()
+        counter.measure(request_of("a" * 600, ttl=ttl), "c")
+        for _ in range(2):
+            clock.advance(life - 1)
+            assert counter.measure(request_of("a" * 600, ttl=ttl), "c").cache_read_input_tokens == 1_000
+        clock.advance(life)
+        size = counter.measure(request_of("a" * 600, ttl=ttl), "c")
+        assert (size.cache_read_input_tokens, size.again, size.cause) == (0, 1_000, "lapsed")
+        assert size.hour_tokens == (1_000 if ttl else 0)
+
+    def test_a_changed_beginning_is_written_again(self):
+        _, counter = self.make()
+        counter.measure(request_of("a" * 600), "c")
+        size = counter.measure(request_of("a" * 600, system="t" * 400), "c")
+        assert (size.again, size.cause) == (1_000, "prefix")
+
+    def test_another_model_has_its_own_entries(self):
+        _, counter = self.make()
+        counter.measure(request_of("a" * 600), "c")
+        size = counter.measure(request_of("a" * 600, model="n"), "c")
+        assert (size.again, size.cause) == (1_000, "model")
+
+    def test_a_break_forgets_all_entries(self):
+        _, counter = self.make()
+        counter.measure(request_of("a" * 600), "c")
+        counter.break_cache()
+        size = counter.measure(request_of("a" * 600, "b" * 50), "c")
+        assert (size.cache_creation_input_tokens, size.again, size.cause) == (1_050, 1_000, "prefix")
+
+    def test_what_another_conversation_left_is_not_written_again(self):
+        _, counter = self.make()
+        counter.measure(request_of("a" * 600), "c")
+        size = counter.measure(request_of("b" * 600), "d")
+        assert (size.cache_read_input_tokens, size.again, size.cause) == (400, 0, None)
+
+    def test_the_billing_header_of_the_cli_is_no_part_of_the_key(self):
+        _, counter = self.make()
+        for number in range(2):
+            body = request_of("a" * 600)
+            body["system"].insert(0, {"type": "text", "text": f"x-anthropic-billing-header: cc_version={number};"})
+            size = counter.measure(body, "c")
+        assert size.cache_creation_input_tokens == 0
