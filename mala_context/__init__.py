@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mala_context.agent.telemetry.otel import OpenTelemetryObserver
     from mala_context.agent.telemetry.records import (
         Archived,
+        CacheRewritten,
         CompactionSeen,
         ContextUpdated,
         FinalTurn,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from mala_context.guard.log import debug_printer, log_guard_event
     from mala_context.guard.overflow import ContextOverflow
     from mala_context.guard.tool_budget import ToolBudget
+    from mala_context.tracking.cache import CacheUse
     from mala_context.tracking.context_map import ContextPart
     from mala_context.tracking.openai import OpenAIStatus, openai_status
     from mala_context.tracking.readers import read_message, read_openai, read_row, read_stream_json
@@ -79,8 +81,8 @@ _HOMES = {
         "agent.stream": "MessageStreamProcessor",
         "agent.telemetry.otel": "OpenTelemetryObserver",
         "agent.telemetry.records": (
-            "Archived CompactionSeen ContextUpdated FinalTurn GuardActed Observer Restarted SessionEnded "
-            "SessionRestarted SilentChange TelemetryRecord ThresholdCrossed Uploaded"
+            "Archived CacheRewritten CompactionSeen ContextUpdated FinalTurn GuardActed Observer Restarted "
+            "SessionEnded SessionRestarted SilentChange TelemetryRecord ThresholdCrossed Uploaded"
         ),
         "analysis.cluster": "DaskEngine",
         "analysis.replay.engine": "replay",
@@ -99,6 +101,7 @@ _HOMES = {
         "guard.log": "debug_printer log_guard_event",
         "guard.overflow": "ContextOverflow",
         "guard.tool_budget": "ToolBudget",
+        "tracking.cache": "CacheUse",
         "tracking.context_map": "ContextPart",
         "tracking.openai": "OpenAIStatus openai_status",
         "tracking.readers": "read_message read_openai read_row read_stream_json",
@@ -123,6 +126,8 @@ __all__ = [
     "Archived",
     "Baseline",
     "BaselineError",
+    "CacheRewritten",
+    "CacheUse",
     "ClusterError",
     "CompactionRecord",
     "CompactionSeen",

@@ -119,13 +119,15 @@ class AgentRuntime:
         options = self.options
         # With verbatim_prompts the SDK would mark our own /compact as text too: each prompt of the user's is marked
         # by the session instead.
-        verbatim = self.config.compact_at is not None and bool(getattr(options, "verbatim_prompts", False))
+        compacts = self.config.compact_at is not None or self.config.compact_idle
+        verbatim = compacts and bool(getattr(options, "verbatim_prompts", False))
         if verbatim:
             options = self._parts.copy(options, verbatim_prompts=False)
         handler = None if self.config.restart_at is None else self._handler(options)
-        steward = (
-            SessionSupervisor(self.actions, self.processor, handler, ClaudeSDKClient) if self.config.enabled else None
-        )
+        idle = self.config.compact_idle
+        steward = None
+        if self.config.enabled:
+            steward = SessionSupervisor(self.actions, self.processor, handler, ClaudeSDKClient, idle=idle)
         return open_session(
             ClaudeSDKClient(options), self.processor, self.aclose, steward, self._parts.hub.asked, verbatim=verbatim
         )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextvars
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mala_context.agent.stream import MessageStreamProcessor
     from mala_context.agent.telemetry.records import SessionRestarted
     from mala_context.errors import ContextPressureError
+    from mala_context.tracking.cache import CacheUse
     from mala_context.tracking.tracker import ContextSnapshot, ContextTracker
 
 Prompt = str | list[dict[str, Any]]
@@ -163,6 +164,11 @@ class AgentSession:
         """How full the main agent's context is now; it may be ahead of the messages read so far."""
         return self._processor.tracker.snapshot()
 
+    @property
+    def cache(self) -> CacheUse:
+        """What the prompt cache read and wrote for the main agent in this session, and what it wrote again."""
+        return self.tracker.main.cache.use
+
     def send(self, prompt: Prompt) -> AsyncIterator[Any]:
         """Send a prompt (text, or content blocks as the Messages API has them) and yield what comes.
 
@@ -229,6 +235,10 @@ class AgentSession:
             raise pressure
 
     # For the supervisor
+
+    def beside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run this as a task beside the session, until the session ends."""
+        self._tasks.start_soon(work)
 
     async def put(self, prompt: Prompt, *, own: bool = False) -> str:
         """Send a prompt and return its uuid; `own` says that it is not the caller's, so its result ends no `send`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ from mala_context.agent.log_lines import compaction_line, context_line, log_valu
 from mala_context.errors import ContextPressureError
 from mala_context.guard.overflow import overflow_of
 from mala_context.guard.thresholds import ratio_ahead
+from mala_context.tracking.cache import SAID
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, TurnEnd
 from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
 from mala_context.tracking.readers import read_message
@@ -34,6 +36,8 @@ from mala_context.tracking.usage import ContextUsage, strangers
 
 if TYPE_CHECKING:
     from mala_context.guard.overflow import ContextOverflow
+    from mala_context.tracking.agent_state import AgentState
+    from mala_context.tracking.cache import Rewrite
     from mala_context.tracking.events import Event, Events
     from mala_context.tracking.tracker import ContextSnapshot
     from mala_context.tracking.truth_alarm import Surprise
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 SnapshotObserver = Callable[["ContextSnapshot"], object]
 EventObserver = Callable[["Event", "ContextSnapshot | None"], object]
+RewriteObserver = Callable[["AgentState", "Rewrite"], object]
 OverflowObserver = Callable[["ContextOverflow"], object]
 
 log = get_logger(__name__)
@@ -63,6 +68,7 @@ class MessageStreamProcessor:
         compaction_logger: called with a `Compaction` and its snapshot; returns whether it logs the line itself.
         agent_name: names the agent in log lines.
         enabled: false lets messages through and looks at none.
+        clock: the time of a message, in seconds since the epoch.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class MessageStreamProcessor:
         compaction_logger: Callable[[Compaction, ContextSnapshot | None], bool] | None = None,
         agent_name: str = "main",
         enabled: bool = True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.tracker = ContextTracker(remembers=LIVE) if tracker is None else tracker
         self._restarts_at = restart_at if restart_at is None or callable(restart_at) else restart_at.__le__
@@ -92,6 +99,9 @@ class MessageStreamProcessor:
         """Has the CLI asked why a request was not what was projected; whoever sets it calls `explain` afterwards."""
         self._puzzles: list[Surprise] = []
         self._alarms: Sized = () if self.tracker.lookout is None else self.tracker.lookout.found
+        self.rewrite_observers: list[RewriteObserver] = []
+        """Called with the state of an agent and what its request wrote to the prompt cache again."""
+        self.use_clock(clock)
         self.agent_name = agent_name
         self._enabled = enabled
         self._shortcut = FastPath(self.tracker)
@@ -117,6 +127,10 @@ class MessageStreamProcessor:
     def enabled(self, enabled: bool) -> None:
         self._enabled = enabled
         self._shortcut.rest()
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Take the time of messages from this clock, in seconds since the epoch."""
+        self.clock = self.tracker.reducer.clock = clock
 
     def take_pressure(self) -> ContextPressureError | None:
         """Return the error that `stream` would raise now, once; for those who call `process` themselves."""
@@ -206,6 +220,8 @@ class MessageStreamProcessor:
     def _take(self, event: Event) -> None:
         kind = event.__class__
         changed = self.tracker.advance(event)
+        if changed is not None and changed.cache.news is not None:
+            self._written_again(changed)
         self._shortcut.counted = NOTHING
         debug = _level.isEnabledFor(logging.DEBUG)
         if debug is not self._debug:
@@ -284,6 +300,15 @@ class MessageStreamProcessor:
         self.overflow = None
         self._resume_tracking = True
         self._pressure = None
+
+    def _written_again(self, agent: AgentState) -> None:
+        """Tell of tokens that were written to the cache again, and log what was not to be expected."""
+        rewrite, agent.cache.news = agent.cache.news, None
+        if rewrite is not None and rewrite.again and rewrite.tokens >= SAID:
+            name = agent.tool_use_id or agent.agent_id
+            log.info("%s", rewrite.line, session=self.tracker.session_id, agent=name, model=agent.model)
+        for observer in self.rewrite_observers:
+            self._notify(observer, agent, rewrite)
 
     def _notify(self, observer: Callable[..., object], *values: object) -> None:
         try:

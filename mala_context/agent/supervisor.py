@@ -12,9 +12,13 @@ that one waits for no subagent, for the old session can take nothing in any more
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+
 from mala_context._util.log import get_logger
+from mala_context.agent.idle import compact_when_idle, due_in
 from mala_context.agent.telemetry.records import SessionRestarted
 from mala_context.guard.thresholds import Compact, Restart
 
@@ -41,6 +45,7 @@ class SessionSupervisor:
         handler: takes a run from one session to the next, with `actions` for its limits; `None` where `restart_at` is
             not set.
         connect: makes a client from options.
+        idle: whether an idle session compacts before its prompt cache lapses.
     """
 
     def __init__(
@@ -49,11 +54,16 @@ class SessionSupervisor:
         processor: MessageStreamProcessor,
         handler: ContextPressureHandler | None,
         connect: Callable[[Any], Any],
+        *,
+        idle: bool = False,
     ) -> None:
         self._actions = actions
         self._processor = processor
         self._handler = handler
         self._connect = connect
+        self._idle = idle
+        self._busy = anyio.Lock()
+        """Held while something is done between turns: a prompt waits for it."""
         self._session: AgentSession | None = None
         self._asked: str | None = None
         self._under_way: tuple[str, Restart] | None = None
@@ -65,9 +75,22 @@ class SessionSupervisor:
         self._session = session
         if self._handler is not None:
             self._actions.restart_with(self._cut_turn)
+        if self._idle:
+            session.beside(partial(compact_when_idle, session, self._processor.clock, self._compact_idle))
+
+    async def _compact_idle(self) -> None:
+        policy = self._actions.policy
+        async with self._busy:
+            session = self._session
+            if session is not None and not policy.breaker_open and due_in(session, self._processor.clock()) == 0:
+                await self._compact(session, Compact(policy.thresholds.compact_focus, 0.0, "idle"))
 
     async def before(self, prompt: Prompt) -> Prompt:
         """Compact or restart where that is due; return the prompt to send. Raises what the SDK raises."""
+        async with self._busy:
+            return await self._before(prompt)
+
+    async def _before(self, prompt: Prompt) -> Prompt:
         session = self._session
         if session is None:
             return prompt

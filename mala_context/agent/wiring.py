@@ -68,6 +68,7 @@ def wire(
         archivist.listen(processor)
     reporter = Reporter(hub.tell, hub.wants)
     processor.observe(reporter.on_event, *reporter.events, wants=reporter.wants_size)
+    processor.rewrite_observers.append(reporter.rewritten)
     actions = Actions(
         policy,
         processor,

@@ -92,8 +92,8 @@ class Compact(NamedTuple):
     """Words for it."""
     ratio: float | None
     """The ratio that asks for it; `None` where the CLI is overdue."""
-    cause: Literal["threshold", "overdue"] = "threshold"
-    """Whether `compact_at` was reached, or the CLI should have compacted by itself."""
+    cause: Literal["threshold", "overdue", "idle"] = "threshold"
+    """Whether `compact_at` was reached, the CLI should have compacted by itself, or the cache is about to lapse."""
 
 
 class Restart(NamedTuple):

@@ -155,6 +155,7 @@ class CacheLedger:
         "hour",
         "last",
         "model",
+        "news",
         "read",
         "short",
         "time",
@@ -171,6 +172,8 @@ class CacheLedger:
         """When the last request was answered, as its source says it."""
         self.last: Rewrite | None = None
         """What the last request wrote again."""
+        self.news: Rewrite | None = None
+        """The same, until somebody has told of it and takes it away."""
         self.ttl = SHORT
         """Seconds that the entry of the last request lives that wrote any."""
         self.compacted = False
@@ -188,7 +191,7 @@ class CacheLedger:
         if fresh >= LEAST and fresh == written + read:
             fresh = 0  # see `Usage.counts_cache_twice`
         if self.is_news(read):
-            self.last = self._rewrite(usage, hour, time, model)
+            self.last = self.news = self._rewrite(usage, hour, time, model)
             self.compacted = False
         elif self.last is not None:
             self.last = None

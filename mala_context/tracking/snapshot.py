@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mala_context.tracking.cache import CacheUse
 from mala_context.tracking.context_map import EMPTY, ContextPart, MapView
 from mala_context.tracking.projection import Interval
 
@@ -69,6 +70,8 @@ class ContextSnapshot(NamedTuple):
     """Whether the last answer was cut by max_tokens, and so is not in the context."""
     map: MapView = EMPTY
     """What fills the context, for `parts`; not for use from outside."""
+    cache: CacheUse = CacheUse()
+    """What the prompt cache read and wrote for this agent in this session, and what it wrote again."""
 
     @property
     def ratio(self) -> float | None:
@@ -129,10 +132,14 @@ class ContextSnapshot(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
         parts = [part._asdict() for part in self.parts]
-        return {**{name: getattr(self, name) for name in _NAMES}, "parts": parts}
+        return {**{name: getattr(self, name) for name in _NAMES}, "parts": parts, "cache": self.cache.as_dict()}
 
 
 _NAMES = (
-    *(name for name in ContextSnapshot._fields if name not in ("before", "interval", "appended", "cut", "map")),
+    *(
+        name
+        for name in ContextSnapshot._fields
+        if name not in ("before", "interval", "appended", "cut", "map", "cache")
+    ),
     *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left", "reserve"),
 )

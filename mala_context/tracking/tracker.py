@@ -252,4 +252,5 @@ class ContextTracker:
             len(context.parts),
             context.cut,
             agent.map.view(),
+            agent.cache.use,
         )

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from mala_context.agent.telemetry.otel import OpenTelemetryObserver
 from mala_context.agent.telemetry.records import (
     Archived,
+    CacheRewritten,
     CompactionSeen,
     ContextOverflow,
     ContextUpdated,
@@ -34,6 +35,7 @@ EACH = (
     updated(800),
     ThresholdCrossed("s1", "warn_at", 0.7, 0.8, 800, 1_000, MODEL),
     CompactionSeen("s1", None, "auto", 900, 100, 2.5, MODEL, 1_000),
+    CacheRewritten("s1", None, MODEL, "lapsed", 212_400, 403_560.0, 4_260.0),
     Archived("s1", "auto", 1, 4_096, 0.004, "/runs/s1_x_transcript.jsonl"),
     Uploaded("begun"),
     Uploaded("done", 2, 5_000, 1.5),

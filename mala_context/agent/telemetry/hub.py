@@ -23,10 +23,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import PASSING, get_logger
 from mala_context.agent.log_lines import size_before
-from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, Observer, SessionEnded
+from mala_context.agent.telemetry.records import (
+    CacheRewritten,
+    CompactionSeen,
+    ContextUpdated,
+    Observer,
+    SessionEnded,
+)
 from mala_context.tracking.events import Compaction, Response, SessionStart, TurnEnd, UsageDelta
 
 if TYPE_CHECKING:
+    from mala_context.tracking.agent_state import AgentState
+    from mala_context.tracking.cache import Rewrite
     from mala_context.tracking.events import Event
     from mala_context.tracking.tracker import ContextSnapshot
 
@@ -132,6 +140,11 @@ class Reporter:
         self._last.clear()
         if session is not None:
             self._tell(SessionEnded(session))
+
+    def rewritten(self, agent: AgentState, rewrite: Rewrite) -> None:
+        """Tell what an agent's request wrote to the prompt cache again."""
+        about = (self._session, agent.tool_use_id or agent.agent_id, agent.model)
+        self._tell(CacheRewritten(*about, rewrite.cause, rewrite.tokens, rewrite.cost, rewrite.idle_seconds))
 
     def _started(self, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
         if event.session_id != self._session:

@@ -30,12 +30,12 @@ THRESHOLD: Final = "mala_context.threshold"
 ACTION: Final = "mala_context.action"
 REASON: Final = "mala_context.reason"
 CHECKPOINT: Final = "mala_context.checkpoint"
+CAUSE: Final = "mala_context.cause"
 OUTCOME: Final = "mala_context.outcome"
 SOURCE: Final = "mala_context.source"
 STOPPED: Final = "mala_context.stopped"
 COMPLETE: Final = "mala_context.complete"
 BEFORE: Final = "mala_context.tokens.before"
-CAUSE: Final = "mala_context.cause"
 AFTER: Final = "mala_context.tokens.after"
 
 COMPACT: Final = "compact"
@@ -100,6 +100,10 @@ COMPACTION_TIME: Final = Metric(
     (MODEL, BY_REFERENCE),
     _COMPACTION,
 )
+CACHE_REWRITTEN: Final = Metric(
+    *("mala_context.cache.rewritten", "counter", "{token}", "Tokens written to the prompt cache again, or first"),
+    (MODEL, CAUSE, AGENT),
+)
 ARCHIVE_TIME: Final = Metric(
     *("mala_context.archive.duration", "histogram", "s", "Time that archiving took"), (TRIGGER,), _ARCHIVE
 )
@@ -135,6 +139,7 @@ FINAL_TURNS: Final = Metric(
 METRICS: Final = (
     *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, TURNS),
     *(COMPACTIONS, TOKENS_BEFORE, TOKENS_AFTER, COMPACTION_TIME),
+    CACHE_REWRITTEN,
     *(ARCHIVE_TIME, ARCHIVE_SIZE, UPLOADS, UPLOAD_SIZE, UPLOAD_TIME),
     *(THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS, SILENT_CHANGES),
 )

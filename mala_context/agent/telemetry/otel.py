@@ -24,6 +24,7 @@ from mala_context.agent.telemetry import names
 from mala_context.agent.telemetry.live import Labels, Level, LiveContexts
 from mala_context.agent.telemetry.records import (
     Archived,
+    CacheRewritten,
     CompactionSeen,
     ContextOverflow,
     ContextUpdated,
@@ -197,6 +198,11 @@ class OpenTelemetryObserver:
             span = self._tracer.start_span(name, start_time=start, attributes=_of_compaction(record, trigger, kind))
             span.end(end)
 
+    def _rewritten(self, record: CacheRewritten) -> None:
+        model, kind = self._labelled(record.model, record.agent)
+        attributes = {names.MODEL: model, names.CAUSE: record.cause, names.AGENT: kind}
+        self._add(names.CACHE_REWRITTEN, attributes, record.tokens)
+
     def _archived(self, record: Archived) -> None:
         attributes = {names.TRIGGER: one_of(record.trigger, ARCHIVE_TRIGGERS)}
         self._record(names.ARCHIVE_TIME, record.seconds, attributes)
@@ -286,6 +292,7 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ContextUpdated: OpenTelemetryObserver._updated,
     SessionEnded: OpenTelemetryObserver._ended,
     CompactionSeen: OpenTelemetryObserver._compacted,
+    CacheRewritten: OpenTelemetryObserver._rewritten,
     Archived: OpenTelemetryObserver._archived,
     Uploaded: OpenTelemetryObserver._uploaded,
     ThresholdCrossed: OpenTelemetryObserver._crossed,

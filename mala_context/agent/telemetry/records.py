@@ -19,6 +19,7 @@ from mala_context.guard.overflow import ContextOverflow
 
 __all__ = [
     "Archived",
+    "CacheRewritten",
     "CompactionSeen",
     "ContextOverflow",
     "ContextUpdated",
@@ -136,6 +137,27 @@ class CompactionSeen:
     """The window."""
     by_reference: bool = False
     """Whether the words stayed and tool calls became pointers, in place of a summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRewritten:
+    """A request wrote tokens to the prompt cache that the one before had left there, or a first one wrote them."""
+
+    session_id: str | None
+    """Its session."""
+    agent: str | None
+    """A subagent's key; `None` for the main agent."""
+    model: str | None
+    """The model that answered."""
+    cause: Literal["lapsed", "prefix", "model", "compaction", "first"]
+    """Why: the cache had lapsed, the beginning of the context changed, another model answered; or what was written is
+    new, after a compaction or in the first request of a conversation."""
+    tokens: int
+    """How many."""
+    cost: float
+    """What that cost more than reading them, in units of one uncached input token."""
+    idle_seconds: float | None
+    """Time since the request before; `None` where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +294,7 @@ TelemetryRecord = (
     ContextUpdated
     | ThresholdCrossed
     | CompactionSeen
+    | CacheRewritten
     | Archived
     | Uploaded
     | GuardActed

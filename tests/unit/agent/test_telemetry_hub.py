@@ -234,7 +234,7 @@ def test_without_debug_nothing_is_made(caplog):
 
 
 def test_names_are_those_of_other_lines():
-    assert set(fields_of(EACH[3])) == {"session", "trigger", "pieces", "size", "seconds", "path"}
+    assert set(fields_of(EACH[4])) == {"session", "trigger", "pieces", "size", "seconds", "path"}
     assert fields_of(updated(5))["session"] == "s1"
 
 

@@ -46,6 +46,7 @@ def test_every_record_becomes_its_metrics(collector):
         "mala_context.compaction.tokens.before": {(MODEL,): (1, 900)},
         "mala_context.compaction.tokens.after": {(MODEL,): (1, 100)},
         "mala_context.compaction.duration": {(MODEL, False): (1, 2.5)},
+        "mala_context.cache.rewritten": {(MODEL, "lapsed", "main"): 212_400},
         "mala_context.archive.duration": {("auto",): (1, 0.004)},
         "mala_context.archive.size": {("auto",): (1, 4_096)},
         "mala_context.uploads": {("begun",): 1, ("done",): 1},
