@@ -97,8 +97,9 @@ def _compactions(entries: Sequence[CompactionEntry]) -> Iterator[Text]:
         when = one_line((entry.time or "")[:19].replace("T", " "))
         sizes = " → ".join("?" if size is None else f"{size:,}" for size in (entry.before, entry.after))
         missing = entry.missing
-        lost = "" if missing is None else f", {plural(missing, 'thing')} not in the summary"
-        yield Text(f"  {number}. {when} {one_line(entry.trigger or '')} {sizes} tokens{lost}")
+        kept, words = (" by reference", "kept text") if entry.by_reference else ("", "summary")
+        lost = "" if missing is None else f", {plural(missing, 'thing')} not in the {words}"
+        yield Text(f"  {number}. {when} {one_line(entry.trigger or '')}{kept} {sizes} tokens{lost}")
 
 
 def _commands(row: WatchRow) -> Iterator[Text | str]:

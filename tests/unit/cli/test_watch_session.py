@@ -1,5 +1,7 @@
 """One session in `watch`."""
 
+import gzip
+import pathlib
 from dataclasses import replace
 
 import pytest
@@ -87,3 +89,13 @@ def test_hostile_text_moves_no_terminal(tmp_path):
         made(rows.rows, cwd=HOSTILE), path=str(path), session_id=HOSTILE, first_prompt=HOSTILE, branch=HOSTILE
     )
     assert "".join(about(row)).isprintable()
+
+
+def test_compactions_by_reference_are_named_and_their_kept_text_is_looked_into(tmp_path, row):
+    data = pathlib.Path(__file__).parents[2] / "data/by_reference/manual.jsonl.gz"
+    path = tmp_path / "kept.jsonl"
+    path.write_bytes(gzip.decompress(data.read_bytes()))
+    lines = [line for line in about(replace(row, path=str(path))) if " manual " in line]
+    assert len(lines) == 2
+    assert all(" manual by reference " in line for line in lines)
+    assert all(line.endswith(" tokens, 0 things not in the kept text") for line in lines)
