@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -14,7 +15,7 @@ from mala_context._util.text import percent, plural, printable
 from mala_context.cli.watch_table import Look, age, bar, cut, one_line, project
 
 if TYPE_CHECKING:
-    from mala_context.analysis.report import CompactionEntry, NamedTokens
+    from mala_context.analysis.report import CompactionEntry, Mark
     from mala_context.analysis.watch import WatchRow
 
 MOST_BYTES: Final = 64 << 20
@@ -40,7 +41,7 @@ def describe(row: WatchRow, look: Look) -> list[Text]:
     if found is None:
         parts.append(Text("What fills the context: the transcript is too long to read here, or gone", style="dim"))
     else:
-        parts += [*_compactions(found.compactions), *_contents(row, found.contents, look)]
+        parts += [*_compactions(found.compactions), *_contents(found.parts, found.marks, look)]
     return [_fit(each, look) for each in parts]
 
 
@@ -72,23 +73,27 @@ def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:
         yield f"Prompt    {one_line(row.first_prompt)}"
 
 
-def _contents(row: WatchRow, contents: Sequence[NamedTokens], look: Look) -> Iterator[Text]:
-    """Yield what the context holds; its parts are estimates, the rest is what no row shows."""
+def _contents(parts: Sequence[Mapping[str, Any]], marks: Sequence[Mark], look: Look) -> Iterator[Text]:
+    """Yield what the context holds, and the last request that was not what was projected."""
+    from mala_context.tracking.context_map import GROUPS
+
+    alarms = [mark.words for mark in marks if mark.kind == "silent_change"]
+    if alarms:
+        yield Text(f"Not as projected: {plural(len(alarms), 'request')}; the last:", style="bold")
+        yield from (Text(f"  {line}") for line in wrap(one_line(alarms[-1].removeprefix("Context: ")), look.width - 2))
     yield Text("What fills the context, about:", style="bold")
-    shown = [(each.name, each.tokens) for each in contents[:_CONTENTS]]
-    more = sum(each.tokens for each in contents[_CONTENTS:])
-    if more:
-        shown.append((f"{len(contents) - _CONTENTS} more", more))
-    total = row.tokens or sum(tokens for _, tokens in shown)
-    rest = total - sum(tokens for _, tokens in shown)
-    if rest > 0:
-        shown.append(("system prompt, tools, answers, summary", rest))
+    by_size = sorted(parts, key=lambda part: -part["tokens"])
+    named = [(part["path"] or part["name"], GROUPS[part["group"]], part["tokens"]) for part in by_size[:_CONTENTS]]
+    shown = [(name if name == group else f"{group}: {name}", tokens) for name, group, tokens in named]
+    if by_size[_CONTENTS:]:
+        shown.append((f"{len(by_size) - _CONTENTS} more", sum(part["tokens"] for part in by_size[_CONTENTS:])))
+    total = sum(tokens for _, tokens in shown)
     name_width = max([cell_len(one_line(name)) for name, _ in shown] + [1])
     name_width = min(name_width, max(10, look.width - 30))
     for name, tokens in shown:
         filled = min(10, round(10 * tokens / total)) if total else 0
-        marks = look.marks.full * filled + look.marks.empty * (10 - filled)
-        yield Text(f"  {cut(one_line(name), name_width, look.marks)} {marks} {tokens:>9,}")
+        bar_of = look.marks.full * filled + look.marks.empty * (10 - filled)
+        yield Text(f"  {cut(one_line(name), name_width, look.marks)} {bar_of} {tokens:>9,}")
 
 
 def _compactions(entries: Sequence[CompactionEntry]) -> Iterator[Text]:

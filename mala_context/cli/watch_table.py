@@ -244,6 +244,7 @@ def _left(line: AgentLine, look: Look) -> str:
 def _compactions(line: AgentLine, look: Look) -> str:
     row = line.row
     micro = f"+{row.microcompactions}" if row.microcompactions else ""
+    micro += f"!{row.silent_changes}" if row.silent_changes else ""
     return f"{look.marks.at_least if row.compactions_at_least else ''}{row.compactions}{micro}"
 
 
@@ -325,6 +326,8 @@ def meanings(body: Sequence[AgentLine], look: Look) -> list[str]:
         parts.append("? a guess")
     if any(row.microcompactions for row in rows):
         parts.append("+n microcompactions")
+    if any(row.silent_changes for row in rows):
+        parts.append("!n requests not as projected")
     return parts
 
 

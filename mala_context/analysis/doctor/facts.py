@@ -151,6 +151,18 @@ class TranscriptFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextMaps:
+    """What fills the contexts of the newest sessions."""
+
+    sessions: int
+    """How many were read."""
+    memory: Mapping[str, float]
+    """Memory file → the largest share of the window that it takes in one of them."""
+    idle_servers: Mapping[str, int]
+    """MCP server of which no tool was called in any of them → tokens of its tools in the last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class DamagedArchive:
     """One archive in which something is wrong."""
 
@@ -204,6 +216,7 @@ class Facts:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The few variables that the checks look at, where they are set."""
     configs: tuple[ConfigFile, ...] | None = None
+    maps: ContextMaps | None = None
     transcripts: TranscriptFacts | None = None
     verified: VerifiedArchives | None = None
     readable: tuple[ReadableFiles, ...] | None = None

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from mala_context.analysis.report.gather import build_report, observe_transcript
-from mala_context.analysis.report.model import CompactionEntry, ContextReport, NamedTokens, SessionReport
+from mala_context.analysis.report.model import CompactionEntry, ContextReport, Mark, NamedTokens, SessionReport
 from mala_context.analysis.report.observe import ReportOptions
 
 __all__ = [
     "CompactionEntry",
     "ContextReport",
+    "Mark",
     "NamedTokens",
     "ReportOptions",
     "SessionReport",

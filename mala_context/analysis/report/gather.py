@@ -193,7 +193,7 @@ def _session(
         part.contributors,
         part.files,
         record.problems,
-        part.contents,
+        part.parts,
         notes,
     )
 

@@ -85,7 +85,7 @@ class Mark(JsonRecord):
     """Something that happened at one place of the main agent's line."""
 
     kind: str
-    """`warning`, `restart`, `clear`, `refusal`, `microcompaction` or `big_result`."""
+    """`warning`, `restart`, `clear`, `refusal`, `microcompaction`, `silent_change` or `big_result`."""
     x: float
     """As in `Points`."""
     time: str | None
@@ -219,8 +219,8 @@ class SessionReport(JsonRecord):
     contributors: list[Contributor]
     files: list[Contributor]
     problems: list[Problem]
-    contents: list[NamedTokens] = field(default_factory=list)
-    """What came into the context since the last compaction, the largest first."""
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    """What fills the context at the end: the fields of each `ContextPart`; they sum up to `tokens`."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the report should know: what was left out, and what is a guess."""
 

@@ -17,7 +17,7 @@ from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
 from mala_context.analysis.report.contributors import ANSWERS, START, Contribution, Ledger, tokens_of
 from mala_context.analysis.report.discarded import SinceCompaction
-from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, NamedTokens, Points
+from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
 from mala_context.guard.thresholds import OneShotThreshold
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
@@ -59,8 +59,8 @@ class SessionPart:
     """Lines of the subagents with rows in this recording; `x` counts the main agent's responses."""
     contributors: list[Contributor] = field(default_factory=list)
     files: list[Contributor] = field(default_factory=list)
-    contents: list[NamedTokens] = field(default_factory=list)
-    """What came into the context since the last compaction, the largest first."""
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    """What fills the context at the end: the fields of each `ContextPart`."""
     cwd: str | None = None
     first_prompt: str | None = None
     big_omitted: int = 0
@@ -77,7 +77,7 @@ class _Session:
         self.warning = OneShotThreshold(warn_at, _MARGIN)
         self.identity: object = None
         self.answer = 0
-        self.appended = 0
+        self.appended = self.start = 0
         self.begun = False
         self.big: list[tuple[Contribution, float, str | None, int]] = []
         self.others: dict[str, object] = {}
@@ -100,7 +100,7 @@ class ReportReader(RecordingReader):
     def _fresh_tracker(self) -> None:
         self.tracker.auto_compact_window = self.options.auto_compact_window
         self._known = self.tracker
-        self._ratios = self.tracker.main.ratios
+        self._ratios, self._agent = self.tracker.main.ratios, self.tracker.main
         self._resets = 0
 
     def observe(self) -> list[tuple[Stretch, SessionPart]]:
@@ -145,7 +145,7 @@ class ReportReader(RecordingReader):
         self._close_sessions(len(self.stretches))
         if self.tracker is not self._known:
             self._fresh_tracker()
-        self._ratios = self.tracker.main.ratios
+        self._ratios, self._agent = self.tracker.main.ratios, self.tracker.main
         uuid = getattr(event, "uuid", None)
         self._copy = isinstance(event, Appended) and uuid is not None and self.tracker.holds_row(uuid)
 
@@ -159,6 +159,7 @@ class ReportReader(RecordingReader):
         taker = _TAKERS.get(event.__class__)
         if taker is not None:
             taker(self, event, state)
+        self._alarms()
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class ReportReader(RecordingReader):
             self._answered()
             if not now.begun:
                 now.begun = True
-                now.ledger.plain("start", START, max(0, tokens - now.appended))
+                now.start += max(0, tokens - now.appended)
             self._arrived(tokens)
             now.since.response()
             points.add(self._x() + 1.0, self._time, tokens, self.number)
@@ -199,6 +200,11 @@ class ReportReader(RecordingReader):
         entries = self._now.part.compactions
         if entries and not entries[-1].after_exact:
             entries[-1].after, entries[-1].after_exact = tokens, True
+
+    def _alarms(self) -> None:
+        """Mark requests that were not what was projected, among them those of subagents."""
+        for alarm in self.tracker.alarms():
+            self._mark("silent_change", self._x(), alarm.tokens if alarm.agent is None else None, alarm.line)
 
     def _warn(self, tokens: int, state: AgentState) -> None:
         window = self._window(state)
@@ -316,7 +322,12 @@ class ReportReader(RecordingReader):
     def _close_part(self) -> None:
         part = self._now.part
         self._answered()
-        part.contents = self._now.since.contents(self._ratios)
+        view = self._agent.map.view()
+        part.parts = [each._asdict() for each in view.parts(self._agent.context.tokens)]
+        known = {name: tokens for (group, name, _), tokens in view.fixed.items() if group != "start"}
+        told = {f"the beginning: {name}": tokens for name, tokens in known.items()} or {START: 1.0}
+        for name, tokens in told.items():
+            self._now.ledger.plain("start", name, round(self._now.start * tokens / sum(told.values())))
         part.contributors, part.files = self._now.ledger.contributors(self._ratios)
         self._mark_big()
         part.marks.sort(key=lambda mark: mark.x)

@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const charts = new Map();
   const WORDS = data.words;
-  const SYMBOLS = {compaction: "triangle-down", microcompaction: "line-ew-open", warning: "triangle-up", restart: "diamond", clear: "square",
+  const SYMBOLS = {compaction: "triangle-down", microcompaction: "line-ew-open", silent_change: "cross", warning: "triangle-up", restart: "diamond", clear: "square",
     refusal: "x", big_result: "circle"};
   const number = (value) => value === null || value === undefined ? "unknown" : value.toLocaleString("en-US");
   // Text that the chart library takes for markup.

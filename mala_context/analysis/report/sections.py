@@ -9,6 +9,7 @@ from mala_context._util.text import plural, window_words
 from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, share
 from mala_context.analysis.report.model import CompactionEntry, ContextReport, Contributor, SessionReport
 from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
+from mala_context.tracking.context_map import GROUPS
 from mala_context.transcripts.loss import KINDS, lost_words
 
 MOST_ROWS: Final = 25
@@ -22,7 +23,7 @@ _VARIABLES: Final = {
     role: f"var(--{role})"
     for role in (
         *("paper", "ink", "soft", "grid", "main", "fill", "agent", "window", "threshold"),
-        *("warning", "compaction", "microcompaction", "restart", "clear", "refusal", "big_result"),
+        *("warning", "compaction", "microcompaction", "silent_change", "restart", "clear", "refusal", "big_result"),
     )
 }
 _CONTROLS: Final = (
@@ -89,6 +90,7 @@ def section(session: SessionReport, place: int) -> str:
         _points(session, place),
         _compactions(session.compactions),
         _marks(session),
+        _parts(session),
         _contributors("Largest contributors", "What came into the main agent's context", session.contributors),
         _contributors("Files read", "Text of files that came into the main agent's context", session.files),
         _subagents(session),
@@ -130,6 +132,7 @@ def _facts(session: SessionReport) -> str:
         ("Responses", count(session.responses)),
         ("Compactions", count(len(session.compactions))),
         ("Microcompactions", count(session.count("microcompaction"))),
+        ("Not as projected", count(session.count("silent_change"))),
         ("Refused requests", count(session.count("refusal"))),
         ("Not in summaries", "not known" if session.missing is None else count(session.missing)),
         ("Subagents", count(len(session.subagents))),
@@ -234,6 +237,25 @@ def _marks(session: SessionReport) -> str:
         for mark in session.marks
     ]
     return f"<h3>What happened</h3>{table('Warnings, restarts, refusals and big tool results', heads, rows)}"
+
+
+def _parts(session: SessionReport) -> str:
+    """Return what fills the context at the end, the largest part first."""
+    most = max((each["tokens"] for each in session.parts), default=1)
+    rows = [
+        (
+            GROUPS[each["group"]],
+            markup(each["path"] or ("" if each["name"] == GROUPS[each["group"]] else each["name"]), 240),
+            count(each["tokens"]),
+            share(each["tokens"] / max(1, session.tokens or 0)),
+            f'<span class="share" style="width:{100 * each["tokens"] / most:.1f}%"></span>',
+        )
+        for each in sorted(session.parts, key=lambda each: -each["tokens"])[:MOST_ROWS]
+    ]
+    heads = ("Part", "Name", "*Tokens, about", "*Share", "")
+    return (
+        f"<h3>What fills the context</h3>{table('The parts of the last request', heads, rows, bar=4)}" if rows else ""
+    )
 
 
 def _contributors(heading: str, caption: str, found: Sequence[Contributor]) -> str:

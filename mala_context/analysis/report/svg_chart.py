@@ -34,11 +34,13 @@ LIGHT: Final[Mapping[str, str]] = {
     "refusal": "#b3261e",
     "big_result": "#0b7285",
     "microcompaction": "#7a5195",
+    "silent_change": "#b3261e",
 }
 """Colours by role; each stands out from the paper by at least 4.5 to 1, the grid and the fill excepted."""
 NAMES: Final[Mapping[str, str]] = {
     "compaction": "compaction",
     "microcompaction": "microcompaction",
+    "silent_change": "not as projected",
     "warning": "warning",
     "restart": "restart",
     "clear": "/clear",
@@ -234,6 +236,7 @@ def _height(mark: Mark, scale: _Scale) -> float:
 _SHAPES: Final[Mapping[str, str]] = {
     "compaction": "M-6 -5H6L0 5Z",
     "microcompaction": "M-6 -4H6V-1H-6ZM-6 1H6V4H-6Z",
+    "silent_change": "M-2 -7H2V2H-2ZM-2 4H2V7H-2Z",
     "warning": "M-6 5H6L0 -6Z",
     "restart": "M0 -7L6 0L0 7L-6 0Z",
     "clear": "M-5 -5H5V5H-5Z",

@@ -43,6 +43,8 @@ class TranscriptState:
         """The beginning of the first prompt that a user wrote."""
         self.microcompactions = 0
         """Times that the CLI cleared old tool results by itself, in what was read; no compactions."""
+        self.silent_changes = 0
+        """Requests that were not what was projected, in what was read."""
         self.last: str | None = None
         """Time of the newest row, as it stands there (ISO 8601)."""
         self.last_automatic: int | None = None
@@ -109,6 +111,7 @@ class TranscriptState:
         if isinstance(event, Appended) and event.kind == "user" and self._is_own(event) and begins_turn(row):
             self.pace.prompt()
         state = self.tracker.advance(event)
+        self.silent_changes += len(self.tracker.alarms())
         if state is None or not self._is_own(event):
             return
         if isinstance(event, Compaction | Summary | Reset):

@@ -81,6 +81,8 @@ class WatchRow:
     """The beginning of the session's first prompt. For a screen only: it is in no JSON and in no log."""
     microcompactions: int = 0
     """Times that the CLI cleared old tool results by itself; they are no compactions."""
+    silent_changes: int = 0
+    """Requests that were not what was projected."""
 
     @property
     def limit(self) -> int:
@@ -171,6 +173,7 @@ def _row(state: TranscriptState, snapshot: ContextSnapshot, path: str, last: flo
         last=last,
         first_prompt=state.first_prompt,
         microcompactions=state.microcompactions,
+        silent_changes=state.silent_changes,
     )
 
 

@@ -9,6 +9,7 @@ from mala_context.analysis.doctor.checks.machine import numbers
 from mala_context.analysis.doctor.facts import (
     ClaudeDirectory,
     ConfigFile,
+    ContextMaps,
     DamagedArchive,
     DiskSpace,
     HookProof,
@@ -36,6 +37,7 @@ HEALTHY = Facts(
     space=DiskSpace("/runs", free=100 * GB, stored=GB, per_day=10e6),
     settings=(SettingsFile("user", "/home/dev/.claude/settings.json", {"cleanupPeriodDays": 60}),),
     configs=(ConfigFile("/repo/mala.yaml"),),
+    maps=ContextMaps(2, {"/repo/CLAUDE.md": 0.1}, {"small": 300}),
     transcripts=TranscriptFacts(files=3, searched=3),
     verified=VerifiedArchives(sessions=2, verified=2),
     readable=(ReadableFiles("/runs", ()),),
@@ -50,6 +52,14 @@ def found(**changes):
 
 def user(**values):
     return {"settings": (SettingsFile("user", "/user", values),)}
+
+
+def test_a_memory_file_of_a_fifth_of_the_window_and_a_server_that_no_agent_calls():
+    memory, server = found(maps=ContextMaps(3, {"/repo/CLAUDE.md": 0.2, "/b.md": 0.19}, {"wiki": 12_000, "b": 900}))
+    assert (memory.where, memory.severity) == ("/repo/CLAUDE.md", "warning")
+    assert "20.0% of the window" in memory.found
+    assert server.where == "wiki"
+    assert "takes 12,000 tokens of each request, and no tool of it was called in 3 sessions" in server.found
 
 
 def config(window="auto", days=None):

@@ -441,11 +441,39 @@ def test_a_refusal_counts_whether_it_says_the_size_or_not(tmp_path, details):
 def test_what_the_context_holds_now(tmp_path):
     path = tmp_path / "a.jsonl"
     plain().write(path)
-    contents = observe_transcript(str(path)).contents
-    assert contents == one(path).contents
-    assert [each.tokens for each in contents] == sorted((each.tokens for each in contents), reverse=True)
+    parts = observe_transcript(str(path)).parts
+    session = one(path)
+    assert parts == session.parts == json.loads(json.dumps(session.as_dict()))["parts"]
+    assert sum(each["tokens"] for each in parts) == session.tokens
     path.write_text("")
-    assert observe_transcript(str(path)).contents == []
+    assert observe_transcript(str(path)).parts == []
+
+
+def test_the_beginning_is_divided_where_the_recording_tells_its_parts(tmp_path):
+    rows = Rows()
+    rows.prompt("hello there")
+    memory = {"type": "instructions", "files": [{"path": "/w/CLAUDE.md", "content": "word " * 3_000}]}
+    rows.row("attachment", attachment=memory)
+    rows.response("a", 20_000)
+    tools = [{"name": "Bash", "schema": {"description": "d " * 3_000}}]
+    rows.row("attachment", attachment={"type": "prompt_snapshot", "systemPrompt": ["p " * 3_000], "tools": tools})
+    rows.response("b", 20_040)
+    session = one(rows.write(tmp_path / "a.jsonl"))
+    starts = {each.name: each.tokens for each in session.contributors if each.kind == "start"}
+    assert set(starts) == {"the beginning: system prompt", "the beginning: tools", "the beginning: /w/CLAUDE.md"}
+    assert {each["group"] for each in session.parts} >= {"system", "tools", "memory"}
+
+
+def test_a_request_that_is_not_as_projected_is_marked(tmp_path):
+    """Case core-34."""
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 102_000)
+    rows.prompt()
+    rows.response("b", 60_000)
+    (mark,) = [mark for mark in one(rows.write(tmp_path / "a.jsonl")).marks if mark.kind == "silent_change"]
+    assert (mark.row, mark.tokens, mark.x) == (4, 60_000, 2.0)
+    assert "tokens fewer than projected" in mark.words
 
 
 def test_a_compaction_by_reference_is_named_and_its_kept_words_are_looked_into(tmp_path):

@@ -43,8 +43,10 @@ def test_what_fills_the_context_its_compactions_and_commands(row):
     assert found[0] == f"project {SID}"
     assert "Prompt    Fix the cart" in found
     start = found.index("What fills the context, about:")
-    assert "Tool" in found[start + 1]
-    assert [line.strip().split()[0] for line in found[start + 9 : start + 11]] == ["4", "system"]
+    assert "system prompt, tools and memory" in found[start + 1]
+    assert "tool results: Tool" in found[start + 2]
+    assert "more" in found[start + 9]
+    assert "Not as projected: 1 request; the last:" in found
     assert "Compactions: 1" in found
     assert any(line.startswith("  1. ") and " tokens" in line for line in found)
     assert f"  $ cd /home/dev/project && mala-context archives restore {SID}" in found

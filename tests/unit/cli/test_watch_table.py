@@ -38,8 +38,8 @@ def test_a_session_in_80_columns():
     row = made(turns(100_000, 110_000, 120_000), auto_compact_window=200_000)
     heading, line, foot = table(replace(row, archived=LastArchive(NOW - 130, "auto", None)))
     assert heading == "PROJECT CONTEXT        %  TOKENS   OF  +/TURN LEFT COMP MODEL      SEEN ID      "
-    assert line == "project ━━━━━━╌╌┃╌ 60.0% 120,000 200k +10,000    4    0 sonnet-4-5  now 0b5e0000"
-    assert foot == "1 session, ┃ compacts here"
+    assert line == "project ━━━━━━╌╌┃╌ 60.0% 120,000 200k +10,000    4  0!2 sonnet-4-5  now 0b5e0000"
+    assert foot == "1 session, ┃ compacts here, !n requests not as projected"
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 139, 140, 200, 300])

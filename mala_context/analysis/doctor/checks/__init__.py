@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from mala_context.analysis.doctor.checks import archives, machine, settings
+from mala_context.analysis.doctor.checks import archives, context, machine, settings
 from mala_context.analysis.doctor.facts import Facts
 from mala_context.analysis.doctor.findings import F, Finding, HealthCheck
 
@@ -23,6 +23,7 @@ CHECKS: Final = (
     HealthCheck("compaction", "auto-compaction", settings.in_force, settings.compaction, lambda _: "on"),
     HealthCheck("cleanup", "clean-up", settings.in_force, settings.cleanup, settings.cleanup_ok),
     HealthCheck("models", "windows known", settings.in_use, settings.models, settings.models_ok),
+    HealthCheck("context", "context's start", attrgetter("maps"), context.context, context.context_ok),
     HealthCheck("runs", "runs directory", attrgetter("runs"), archives.runs, archives.runs_ok),
     HealthCheck("permissions", "its permissions", attrgetter("runs"), archives.permissions, archives.permissions_ok),
     HealthCheck("readable", "kept private", attrgetter("readable"), archives.readable, archives.readable_ok),
