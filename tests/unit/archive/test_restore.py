@@ -306,7 +306,7 @@ def test_no_more_bytes_are_told_than_are_expected(world, deleted):
     assert 0 < sum(told) <= told.expected
 
 
-@pytest.mark.parametrize("path", ["\0", "a\0b/s.jsonl", "\ud800/s.jsonl", "x" * 5_000, "/proc/self/mem", ""])
+@pytest.mark.parametrize("path", ["\0", "a\0b/s.jsonl", "\ud800/s.jsonl", "x" * 5_000, ""])
 def test_a_transcripts_path_that_is_none_stops_no_restore(world, path):
     """A hook's input may hold any text, and a start writes it down."""
     world.write(session())
