@@ -28,6 +28,7 @@ from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import texts_in
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, SessionStart, TotalTokens, UsageDelta
 from mala_context.tracking.readers import read_row
+from mala_context.transcripts.json_rows import content_of
 from mala_context.transcripts.projects import find_transcript
 from mala_context.transcripts.tail import TranscriptTail, read_opening
 
@@ -204,8 +205,7 @@ class TranscriptFeed:
     def _has_answer(rows: list[dict[str, Any]]) -> bool:
         """Tell whether the last message among rows is an answer of the main agent that calls no tool."""
         last: dict[str, Any] = next((row for row in reversed(rows) if row.get("type") in ("assistant", "user")), {})
-        message = last.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
+        content = content_of(last)
         return last.get("type") == "assistant" and not any(
             isinstance(block, dict) and block.get("type") == "tool_use"
             for block in (content if isinstance(content, list) else ())

@@ -10,7 +10,7 @@ which is cut off.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
 from mala_context.transcripts.compactions import BOUNDARY, is_main_boundary, is_summary, kept_text
-from mala_context.transcripts.json_rows import few_objects
+from mala_context.transcripts.json_rows import content_of, content_text, few_objects
 from mala_context.transcripts.loss import Loss, measure
 from mala_context.transcripts.rows import file_chunks, rows
 from mala_context.transcripts.session_ids import check_agent_id
@@ -150,14 +150,5 @@ def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict
         return found, None
     place = places[0 if first else -1]
     after = found[place:]
-    summaries = (_text(row) for row in after if is_summary(row))
+    summaries = (content_text(content_of(row)) for row in after if is_summary(row))
     return found[:place], next(summaries, None) or "\n".join(filter(None, map(kept_text, after))) or None
-
-
-def _text(row: Mapping[str, Any]) -> str:
-    message = row.get("message")
-    content = message.get("content") if isinstance(message, Mapping) else None
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, Mapping))

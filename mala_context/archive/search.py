@@ -30,7 +30,7 @@ from mala_context.archive.layout import record
 from mala_context.archive.reading import chunks
 from mala_context.errors import ArchiveUnavailableError
 from mala_context.transcripts.compactions import is_clear, is_summary
-from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.json_rows import content_text, objects
 from mala_context.transcripts.long_rows import Shortening, text_of
 from mala_context.transcripts.prompts import is_prompt
 from mala_context.transcripts.rows import Row, lines
@@ -338,17 +338,8 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield role, block["text"]
         elif block_kind == "tool_use":
             yield role, f"{block.get('name')} {json.dumps(block.get('input'), ensure_ascii=False)}"
-        elif block_kind == "tool_result" and (text := _result(block.get("content"))):
+        elif block_kind == "tool_result" and (text := content_text(block.get("content"))):
             yield "tool", text
-
-
-def _result(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(
-        block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
-    )
 
 
 def _clean(text: str) -> str:

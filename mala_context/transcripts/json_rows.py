@@ -10,6 +10,7 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 _decoder = json.JSONDecoder()
@@ -47,6 +48,20 @@ def objects_and_problem(data: bytes) -> tuple[list[dict[str, Any]], str | None]:
         while start < len(text) and (text[start].isspace() or text[start] == "\0"):
             start += 1
     return found, problem
+
+
+def content_of(row: Mapping[str, Any]) -> Any:
+    """Return what a row's message holds: a text, a list of blocks, or `None`."""
+    message = row.get("message")
+    return message.get("content") if isinstance(message, dict) else None
+
+
+def content_text(content: object) -> str:
+    """Return the text of what a message or a tool's result holds, that of each block on a line of its own."""
+    if isinstance(content, str):
+        return content
+    blocks = (block for block in content if isinstance(block, dict)) if isinstance(content, list) else ()
+    return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
 
 
 def few_objects(data: bytes) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mala_context.transcripts.compactions import is_summary, kept_text
+from mala_context.transcripts.json_rows import content_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def prompt_text(row: Mapping[str, Any]) -> str | None:
 
 
 def _blocks(row: Mapping[str, Any]) -> Iterator[object]:
-    message = row.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
+    content = content_of(row)
     yield from content if isinstance(content, list) else [content] if isinstance(content, str) else ()
 
 

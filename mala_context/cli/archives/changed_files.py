@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from mala_context._util.text import plural
-from mala_context.transcripts.json_rows import objects
+from mala_context.transcripts.json_rows import content_of, objects
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 from mala_context.transcripts.rows import file_chunks, rows
 
@@ -60,8 +60,7 @@ def changed_since(transcript: str, cwd: str | None, moment: str | None) -> tuple
 
 def _paths(row: dict[str, object], cwd: str | None) -> Iterator[str]:
     """Yield the files that a row's tool calls name."""
-    message = row.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
+    content = content_of(row)
     for block in content if isinstance(content, list) else ():
         given = block.get("input") if isinstance(block, dict) and block.get("type") == "tool_use" else None
         tool = FILE_TOOLS.get(block["name"]) if isinstance(given, dict) and isinstance(block.get("name"), str) else None

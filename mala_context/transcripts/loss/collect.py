@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from mala_context.transcripts.branches import Branches
 from mala_context.transcripts.compactions import is_boundary, is_clear, kept_text
+from mala_context.transcripts.json_rows import content_text
 from mala_context.transcripts.kept_rows import users_of
 from mala_context.transcripts.loss.report import Kind
 from mala_context.transcripts.prompts import INJECTED, is_prompt
@@ -120,13 +121,13 @@ class _Stretch:
             for block in _blocks(content, "tool_result"):
                 self._result(block, uuid)
             if is_prompt(row):
-                self._instruction(_text(content), uuid)
+                self._instruction(content_text(content), uuid)
             for text in users_of(kept_text(row)) or ():
                 self._instruction(text, uuid)
         elif kind == "attachment":
             attachment = row.get("attachment")
             if isinstance(attachment, Mapping) and attachment.get("type") == "queued_command":
-                self._instruction(_text(attachment.get("prompt")), uuid)
+                self._instruction(content_text(attachment.get("prompt")), uuid)
 
     def _call(self, block: Mapping[str, Any], uuid: str | None) -> None:
         name, given, call_id = block.get("name"), block.get("input"), block.get("id")
@@ -149,7 +150,7 @@ class _Stretch:
         if not isinstance(call_id, str):
             return
         name, given = self.calls.get(call_id, ("", {}))
-        failed, text = bool(block.get("is_error")), _text(block.get("content"))
+        failed, text = bool(block.get("is_error")), content_text(block.get("content"))
         if name in FILE_TOOLS and failed:
             self.failed_calls.add(call_id)
         elif name == "Bash":
@@ -215,13 +216,6 @@ def _blocks(content: Any, kind: str) -> Iterator[Mapping[str, Any]]:
         for block in content:
             if isinstance(block, Mapping) and block.get("type") == kind:
                 yield block
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = [block.get("text") for block in _blocks(content, "text")]
-    return "\n".join(part for part in parts if isinstance(part, str))
 
 
 def _line(text: str) -> str:
