@@ -13,7 +13,7 @@
 
 static row_reader read_row; /* the best one on this processor */
 
-typedef enum { ODD = -1, FILLER, LINK, ATTACHMENT, USER, ASSISTANT } kind; /* as `columns` numbers them */
+typedef enum { ODD = -1, FILLER, LINK, ATTACHMENT, USER, ASSISTANT, BARE } kind; /* as `columns` numbers them */
 
 #define MOST_SINCE 64
 #define COLUMNS 6
@@ -52,7 +52,8 @@ static kind kind_of(const row *row) {
     if (!row->type.size || (row->has_session_id && !row->session.at) || (row->parent.at && !row->parent.size)) return ODD;
     if (ROW_IS(row->type, "assistant")) {
         if (!row->uuid.size || !row->has_parent || !row->id.size || ROW_IS(row->model, "<synthetic>")) return ODD;
-        return row->has_usage && row->input + row->creation + row->read ? ASSISTANT : ODD;
+        if (!row->has_usage) return BARE;
+        return row->input + row->creation + row->read ? ASSISTANT : ODD;
     }
     int is_user = ROW_IS(row->type, "user"), is_attachment = ROW_IS(row->type, "attachment");
     if (!row->uuid.size) return is_link || is_user || is_attachment || row->has_session_id ? ODD : FILLER;
@@ -75,7 +76,7 @@ static int goes_on(const state *self, const row *row, kind kind) {
     if (!self->uuids) return 0;
     const struct row *head = &self->head;
     if (kind == FILLER) return !row->session.at || same(row->session, head->session);
-    if (self->kind == FILLER || (self->kind == LINK && kind != LINK)) return 0;
+    if (self->kind == FILLER || self->kind == BARE || kind == BARE || (self->kind == LINK && kind != LINK)) return 0;
     if (!is_since(self, row->parent) || !same(row->session, head->session)) return 0;
     if (!same(row->agent, head->agent) || row->sidechain != head->sidechain) return 0;
     if (kind != ASSISTANT || !self->answering) return 1;
@@ -142,7 +143,7 @@ static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
         self->started = self->ended = row->timestamp;
     }
     self->lines = line - self->line + 1;
-    if (kind == ASSISTANT) {
+    if (kind >= ASSISTANT) {
         if (self->answering && same(row->id, self->answer.id)) {
             if (row->output > self->answer.output) self->answer.output = row->output;
         } else {

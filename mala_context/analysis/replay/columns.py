@@ -28,6 +28,8 @@ ATTACHMENT: Final = 2
 USER: Final = 3
 ASSISTANT: Final = 4
 """A response's row with counts."""
+BARE: Final = 5
+"""A response's row without counts, a stretch of its own; the counts that it gives are 0."""
 
 
 class Answers(NamedTuple):
@@ -55,7 +57,7 @@ class Stretch(NamedTuple):
     """Its first line, counted from 0 in the block."""
     lines: int
     kind: int
-    """Of the first row: `FILLER` to `ASSISTANT`. After a link there are only links."""
+    """Of the first row: `FILLER` to `BARE`. After a link there are only links."""
     author: str | bool | None
     """An agent's id; `True` for a sidechain without a name, `None` for the main agent."""
     session: str | None
@@ -118,7 +120,10 @@ def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
         return None
     answers, model = None, None
     if kind == ASSISTANT:
-        usage, paid = event.usage, Usage.parse(mapping(row.get("message")).get("usage"))
+        message = mapping(row.get("message"))
+        usage, paid = event.usage, Usage.parse(message.get("usage"))
+        if "usage" not in message:
+            kind, usage, paid = BARE, _NONE, _NONE
         if event.message_id is None or usage is None or paid is None or usage.counts_cache_twice:
             return None
         counts = (paid[0], paid[1], paid[2], paid[3])
@@ -147,6 +152,7 @@ def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], int]:
     return found, number + bool(line)
 
 
+_NONE: Final = Usage()
 _KINDS: Final = {Response: ASSISTANT, Appended: USER, Link: LINK}
 skim: Skim = skim_slowly
 with suppress(ImportError, AttributeError):  # not there, or left from another version

@@ -15,6 +15,7 @@ class Lane:
     """One agent's conversation, and the rows of it that are held back."""
 
     __slots__ = (
+        "bare",
         "based",
         "before",
         "context",
@@ -42,6 +43,8 @@ class Lane:
         """Number of the one before."""
         self.held: list[int] = []
         """Lines held back."""
+        self.bare = 0
+        """Responses without counts among the lines held back."""
         self.fed = True
         """Whether the tracker got the response that made the context, or none made it."""
         self.dropped = False

@@ -21,6 +21,7 @@ from mala_context.analysis.replay import columns
 from mala_context.analysis.replay.columns import (
     ASSISTANT,
     ATTACHMENT,
+    BARE,
     FILLER,
     LINK,
     Answers,
@@ -172,7 +173,7 @@ class Scanner(RecordingReader):
             if author != self._who or (author is True and place != lane.context):
                 found = self._of(author, place)
                 if found is None:
-                    return self._apart(stretch, begins=kind != ASSISTANT and session == self._session_id)
+                    return self._apart(stretch, begins=LINK < kind < ASSISTANT and session == self._session_id)
                 self._lane, self._who, lane = found, author, found
             if (lines > 1 and len(set(uuids)) != len(uuids)) or not places.keys().isdisjoint(uuids):
                 self._again(stretch, lane)
@@ -182,11 +183,13 @@ class Scanner(RecordingReader):
                 return None
             if kind == ASSISTANT:
                 special = lines == 1 and self._is_special(stretch, place, lane)
+            elif kind == BARE:
+                special = place != lane.context or not self._may_hold(stretch, lane)
             else:
                 special = place != lane.context and self._elsewhere(stretch, place, lane)
             if special:
                 return self._apart(stretch)
-            if answers is None:
+            if answers is None or kind == BARE:
                 self._hold(lane, uuids, line, lines)
             elif lines == 1 or self._may_answer(stretch, place, lane):
                 most = self._at_once(lane, answers)
@@ -215,7 +218,7 @@ class Scanner(RecordingReader):
         if not self._learns:
             return len(answers[0])
         state = lane.state
-        return max(1, state.due - 1 - state.responses - (not lane.fed)) + (answers[0][0] == lane.current)
+        return max(1, state.due - 1 - state.responses - lane.bare - (not lane.fed)) + (answers[0][0] == lane.current)
 
     def _hold(self, lane: Lane, uuids: Iterable[str], line: int, lines: int) -> None:
         """Hold rows back that go on from a lane's context."""
@@ -273,7 +276,7 @@ class Scanner(RecordingReader):
         Such a row changes nothing, but a response may have more output now; one of another session, and a response that
         was not there before, are special.
         """
-        line, lines, _, _, session, _, _, answers, *_ = stretch
+        line, lines, kind, _, session, _, _, answers, *_ = stretch
         if lines > 1:
             self._singly(line, lines)
             return
@@ -282,7 +285,7 @@ class Scanner(RecordingReader):
             special = special or identity not in self._seen
             special = special or bool(request and self._seen[identity] not in (None, request))
             special = special or identity == lane.current
-            if not special:
+            if not special and kind != BARE:
                 lane.tally.counts.take(identity, counts)
         if special:
             self._apart(stretch)
@@ -302,6 +305,18 @@ class Scanner(RecordingReader):
             return False
         (row,) = decode(self._source.at(line))[0]
         return not is_result(mapping(row.get("message")).get("content"))
+
+    def _may_hold(self, stretch: Stretch, lane: Lane) -> bool:
+        """Tell whether a response's row without counts can be held back, and take notice of it."""
+        (identity,), (request,), *_ = cast("Answers", stretch[7])
+        if stretch[4] not in (None, self._entered) or stretch[8] not in (None, lane.model) or not lane.answered:
+            return False
+        if identity != lane.current:
+            if identity in self._seen:
+                return False
+            self._seen[identity] = request
+            lane.current, lane.bare = identity, lane.bare + 1
+        return True
 
     def _is_special(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
         """Tell whether a response's row is special."""
@@ -353,17 +368,17 @@ class Scanner(RecordingReader):
         self._hold(lane, uuids[: at[0]], line, after[0])
         state = lane.state
         passed = len(ids) - 1
-        learned = self._learns and state.responses + (not lane.fed) + 1 >= state.due
+        learned = self._learns and state.responses + lane.bare + (not lane.fed) + 1 >= state.due
         if learned or (lane.fed and lane.context not in self._begun):
             self._sync(lane)
         else:
-            passed += not lane.fed
+            passed += lane.bare + (not lane.fed)
         state.responses += passed  # of which the tracker will never hear
         lane.dropped = lane.dropped or passed > 0
         self._number_all(lane, uuids, first, at, after)
         self._seen.update(zip(ids, requests, strict=True))
         tally.counts.update(zip(ids, counts, strict=True))
-        lane.fed, lane.row, lane.tokens, lane.held = False, uuids[at[-1]], tokens[-1], []
+        lane.fed, lane.bare, lane.row, lane.tokens, lane.held = False, 0, uuids[at[-1]], tokens[-1], []
         lane.current = lane.based = ids[-1]
         self._hold(lane, uuids[at[-1] :], line + after[-1], lines - after[-1])
 
@@ -417,7 +432,7 @@ class Scanner(RecordingReader):
 
     def _sync(self, lane: Lane) -> None:
         """Let the tracker have what a lane holds back."""
-        held, lane.held = lane.held, []
+        held, lane.held, lane.bare = lane.held, [], 0
         for number, line in zip(held, self._source.get(held), strict=True):
             self.number = number + 1
             for row in decode(line)[0]:
@@ -492,8 +507,9 @@ class Scanner(RecordingReader):
         for lane in self._lanes.values():
             if lane.fed and lane.held and lane.state.context.source == "boundary":
                 self._sync(lane)  # what a compaction by reference kept tells of its size
+            lane.state.responses += lane.bare
             if not lane.fed:
-                usage, identity = Usage(cache_read_tokens=lane.tokens), lane.current
+                usage, identity = Usage(cache_read_tokens=lane.tokens), cast("str", lane.based)
                 agent, session = registry.key(lane.state), self._entered
                 self._event(Response(agent, session, identity, lane.model, usage, uuid=lane.row, source="row"), {})
 

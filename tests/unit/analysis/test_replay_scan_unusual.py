@@ -128,6 +128,29 @@ def without_counts_and_with(rows):
     rows.response("d", 9_000)
 
 
+def cleared_aside(rows):
+    """A /clear between two rows of a response, and a compaction."""
+    rows.response("c", 20_400)
+    first = rows.parent
+    rows.row("progress", None, isSidechain=True, **CLEARED)
+    rows.response("c", 20_400, parentUuid=first)
+    rows.boundary(21_000)
+
+
+def bare(*identities, then=0, identity="z", model="claude-sonnet-4-5", **fields):
+    """What adds responses without counts, with a prompt after each; at last one that has them."""
+
+    def add(rows):
+        for each in identities:
+            content = {"id": each, "model": model, "content": [{"type": "text", "text": "words " * 9}]}
+            rows.row("assistant", message=content, requestId=f"req-{each}", **fields)
+            rows.prompt()
+        if then:
+            rows.response(identity, then)
+
+    return add
+
+
 def nothing(rows):
     pass
 
@@ -191,6 +214,20 @@ CASES = {
     "a response at the root": Case(response(parentUuid=None)),
     "a response behind a link at the root": Case(response(), at_a_link),
     "a /clear": Case(row("progress", None, **CLEARED)),
+    "a /clear in a sidechain's place": Case(cleared_aside),
+    "responses without counts, in two rows": Case(bare("c", "c", "d")),
+    "responses without counts, then one with": Case(bare("c", "d", then=20_400)),
+    "a response whose counts come late": Case(bare("c", "c", then=20_400, identity="c")),
+    "a response whose counts come after another's": Case(bare("c", "d", then=20_400, identity="c")),
+    "a response without counts, of another model": Case(bare("c", model="m", then=20_400)),
+    "a response without counts, further up": Case(bare("c", parentUuid=FIRST, then=20_400)),
+    "a response whose last row has no counts": Case(bare("b", then=20_400)),
+    "responses without counts, then a compaction": Case(lambda rows: (bare("c", "d")(rows), rows.boundary(21_000))),
+    "responses without counts that come again": Case(bare("c", "d", "c", then=20_400)),
+    "a row without counts that comes again": Case(
+        lambda rows: (bare("c", "d", then=20_400)(rows), rows.rows.append(rows.rows[5]))
+    ),
+    "responses without counts, then a subagent's": Case(lambda rows: (bare("c")(rows), rows.prompt(agentId="a1"))),
     "a response without a message": Case(message()),
     "a response without an id": Case(message(model="claude-opus-4-8", id="")),
     "a response without any id": Case(message(model="claude-opus-4-8")),
