@@ -101,3 +101,21 @@ def size_bytes(text: str) -> int:
     if not 1 <= count <= LARGEST:
         raise ValueError(f"{text[:40]!r} is no size: it must be from 1 byte to 2^63 - 1")
     return count
+
+
+def utc_text(seconds: float) -> str:
+    """Return a time in seconds since 1970 as UTC, ISO 8601, to the second."""
+    import time
+
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def utc_seconds(text: object) -> float | None:
+    """Return an ISO 8601 text in seconds since 1970, UTC where it names no zone; `None` for anything else."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if moment is None else (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

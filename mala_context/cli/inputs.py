@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
+from mala_context._util.text import utc_text
 from mala_context.errors import MalaContextError
 
 if TYPE_CHECKING:
@@ -154,11 +154,6 @@ def own_transcript(session: str | None, project: str | None) -> str:
     if not found:
         raise MalaContextError(f"no sessions in {project or 'your projects'}; name a transcript")
     return max(found).path
-
-
-def utc_text(seconds: float) -> str:
-    """Return a time in seconds since 1970 as `Moment` has it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def project_folders(project: str | None) -> list[str]:

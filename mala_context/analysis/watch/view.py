@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from mala_context._util.text import utc_text
 from mala_context.analysis.watch.archived import LastArchive
 from mala_context.analysis.watch.state import TranscriptState
 from mala_context.tracking.auto_compact import auto_compact_threshold
@@ -107,15 +107,10 @@ class WatchRow:
         del values["threshold"], values["archived"], values["subagents"], values["first_prompt"]
         values["auto_compact_threshold"] = None if threshold is None else threshold.tokens
         values["auto_compact_source"] = None if threshold is None else threshold.source
-        values["last"] = iso(self.last)
-        values["last_archive"] = None if archived is None else archived._asdict() | {"time": iso(archived.time)}
+        values["last"] = utc_text(self.last)
+        values["last_archive"] = None if archived is None else archived._asdict() | {"time": utc_text(archived.time)}
         values["subagents"] = [each.as_dict() for each in self.subagents]
         return values
-
-
-def iso(moment: float) -> str:
-    """Return a time as UTC, ISO 8601, to the second."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def threshold_of(snapshot: ContextSnapshot, last_automatic: int | None = None) -> Threshold | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from mala_context._util.text import plural
+from mala_context._util.text import plural, utc_seconds
 from mala_context.transcripts.json_rows import content_of, objects
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 from mala_context.transcripts.rows import file_chunks, rows
@@ -43,7 +43,7 @@ def changed_since(transcript: str, cwd: str | None, moment: str | None) -> tuple
             if isinstance(stamp, str):
                 newest = max(newest, stamp)
             paths |= dict.fromkeys(_paths(value, cwd))
-    end = _seconds(moment or newest)
+    end = utc_seconds(moment or newest)
     if end is None:
         return [], None
     found = []
@@ -67,14 +67,6 @@ def _paths(row: dict[str, object], cwd: str | None) -> Iterator[str]:
         path = given.get(tool[0]) if tool is not None and isinstance(given, dict) else None
         if isinstance(path, str) and path and "\0" not in path and (cwd or os.path.isabs(path)):
             yield os.path.normpath(os.path.join(cwd or os.sep, path))
-
-
-def _seconds(moment: str) -> float | None:
-    try:
-        found = datetime.fromisoformat(moment)
-    except ValueError:
-        return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def changed_lines(found: Sequence[ChangedFile], end: float, source: str, cwd: str | None) -> Iterator[str]:

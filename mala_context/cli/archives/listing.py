@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mala_context._util.text import plural, printable, size_text
+from mala_context._util.text import plural, printable, size_text, utc_text
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import stamp_microseconds
 
@@ -31,7 +31,7 @@ def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, A
     return {
         "session_id": summary.session_id,
         "stored": summary.stored,
-        "newest": _iso(summary.newest_ns // 1000),
+        "newest": utc_text(summary.newest_ns / 1e9),
         "side_files": len({row.get("path") for row in manifest.of_kind("file")}),
         "pieces": [_piece(piece, outcomes.get(piece.plain, {})) for piece in pieces],
     }
@@ -42,7 +42,7 @@ def _piece(piece: Piece, outcome: Mapping[str, Any]) -> dict[str, Any]:
     before = outcome.get("tokens_before")
     return {
         "name": piece.name,
-        "time": _iso(stamp_microseconds(piece.stamp)),
+        "time": utc_text(stamp_microseconds(piece.stamp) / 1e6),
         "trigger": row.get("trigger"),
         "agent": piece.subagent or outcome.get("agent") or row.get("agent") or _AGENTS.get(str(row.get("trigger"))),
         "own_transcript": piece.subagent is not None,
@@ -58,12 +58,6 @@ def _piece(piece: Piece, outcome: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": outcome.get("outcome"),
         "error": outcome.get("error"),
     }
-
-
-def _iso(microseconds: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def lines(session: Mapping[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.text import percent, plural, size_bytes, size_text, window_words
+from mala_context._util.text import percent, plural, size_bytes, size_text, utc_seconds, utc_text, window_words
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,10 @@ NO_SIZES = ["", "GB", "-1", "0", "0.1", "5XB", "5 GB more", "nan", "inf", "infGB
 def test_a_text_that_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is no size"):
         size_bytes(text)
+
+
+def test_a_time_in_seconds_and_back():
+    assert utc_text(60.0) == "1970-01-01T00:01:00Z"
+    assert utc_seconds("1970-01-01T00:01:00Z") == utc_seconds("1970-01-01T01:01:00+01:00") == 60.0
+    assert utc_seconds("1970-01-01T00:01:00") == 60.0  # without a zone it is UTC, wherever this runs
+    assert [utc_seconds(each) for each in ("", "yesterday", None, 60)] == [None] * 4

@@ -6,6 +6,7 @@ import os
 from itertools import pairwise
 
 from mala_context._util.safe_open import Held, open_regular
+from mala_context._util.text import utc_seconds
 from mala_context.agent.claude_code.statusline.input_values import count, rows, table, tokens_of
 from mala_context.agent.hook_io import text_in
 from mala_context.transcripts.compactions import KEPT_MARKS, MARKS, is_main_boundary, is_summary, kept_text
@@ -185,7 +186,7 @@ def pace_and_cache(path: str) -> tuple[Pace, float | None]:
                 if tokens:
                     found.append(tokens)
                     usage = table(table(row, "message"), "usage")
-                    lapses = lapses or _moment(row.get("timestamp"))
+                    lapses = lapses or utc_seconds(row.get("timestamp"))
                     keeps = keeps or _kept(table(usage, "cache_creation"))
                 elif row.get("type") == "user" and not row.get("isSidechain") and begins_turn(row):
                     found.append(None)
@@ -208,13 +209,3 @@ def _kept(creation: Mapping[str, Any]) -> float | None:
     if count(creation.get("ephemeral_1h_input_tokens")):
         return 3_600.0
     return CACHE_SECONDS if count(creation.get("ephemeral_5m_input_tokens")) else None
-
-
-def _moment(text: object) -> float | None:
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return None if moment is None else (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
