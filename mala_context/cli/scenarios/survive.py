@@ -8,6 +8,7 @@ after each compaction); `rounds`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
@@ -31,7 +32,7 @@ async def play(stage: Stage) -> Report:
             found[name] = await play_survival(rounds=ROUNDS, config=config, options=where)
         stage.on_turn(number + 1)
     rows: list[list[Any]] = [
-        [canary.kind, *(", ".join(dict.fromkeys(_fates(each, canary))) for each in found.values())]
+        [canary.kind, *(_in_words(_fates(each, canary)) for each in found.values())]
         for canary in CANARIES
     ]
     rows.append(["requests to a model", *(each.model_requests for each in found.values())])
@@ -50,6 +51,12 @@ async def play(stage: Stage) -> Report:
         Lines("The summary was scripted, and is no model's", [SCRIPTED_SUMMARY]),
     ]
     return Report(data, parts, checks)
+
+
+def _in_words(fates: list[str]) -> str:
+    """Return one fate where it is the same after each compaction, else each with the number of compactions."""
+    counts = Counter(fates)
+    return fates[0] if len(counts) == 1 else ", ".join(f"{number}x {fate}" for fate, number in counts.items())
 
 
 def _fates(survival: Survival, canary: Any) -> list[str]:
