@@ -32,8 +32,7 @@ async def play(stage: Stage) -> Report:
             found[name] = await play_survival(rounds=ROUNDS, config=config, options=where)
         stage.on_turn(number + 1)
     rows: list[list[Any]] = [
-        [canary.kind, *(_in_words(_fates(each, canary)) for each in found.values())]
-        for canary in CANARIES
+        [canary.kind, *(_in_words(_fates(each, canary)) for each in found.values())] for canary in CANARIES
     ]
     rows.append(["requests to a model", *(each.model_requests for each in found.values())])
     ours = found["reference"]

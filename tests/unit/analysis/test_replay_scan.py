@@ -107,6 +107,20 @@ SPELLINGS = {
 RAW = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
+def by_reference(row, cut):
+    """Return the rows of a compaction by reference before a row, without the last ones."""
+    about = {name: row[name] for name in ("sessionId", "timestamp", "isSidechain", "agentId") if name in row}
+    meta = {"trigger": "auto", "preTokens": 20_000, "postTokens": 900}
+    made = [about | {"type": "system", "subtype": "compact_boundary", "compactMetadata": meta, "parentUuid": None}]
+    made[0]["logicalParentUuid"] = row.get("parentUuid")
+    texts = '<kept-conversation part="1" calls="0" file="">\n' + "kept words " * 300, "<kept-state>\nAll."
+    made += [about | {"type": "user", "message": {"role": "user", "content": text}} for text in texts]
+    parents = [None, "kept-0", "kept-1"]
+    return [json.dumps({"uuid": f"kept-{n}", "parentUuid": parents[n], **each}) for n, each in enumerate(made)][
+        : 3 - cut
+    ]
+
+
 def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one after the other)
     """Make one oddity that real files have."""
     row, place_other = one(lines[place]), one(lines[other])
@@ -125,6 +139,8 @@ def change(kind, lines, place, other):  # noqa: C901  (a list of oddities, one a
         lines.insert(place, "no JSON")
     elif kind == "empty":
         lines.insert(place, "")
+    elif kind == "by reference":
+        lines[place:place] = by_reference(row, cut=other % 3)
     elif kind in SPELLINGS:
         lines[place] = SPELLINGS[kind](lines[place])
     else:
@@ -214,6 +230,7 @@ KINDS = (
         "summary",
     ),
     *("clear", "context", "boundary", "model", "time", "fork", "both names", "link", "attachment", "other"),
+    "by reference",
     *SPELLINGS,
 )
 LINES = {seed: generated(seed, 25_000) for seed in range(3)}
@@ -371,3 +388,16 @@ def test_rows_are_forgotten_however_plain_all_of_them_are(tmp_path, monkeypatch)
         scanner = Scanner(recording(tmp_path / "a.jsonl"), learns=True)
         scanner.run()
         assert len(scanner._places) + len(scanner._older) < 25_000
+
+
+@pytest.mark.parametrize("seed", sorted(LINES))
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_a_compaction_by_reference_anywhere(tmp_path, seed, cut):
+    """Also at the end, where the kept rows say the size."""
+    count = len(LINES[seed])
+    for place in (1, count // 3, count // 2, count - 1):
+        lines = LINES[seed][:place]
+        lines += by_reference(one(LINES[seed][place]), cut)
+        for rest in ([], LINES[seed][place:]):
+            fast, slow = both(tmp_path / "odd.jsonl", "\n".join([*lines, *rest]).encode() + b"\n")
+            assert fast == slow
