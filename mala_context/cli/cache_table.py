@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.text import plural
+from mala_context.tracking.cache import CAUSES
 
 if TYPE_CHECKING:
     from mala_context.analysis.cache import AgentCache
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
 FORMATS: Final = ("table", "json", "ndjson")
 MOST_SHOWN: Final = 10
 """Re-writes that the table lists, the dearest."""
-WORDS: Final = {
-    "lapsed": "the cache had lapsed",
-    "prefix": "the prefix changed",
-    "model": "the model was switched",
-    "compaction": "after a compaction",
-    "first": "first request",
-}
-"""Causes in words."""
 
 
 def write(agents: Sequence[AgentCache], form: str, out: Any, *, money: bool) -> None:
@@ -48,7 +41,7 @@ def _table(agents: Sequence[AgentCache], out: Any, *, money: bool) -> None:
     ]
     responses = sum(len(agent.responses) for agent in agents)
     show(screen, Table(f"{plural(responses, 'response')} of {plural(len(agents), 'agent')}", ("<", "tokens"), rows))
-    causes = [(WORDS[cause], *each[:2], round(each.cost)) for cause, each in use.causes]
+    causes = [(CAUSES[cause], *each[:2], round(each.cost)) for cause, each in use.causes]
     causes.sort(key=lambda row: -row[3])
     share = f"{use.rewritten / written:.1%}" if written else "none"
     show(screen, Table(f"Written again: {share} of what was written", ("<cause", "requests", "tokens", "cost"), causes))

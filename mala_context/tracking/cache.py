@@ -20,6 +20,14 @@ from mala_context.tracking.usage import Usage
 
 Cause = Literal["lapsed", "prefix", "model", "compaction", "first"]
 
+CAUSES: Final = {
+    "lapsed": "the cache had lapsed",
+    "prefix": "the prefix changed",
+    "model": "the model was switched",
+    "compaction": "after a compaction",
+    "first": "first request",
+}
+"""Causes in words."""
 LEAST: Final = 1_000
 """Tokens below which nothing counts as written again: the marks of two requests do not always meet."""
 SAID: Final = 10_000
@@ -83,7 +91,7 @@ class Rewrite(NamedTuple):
     @property
     def line(self) -> str:
         """The log line."""
-        why = {"prefix": "the prefix changed", "model": "the model was switched"}.get(self.cause, self.cause)
+        why = CAUSES[self.cause]
         if self.cause == "lapsed" and self.idle_seconds is not None:
             minutes = self.idle_seconds / 60
             why = f"{minutes:.0f} min idle" if minutes < MOST_MINUTES else f"{minutes / 60:.0f} h idle"

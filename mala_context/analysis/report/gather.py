@@ -195,6 +195,7 @@ def _session(
         record.problems,
         part.parts,
         notes,
+        part.cache,
     )
 
 

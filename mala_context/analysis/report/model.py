@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from mala_context.analysis.replay.record import Problem
+from mala_context.tracking.cache import CacheUse
 
 MOST_POINTS: Final = 20_000
 """Points of one line in a page."""
@@ -223,6 +224,8 @@ class SessionReport(JsonRecord):
     """What fills the context at the end: the fields of each `ContextPart`; they sum up to `tokens`."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the report should know: what was left out, and what is a guess."""
+    cache: CacheUse = field(default_factory=CacheUse)
+    """What the prompt cache read and wrote for the main agent, and what it wrote a second time."""
 
     @property
     def peak_ratio(self) -> float | None:

@@ -20,6 +20,7 @@ from mala_context.analysis.report.discarded import SinceCompaction
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
 from mala_context.guard.thresholds import OneShotThreshold
 from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.cache import CacheUse
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
 from mala_context.transcripts.compactions import is_microcompaction, kept_text
 from mala_context.transcripts.prompts import prompt_text
@@ -61,6 +62,8 @@ class SessionPart:
     files: list[Contributor] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
     """What fills the context at the end: the fields of each `ContextPart`."""
+    cache: CacheUse = field(default_factory=CacheUse)
+    """What the prompt cache read and wrote for the main agent."""
     cwd: str | None = None
     first_prompt: str | None = None
     big_omitted: int = 0
@@ -328,6 +331,7 @@ class ReportReader(RecordingReader):
         told = {f"the beginning: {name}": tokens for name, tokens in known.items()} or {START: 1.0}
         for name, tokens in told.items():
             self._now.ledger.plain("start", name, round(self._now.start * tokens / sum(told.values())))
+        part.cache = self._agent.cache.use
         part.contributors, part.files = self._now.ledger.contributors(self._ratios)
         self._mark_big()
         part.marks.sort(key=lambda mark: mark.x)

@@ -9,6 +9,7 @@ from mala_context._util.text import plural, window_words
 from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, share
 from mala_context.analysis.report.model import CompactionEntry, ContextReport, Contributor, SessionReport
 from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
+from mala_context.tracking.cache import CAUSES, CacheUse
 from mala_context.tracking.context_map import GROUPS
 from mala_context.transcripts.loss import KINDS, lost_words
 
@@ -91,6 +92,7 @@ def section(session: SessionReport, place: int) -> str:
         _compactions(session.compactions),
         _marks(session),
         _parts(session),
+        _cache(session.cache),
         _contributors("Largest contributors", "What came into the main agent's context", session.contributors),
         _contributors("Files read", "Text of files that came into the main agent's context", session.files),
         _subagents(session),
@@ -256,6 +258,21 @@ def _parts(session: SessionReport) -> str:
     return (
         f"<h3>What fills the context</h3>{table('The parts of the last request', heads, rows, bar=4)}" if rows else ""
     )
+
+
+def _cache(use: CacheUse) -> str:
+    """Return what the prompt cache did; nothing where no request used it."""
+    if not use.read and not use.causes:
+        return ""
+    rows = [(CAUSES[cause], *(count(round(value)) for value in each)) for cause, each in use.causes]
+    heads = ("Written", "*Requests", "*Tokens", "*Cost over reading")
+    sums = (
+        f"Read {count(use.read)} tokens; written for 5 minutes {count(use.written_5m)}, for an hour "
+        f"{count(use.written_1h)}. Of these {count(use.rewritten)} were written again. "
+        "Cost is in units of one uncached input token."
+    )
+    causes = table("Tokens of the main agent, by cause", heads, rows) if rows else ""
+    return f"<h3>Prompt cache</h3><p>{sums}</p>{causes}"
 
 
 def _contributors(heading: str, caption: str, found: Sequence[Contributor]) -> str:

@@ -14,7 +14,7 @@ from mala_context.analysis.report.html_text import markup
 from mala_context.analysis.report.html_text import plain as harmless
 from mala_context.analysis.report.model import ContextReport
 from mala_context.analysis.report.page import fingerprint, library_source, page
-from mala_context.analysis.report.sections import MOST_ROWS
+from mala_context.analysis.report.sections import MOST_ROWS, section
 from mala_context.analysis.report.svg_chart import LIGHT, MOST_PANELS, svg
 from mala_context.analysis.svg import ticks
 from mala_context.errors import MalaContextError
@@ -236,3 +236,16 @@ def test_the_index_says_which_session_is_which(tmp_path):
     table_ = text[text.index('id="index"') : text.index("<section")]
     assert "<td>web-shop</td>" in table_
     assert "<td>api</td><td>Fix the &lt;b&gt;rounding&lt;/b&gt;</td>" in table_
+
+
+def test_the_cache_has_a_panel_with_causes(tmp_path):
+    rows = Rows()
+    rows.prompt()
+    for place, when in enumerate(("2026-05-01T10:00:00.000Z", "2026-05-01T11:11:00.000Z")):
+        answer = rows.response(f"m{place}", 10, timestamp=when)
+        answer["message"]["usage"] |= {"cache_creation_input_tokens": 30_000, "cache_read_input_tokens": 0}
+    report = build_report([rows.write(tmp_path / "a.jsonl")])
+    assert report.sessions[0].as_dict()["cache"]["rewritten"] == 30_000
+    text = section(report.sessions[0], 0)
+    assert "Prompt cache" in text
+    assert "the cache had lapsed" in text
