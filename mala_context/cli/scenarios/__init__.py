@@ -45,5 +45,9 @@ SCENARIOS: Final[dict[str, tuple[str, str]]] = {
         "mala_context.cli.scenarios.undo",
         "a compaction is undone, with the transcript there and with it deleted",
     ),
+    "why": (
+        "mala_context.cli.scenarios.why",
+        "what fills the context, and a request that changes in silence",
+    ),
 }
 """Scenario → its module, and what happens in it."""

@@ -1,0 +1,165 @@
+"""The scenario `why`: what fills a context, and a request that changes in silence, against the server's log.
+
+Each step plays a session of its own and returns its part of the report. The keys of the result: `map` (`tokens`,
+`server_tokens`, `parts`, `requests`), `silent_change` (`projected`, `tokens`, `cause`, `server_tokens`), and those that
+further steps add.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
+
+if TYPE_CHECKING:
+    from mala_context.agent.telemetry.records import SilentChange
+    from mala_context.testing.requests import Request
+
+MODEL: Final = "claude-sonnet-4-5"
+WORDS: Final = "the quick brown fox jumps over the lazy dog "
+MEMORY: Final = 40_000
+"""Characters of the project's memory file."""
+FILE: Final = 6_000
+"""Characters of the file that the agent reads."""
+SHARE: Final = 0.6
+"""What is left of the request whose count the server changes."""
+
+
+class Step(NamedTuple):
+    """What one step of the scenario found."""
+
+    data: dict[str, Any]
+    parts: list[Table | Lines]
+    checks: list[Check]
+
+
+async def play(stage: Stage) -> Report:
+    """Play each step. Raises what the SDK raises where the CLI cannot be run."""
+    found = []
+    with environment("MALA_RUNS_DIR", stage.place("runs")):
+        for number, step in enumerate(STEPS, 1):
+            stage.on_turn(number)
+            found.append(await step(stage))
+    data: dict[str, Any] = {}
+    for each in found:
+        data |= each.data
+    return Report(
+        data, [part for each in found for part in each.parts], [check for each in found for check in each.checks]
+    )
+
+
+def _text(characters: int) -> str:
+    return (WORDS * (characters // len(WORDS) + 1))[:characters]
+
+
+def _project(stage: Stage, name: str) -> str:
+    """Make a project with a memory file and a file to read."""
+    project = stage.place(name)
+    for file, size in (("CLAUDE.md", MEMORY), ("notes.txt", FILE)):
+        with open(os.path.join(project, file), "w", encoding="utf-8") as written:
+            written.write(_text(size))
+    return project
+
+
+async def show_map(stage: Stage) -> Step:
+    """Play a session that reads a file, and hold its map against the server's count."""
+    import anyio
+
+    from mala_context import ContextConfig, instrument
+    from mala_context.testing import ScriptedMessagesAPI, tool
+    from mala_context.tracking.context_map import GROUPS
+    from mala_context.tracking.events import WindowReport
+
+    project = _project(stage, "project-map")
+    read = tool("Read", file_path=os.path.join(project, "notes.txt"))
+    with ScriptedMessagesAPI([read, "It says little."]) as api:
+        options = api.options(
+            cwd=project,
+            home=stage.place("home-map"),
+            model=MODEL,
+            setting_sources=["project"],
+            system_prompt={"type": "preset", "preset": "claude_code"},
+        )
+        runtime = instrument(options, config=ContextConfig(alarm_at=None))
+        runtime.processor.snapshot_observers.append(stage.show)
+        told = anyio.Event()
+        runtime.processor.observe(lambda event, snapshot: told.set(), WindowReport)
+        async with runtime.session() as session:
+            with anyio.move_on_after(20):
+                await told.wait()
+            async for _ in session.send("What do the notes say?"):
+                pass
+            now = session.context
+    parts, server = now.parts, api.main_requests[-1].tokens
+    total = sum(part.tokens for part in parts)
+    memory = sum(part.tokens for part in parts if part.group == "memory")
+    shown = [[GROUPS[part.group], os.path.basename(part.path or "") or part.name, part.tokens] for part in parts]
+    checks = [
+        Check(
+            "map_sum", total == server == now.tokens, f"the parts sum up to {total:,} tokens, the server got {server:,}"
+        ),
+        Check(
+            "map_memory",
+            abs(memory - MEMORY / 4) <= 0.1 * MEMORY / 4,
+            f"memory files: {memory:,} tokens; the server counts {MEMORY // 4:,} for the file",
+        ),
+        Check("map_no_request", len(api.requests) == 2, f"requests: {len(api.requests)}, those of the turn alone"),
+    ]
+    data: dict[str, Any] = {"tokens": now.tokens, "server_tokens": server, "requests": len(api.requests)}
+    data["parts"] = [part._asdict() for part in parts]
+    return Step({"map": data}, [Table("What fills the context", ("<part", "<name", "tokens"), shown)], checks)
+
+
+class _Tampering:
+    """Answers three prompts; the third one's count is a share of what the server really got."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.counted = 0
+
+    def __call__(self, request: Request) -> Any:
+        from mala_context.testing.replies import text
+
+        self.sizes.append(request.tokens)
+        if len(self.sizes) < 3:
+            return text("Done.")
+        self.counted = round(SHARE * self.sizes[1])
+        counts = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": self.counted}
+        return text("Done.").but(usage={"input_tokens": 0, **counts})
+
+
+async def change_in_silence(stage: Stage) -> Step:
+    """Have the server count one request otherwise, and hold the alarm against the server's log."""
+    from mala_context import ContextConfig, SilentChange, instrument
+    from mala_context.testing import ScriptedMessagesAPI
+
+    heard: list[SilentChange] = []
+    script = _Tampering()
+    with ScriptedMessagesAPI(script) as api:
+        options = api.options(cwd=stage.place("project-change"), home=stage.place("home-change"), model=MODEL)
+        runtime = instrument(options, config=ContextConfig())
+        runtime.observers.append(lambda record: heard.append(record) if isinstance(record, SilentChange) else None)
+        async with runtime.session() as session:
+            for prompt in ("Begin.", "Go on.", "And on."):
+                async for _ in session.send(prompt):
+                    pass
+        server = api.main_requests[-1].tokens
+    alarm = heard[0] if heard else None
+    near = alarm is not None and abs(alarm.projected - server) <= 0.02 * server
+    said = "none" if alarm is None else f"{alarm.tokens:,} tokens, not {alarm.projected:,}: {alarm.cause}"
+    checks = [
+        Check(
+            "alarm_once", len(heard) == 1, f"alarms: {len(heard)}, for one request of which {1 - SHARE:.0%} is missing"
+        ),
+        Check("alarm_size", near, f"the alarm says {said}; the server got {server:,}"),
+    ]
+    data = {"server_tokens": server, **({} if alarm is None else asdict(alarm))}
+    lines = [f"The server counts {script.counted:,} tokens of a request of {server:,}.", f"The alarm: {said}."]
+    return Step({"silent_change": data}, [Lines("A request that changes in silence", lines)], checks)
+
+
+STEPS: Final[tuple[Callable[[Stage], Awaitable[Step]], ...]] = (show_map, change_in_silence)
+"""The steps, in their order."""
