@@ -241,3 +241,24 @@ async def test_what_init_wrote_works_and_goes_away(mala_api, mala_options, mala_
     check_private(mala_runs)
     init("--remove")
     assert settings.read_bytes() == b'{"theme":"dark"}'
+
+
+async def test_a_resume_with_a_cold_cache_says_its_cost(mala_api, mala_options, mala_home, mala_project, tmp_path):
+    """What the CLI tells the hook of a session that was used a year ago; the hook's answer, as the CLI gets it."""
+    api, said = mala_api(["First.", "Second."]), tmp_path / "said.json"
+    hook = f"{sys.executable} -I -S {ROOT / 'hooks/hook.py'} | tee {said}"
+    settings = json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": hook}]}]}})
+    session_id = await play(mala_options(api, settings=settings), "one")
+    assert json.loads(said.read_text()) == {}
+    (transcript,) = mala_home.rglob(f"{session_id}.jsonl")
+    rows = [json.loads(line) for line in transcript.read_text().splitlines()]
+    for row in rows:
+        if "timestamp" in row:
+            row["timestamp"] = f"{int(row['timestamp'][:4]) - 1}{row['timestamp'][4:]}"
+    transcript.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    await play(mala_options(api, settings=settings, resume=session_id), "two")
+    words = json.loads(said.read_text())["systemMessage"]
+    writes = int(words.partition("writes ")[2].partition(" ")[0].replace(",", ""))
+    assert writes == pytest.approx(api.main_requests[0].tokens, rel=0.01)
+    assert "(525,6" in words
+    assert "$" in words

@@ -396,7 +396,33 @@ def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, 
     return None if loss is None else loss.as_dict()
 
 
-def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
+def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
+    """Do what is due at a session's start, and tell the user what a cold cache of a resumed session will cost."""
+    _catch_up_sessions(found, env)
+    words = cold_cache(found)
+    if words is None:
+        return None
+    import json
+
+    return json.dumps({"systemMessage": words}).encode()
+
+
+def cold_cache(found: Mapping[str, Any]) -> str | None:
+    """Return what the first request of a resumed session writes to the cache again, where the CLI tells that."""
+    tokens, idle, cost = (
+        value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+        for value in map(found.get, ("context_tokens", "seconds_since_last_response", "estimated_cache_write_usd"))
+    )
+    if found.get("prompt_cache_likely_expired") is not True or not tokens:
+        return None
+    since = "" if idle is None else f" ({idle / 60:,.0f} min idle)"
+    about = "" if cost is None else f", about ${cost:.2f} by the CLI's estimate"
+    return (
+        f"mala-context: the prompt cache has lapsed{since}; the next request writes {tokens:,.0f} tokens again{about}"
+    )
+
+
+def _catch_up_sessions(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     """Note where the transcript is, and archive what earlier sessions left, for `CATCH_UP_SECONDS` at most.
 
     Where it takes half of that to look for them, they are left to `archives catch-up`.

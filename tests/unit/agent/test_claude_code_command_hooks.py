@@ -403,3 +403,46 @@ class TestInTime:
         monkeypatch.setattr(os, "fork", refuse)
         does(lambda *_: (b"{}", "here"))
         assert self.ask(place) == (b"{}", "here")
+
+
+COLD = {
+    "source": "resume",
+    "context_tokens": 126_812,
+    "prompt_cache_likely_expired": True,
+    "seconds_since_last_response": 4_260,
+    "estimated_cache_write_usd": 0.4755,
+}
+
+
+class TestResume:
+    def test_a_cold_cache_is_said_with_its_cost(self, place):
+        answer, _ = place.ask("SessionStart", **COLD)
+        assert answer == {
+            "systemMessage": "mala-context: the prompt cache has lapsed (71 min idle); the next request writes 126,812 "
+            "tokens again, about $0.48 by the CLI's estimate"
+        }
+
+    def test_it_is_said_where_nothing_is_archived_too(self, place):
+        answer, _ = place.ask("SessionStart", env={"MALA_ARCHIVE": "off"}, **COLD)
+        assert "126,812" in answer["systemMessage"]
+
+    @pytest.mark.parametrize("missing", ["seconds_since_last_response", "estimated_cache_write_usd"])
+    def test_what_the_cli_does_not_tell_is_left_out(self, place, missing):
+        told = {name: value for name, value in COLD.items() if name != missing}
+        words = place.ask("SessionStart", **told)[0]["systemMessage"]
+        assert ("min idle" in words) == (missing != "seconds_since_last_response")
+        assert ("$" in words) == (missing != "estimated_cache_write_usd")
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"prompt_cache_likely_expired": False},
+            {"prompt_cache_likely_expired": None},
+            {"context_tokens": 0},
+            {"context_tokens": "many"},
+            {"context_tokens": None},
+        ],
+        ids=repr,
+    )
+    def test_a_warm_cache_or_an_unknown_size_is_not_said(self, place, given):
+        assert place.ask("SessionStart", **{**COLD, **given})[0] == {}
