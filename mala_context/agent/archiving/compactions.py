@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
     from mala_context.tracking.events import Compaction, CompactionStatus
     from mala_context.tracking.tracker import ContextSnapshot
-    from mala_context.transcripts.loss import Loss
+    from mala_context.transcripts.loss import Item, Loss
     from mala_context.transcripts.reference import Replacement
 
 SETTLE_SECONDS: Final = 1.0
 """Longest that the line about a compaction waits for the row of a summary that no hook told."""
 _POLL_SECONDS: Final = 0.05
+_MOST_SAID: Final = 1_000
 
 Where = Callable[[str], Callable[[], str | None]]
 """Gives, for a session, what tells the path of its transcript in the archive's thread; `None` for none."""
@@ -144,6 +145,8 @@ class Compactions:
         self._where = where
         self.open: dict[tuple[str, str | None], _Open] = {}
         """Compactions that began, by session and agent."""
+        self._said: dict[str, list[Item]] = {}
+        """Instructions of the user from before a session's last compaction, the newest stretch first."""
 
     def on_started(
         self, session_id: str, agent: str | None, trigger: str | None, kept: Replacement | None = None
@@ -224,13 +227,22 @@ class Compactions:
 
         self._work.submit(note)
 
+    def forget(self, session_id: str) -> None:
+        """Forget what was said in a session that is over."""
+        self._said.pop(session_id, None)
+
     def words_lost(self, session_id: str, summary: str) -> Future[str | None]:
         """Return a future of the note to the agent about what this summary lost; empty where that is nothing."""
         where = self._where(session_id)
 
         def words() -> str:
             loss = self._loss(session_id, summary, (), where())
-            return "" if loss is None else loss.pin(history_path(self._archive, session_id))
+            if loss is None:
+                return ""
+            # What stands in the summary before, or was put back after it, is in no row of the user's any more.
+            loss = loss.and_earlier(self._said.get(session_id, ()), summary)
+            self._said[session_id] = [item for item in loss.items if item.kind == "instruction"][:_MOST_SAID]
+            return loss.pin(history_path(self._archive, session_id))
 
         return self._work.submit(words)
 

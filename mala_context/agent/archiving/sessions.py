@@ -274,6 +274,7 @@ class SessionArchiver:
 
     def _archive_rest(self, session_id: str) -> None:
         self._compactions.on_abandoned(session_id, "session ended")
+        self._compactions.forget(session_id)
         where, cwd = self._where(session_id), self._sessions[session_id].cwd
         archive, why = self.archive.archive_session, "session_end"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from mala_context._util.text import blanked
+from mala_context.transcripts.loss.mentions import SummaryText
 
 Kind = Literal["instruction", "todo", "command", "written", "read"]
 
@@ -51,6 +52,12 @@ class Loss:
     def missing(self) -> tuple[Item, ...]:
         """Items that the summary does not name."""
         return tuple(item for item in self.items if not item.named)
+
+    def and_earlier(self, items: Iterable[Item], summary: str) -> Loss:
+        """Return this with sentences from before earlier compactions, as far as they are not among its items."""
+        text, known = SummaryText(summary), {item.text for item in self.items}
+        earlier = [item._replace(named=text.names_sentence(item.text)) for item in items if item.text not in known]
+        return Loss(tuple(sorted((*self.items, *earlier), key=lambda item: list(KINDS).index(item.kind))))
 
     def count(self, *kinds: Kind) -> tuple[int, int]:
         """Return how many items of these kinds are named, and how many there are."""

@@ -336,6 +336,20 @@ async def test_the_note_to_the_agent(bench):
     assert await wait_for(bench.archivist.words_lost("s1", "never touch the lexer"), seconds=30) == ""
 
 
+async def test_a_later_summary_is_held_against_what_was_said_before_earlier_ones_too(bench):
+    bench.transcript.write_text(said("never touch the lexer"))
+    for words, lost in (("words", True), ("Never touch the lexer.", False), ("words again", True)):
+        await bench.archivist.before_compaction(bench.hook())
+        note = await wait_for(bench.archivist.words_lost("s1", words), seconds=30)
+        assert ("- never touch the lexer" in note) is lost
+        bench.archivist.on_event(boundary(), None)
+        with bench.transcript.open("a") as file:
+            file.write(json.dumps({"type": "system", "subtype": "compact_boundary"}) + "\n" + said("go on, please do"))
+    await bench.archivist.close()
+    note = await wait_for(bench.archivist.words_lost("s1", "words"), seconds=30)
+    assert "lexer" not in note
+
+
 def rows(archive, kind, session_id="s1"):
     return [row for row in archive.manifest(session_id).rows if row.get("row") == kind]
 
