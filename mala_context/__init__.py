@@ -59,7 +59,8 @@ if TYPE_CHECKING:
         TranscriptError,
     )
     from mala_context.guard import ContextGuard, GuardEvent, Requirement, TargetContextConfig
-    from mala_context.guard.log import debug_printer, log_guard_event
+    from mala_context.guard.debug import debug_printer
+    from mala_context.guard.log import log_guard_event
     from mala_context.guard.overflow import ContextOverflow
     from mala_context.guard.tool_budget import ToolBudget
     from mala_context.tracking.cache import CacheUse
@@ -98,7 +99,8 @@ _HOMES = {
             "ObjectStoreError PartNotFoundError RecordingNotFoundError SessionNotFoundError TranscriptError"
         ),
         "guard": "ContextGuard GuardEvent Requirement TargetContextConfig",
-        "guard.log": "debug_printer log_guard_event",
+        "guard.debug": "debug_printer",
+        "guard.log": "log_guard_event",
         "guard.overflow": "ContextOverflow",
         "guard.tool_budget": "ToolBudget",
         "tracking.cache": "CacheUse",

@@ -152,7 +152,7 @@ class Actions:
 
     def _wants(self, tokens: int) -> bool:
         """Tell whether the policy has to be asked about a response to a request of this size."""
-        return tokens not in self._quiet
+        return tokens not in self._quiet or self._main.debug is not None
 
     def _on_compaction(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if event.agent is not None:

@@ -14,6 +14,8 @@ from mala_context._util.text import percent
 from mala_context.agent.hook_io import add_context, deny, stop
 from mala_context.agent.log_lines import context_line, log_values
 from mala_context.agent.telemetry.records import FinalTurn, GuardActed, GuardAction, Threshold, ThresholdCrossed
+from mala_context.guard.debug import debug_printer
+from mala_context.guard.events import GuardEvent
 from mala_context.guard.final_turn import FinalGate, FinalTurnProgress
 from mala_context.guard.policy import Policy
 from mala_context.guard.thresholds import Caution, Compact, Decisions, Finish, Restart, Tell, Thresholds, Warn
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 Step = Compact | Restart
 _MOST_AGENTS = 64
+EVALUATED, ENFORCED = (f"context-guard/{name}" for name in ("provider-eval", "enforce"))
 
 log = get_logger(__name__)
 
@@ -53,6 +56,8 @@ class Guarded:
         self._tools = tuple(finishing_tools)
         self._name = name
         self._agent = agent
+        self.debug = debug_printer()
+        """Prints what is decided where `CONTEXT_DEBUG=true` asks for it; `None` elsewhere."""
 
     def forget(self) -> None:
         """Drop the notes and the final turn."""
@@ -67,10 +72,32 @@ class Guarded:
         self, snapshot: ContextSnapshot, now: float, *, safe: bool = False, new_prompt: bool = False
     ) -> Step | None:
         """Carry out what the policy says of a snapshot; return the step that is left for a session."""
-        step = self.carry_out(self.policy.decide(snapshot, now, safe=safe, new_prompt=new_prompt), snapshot)
+        decisions = self.policy.decide(snapshot, now, safe=safe, new_prompt=new_prompt)
+        if self.debug is not None:
+            self._print(decisions, snapshot)
+        step = self.carry_out(decisions, snapshot)
         if self.final is not None and not self.policy.final:
             self.final = None
         return step
+
+    def _print(self, decisions: Decisions, snapshot: ContextSnapshot) -> None:
+        """Print the sizes and what was decided by them, under a plain guard's topics."""
+        rules, window, projected = self.policy.thresholds, snapshot.window, snapshot.projected
+        limit = round(window * (rules.final_at or rules.restart_at or rules.compact_at or 1.0))
+        fields = {
+            "session": snapshot.session_id,
+            "agent": self._agent,
+            "current": snapshot.tokens,
+            "projected": projected,
+            "window": window,
+            "limit": limit,
+            "remaining": None if projected is None else limit - projected,
+            "outcomes": [type(each).__name__.lower() for each in decisions] or ["ok"],
+        }
+        final = any(isinstance(each, Finish) for each in decisions)
+        for topic in (EVALUATED, ENFORCED) if final else (EVALUATED,):
+            if self.debug is not None:
+                self.debug(GuardEvent(topic, fields))
 
     def carry_out(self, decisions: Decisions, snapshot: ContextSnapshot) -> Step | None:
         """Log, note and tell what was decided; return the step that is left for a session."""

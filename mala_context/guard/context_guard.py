@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from mala_context.guard.debug import debug_printer
 from mala_context.guard.events import DEBUG_TOPICS, EVENT_NAME, GuardEvent, Listener, Outcome, Trigger
 from mala_context.guard.final_turn import FinalTurnState, Requirement
 from mala_context.guard.targets import TargetContextConfig, is_count
@@ -84,7 +85,7 @@ class ContextGuard:
         finishing_schema: tokens of the finishing tools' descriptions alone; `None` where nothing would shrink.
         requirements: what a final turn must bring before the session is finished.
         on_event: gets each `agent:context` event.
-        on_debug: gets each record of `DEBUG_TOPICS`.
+        on_debug: gets each record of `DEBUG_TOPICS`; by default `CONTEXT_DEBUG=true` prints them, see `debug_printer`.
 
     Raises `ValueError` without a target or for a negative count.
     """
@@ -106,7 +107,7 @@ class ContextGuard:
         self._limit = max(target.limit for target in self.targets)
         self._counts = tuple(dict.fromkeys(target.tokenizer or estimate_tokens for target in self.targets))
         self._on_event = on_event
-        self._on_debug = on_debug
+        self._on_debug = debug_printer() if on_debug is None else on_debug
         self.current = _count("current", current)
         self.pending = 0
         self.new = 0

@@ -36,6 +36,7 @@ from mala_context.agent.telemetry.records import (
     ThresholdCrossed,
     Uploaded,
 )
+from mala_context.guard.events import EVENT_NAME, GuardEvent
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -95,7 +96,7 @@ class OpenTelemetryObserver:
 
     One is enough for a process, and each runtime has it already. Make one of your own, one for all runtimes, where the
     providers are not the global ones or the models' labels are to be yours; given to a runtime as one of its
-    `observers` it takes the usual one's place.
+    `observers` it takes the usual one's place. A `ContextGuard` of your own takes it as `on_event`.
 
     Args:
         meter_provider: where metrics go; the global one by default.
@@ -218,7 +219,17 @@ class OpenTelemetryObserver:
     def _crossed(self, record: ThresholdCrossed) -> None:
         attributes = {names.THRESHOLD: record.threshold}
         self._add(names.THRESHOLDS, attributes)
-        self._event("threshold", record.session_id, {**attributes, names.UTILIZATION: record.ratio})
+        limit, projected = round(record.at * record.window), round(record.ratio * record.window)
+        sizes = _sizes("turn_preflight", _OUTCOMES[record.threshold], limit, projected, max(0, limit - projected))
+        self._event("threshold", record.session_id, {**attributes, **sizes, names.UTILIZATION: record.ratio})
+
+    def _said(self, event: GuardEvent) -> None:
+        """Take what a plain `ContextGuard` says of a request; its debug topics are left alone."""
+        if event.name != EVENT_NAME:
+            return
+        values = [event.fields[f"{name}_tokens"] for name in ("limit", "projected", "remaining")]
+        self._add(names.ACTIONS, {names.ACTION: event.fields["outcome"]})
+        self._event("guard", None, _sizes(event.fields["trigger"], event.fields["outcome"], *values))
 
     def _acted(self, record: GuardActed) -> None:
         attributes = {names.ACTION: record.action}
@@ -248,6 +259,17 @@ class OpenTelemetryObserver:
         attributes = {names.STOPPED: record.stopped, names.COMPLETE: not record.missing}
         self._add(names.FINAL_TURNS, attributes)
         self._event("final_turn", record.session_id, {**attributes, names.UTILIZATION: record.ratio})
+
+
+def _sizes(trigger: str, outcome: str, limit: int, projected: int, remaining: int) -> dict[str, str | int]:
+    """Return the attributes of what a guard decided about a request; sizes are in tokens."""
+    return {
+        names.TRIGGER: trigger,
+        names.OUTCOME: outcome,
+        names.LIMIT: limit,
+        names.PROJECTED: projected,
+        names.REMAINING: remaining,
+    }
 
 
 def _made(meter: metrics.Meter, metric: names.Metric) -> Any:
@@ -288,6 +310,14 @@ _GAUGES: Final[tuple[tuple[names.Metric, Callable[[Level], float]], ...]] = (
     (names.CONTEXTS, lambda level: level.contexts),
 )
 
+_OUTCOMES: Final = {
+    "warn_at": "warned",
+    "compact_at": "compact",
+    "restart_at": "restart",
+    "final_at": "forced_final",
+}
+"""What a threshold of `mala.yaml` asks for, in the words of a guard's `agent:context` event."""
+
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ContextUpdated: OpenTelemetryObserver._updated,
     SessionEnded: OpenTelemetryObserver._ended,
@@ -301,4 +331,5 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ContextOverflow: OpenTelemetryObserver._overflowed,
     FinalTurn: OpenTelemetryObserver._final,
     SilentChange: OpenTelemetryObserver._surprised,
+    GuardEvent: OpenTelemetryObserver._said,
 }

@@ -1,5 +1,6 @@
 """Notes and final turns of one agent, and of subagents by their own windows."""
 
+import json
 import logging
 
 import pytest
@@ -155,3 +156,23 @@ def test_an_overflow_has_a_record_of_its_own(caplog):
     )
     assert caplog.messages == ["it is full", "it is open"]
     assert [record.action for record in told] == ["breaker"]
+
+
+@pytest.mark.parametrize("value", ["true", None])
+async def test_a_runtime_prints_its_topics_by_itself(monkeypatch, capsys, value):
+    monkeypatch.setenv("CONTEXT_DEBUG", value) if value else monkeypatch.delenv("CONTEXT_DEBUG", raising=False)
+    bench = Bench(final_at=0.9)
+    bench.responds(100, agent=None)
+    bench.responds(950)
+    await bench.asks()
+    lines = [line.split(" ", 1) for line in capsys.readouterr().err.splitlines()]
+    if value is None:
+        assert lines == []
+        return
+    main, *of_subagent = [(topic, json.loads(fields)) for topic, fields in lines]
+    assert main[0] == "[context-guard/provider-eval]"
+    assert (main[1]["current"], main[1]["agent"], main[1]["outcomes"]) == (100, None, ["ok"])
+    assert [topic for topic, _ in of_subagent] == ["[context-guard/provider-eval]", "[context-guard/enforce]"]
+    fields = of_subagent[0][1]
+    assert (fields["limit"], fields["remaining"]) == (900, 900 - fields["projected"])
+    assert fields["outcomes"] == ["finish", "tell"]

@@ -20,6 +20,7 @@ from mala_context.agent.telemetry.otel import (
     one_of,
 )
 from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, SessionEnded
+from mala_context.guard import ContextGuard, TargetContextConfig
 from tests.helpers.telemetry_tools import EACH, MODEL, Collector, updated
 
 
@@ -155,6 +156,11 @@ def test_other_happenings_are_events_on_the_current_span(collector):
     assert events == {
         "mala_context.threshold": {
             "mala_context.threshold": "warn_at",
+            "mala_context.trigger": "turn_preflight",
+            "mala_context.outcome": "warned",
+            "mala_context.limit_tokens": 700,
+            "mala_context.projected_tokens": 800,
+            "mala_context.remaining_tokens": 0,
             "gen_ai.context.utilization": 0.8,
             "gen_ai.conversation.id": "s1",
         },
@@ -182,6 +188,30 @@ def test_other_happenings_are_events_on_the_current_span(collector):
             "gen_ai.conversation.id": "s1",
         },
     }
+
+
+def test_a_plain_guard_tells_its_decisions(collector):
+    small = TargetContextConfig(provider="p", model="small", window=1_256)
+    large = TargetContextConfig(provider="p", model="large", window=5_256)
+    guard = ContextGuard([small, large], current=900, on_event=collector.observer, on_debug=collector.observer)
+    with collector.tracer.start_as_current_span("the caller's"):
+        guard.preflight()
+        guard.add_pending(600)
+        guard.preflight()
+    (event,) = collector.spans[-1].events
+    assert (event.name, dict(event.attributes)) == (
+        "mala_context.guard",
+        {
+            "mala_context.trigger": "turn_preflight",
+            "mala_context.outcome": "skipped_provider",
+            "mala_context.limit_tokens": 1_000,
+            "mala_context.projected_tokens": 1_500,
+            "mala_context.remaining_tokens": 0,
+        },
+    )
+    guard.add_pending(5_000)
+    guard.preflight()
+    assert collector.points()["mala_context.guard.actions"] == {("skipped_provider",): 1, ("forced_final",): 1}
 
 
 def test_without_spans_there_are_metrics_alone():

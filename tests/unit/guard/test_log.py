@@ -1,12 +1,9 @@
-"""WARNING lines and the debug topics."""
+"""WARNING lines."""
 
-import io
 import logging
 
-import pytest
-
 from mala_context.guard import ContextGuard, TargetContextConfig
-from mala_context.guard.log import STILL_OVER, debug_printer, log_guard_event
+from mala_context.guard.log import STILL_OVER, log_guard_event
 
 
 def guard(**kwargs):
@@ -39,22 +36,3 @@ def test_a_skipped_provider_is_a_warning(caplog):
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "Context limit exceeded; skipping a provider.")
     ]
-
-
-@pytest.mark.parametrize("value", [None, "", "false", "1"])
-def test_no_printer_unless_asked_for(value):
-    assert debug_printer({} if value is None else {"CONTEXT_DEBUG": value}) is None
-
-
-def test_printer():
-    stream = io.StringIO()
-    guard(on_debug=debug_printer({"CONTEXT_DEBUG": "true"}, stream)).preflight()
-    lines = stream.getvalue().splitlines()
-    assert lines[0].startswith('[context-guard/init-counters] {"current": 5000, ')
-    assert any(line.startswith("[context-guard/enforce] ") for line in lines)
-
-
-def test_printer_writes_to_standard_error(monkeypatch, capsys):
-    monkeypatch.setenv("CONTEXT_DEBUG", "TRUE")
-    guard(on_debug=debug_printer())
-    assert capsys.readouterr().err.startswith("[context-guard/init-counters] ")
