@@ -43,7 +43,7 @@ def compaction_line(event: Compaction, snapshot: ContextSnapshot | None, *, by_r
     took = "" if event.duration_ms is None else f", {event.duration_ms / 1000:.1f} s"
     cli = "" if event.pre_tokens in (None, before) else f", {event.pre_tokens:,} by the CLI's own count"
     by = ", by reference" * by_reference
-    return f"Compaction: {words} tokens (trigger={event.trigger or 'unknown'}{took}{cli}){by}"
+    return f"Compaction: {words} tokens (trigger={event.trigger or 'unknown'}{took}){cli}{by}"
 
 
 def log_values(snapshot: ContextSnapshot) -> dict[str, object]:

@@ -54,7 +54,7 @@ def test_a_subagent_is_named():
         ((None, 190_400, "auto", None), "Compaction: 190,400 → 24,310 tokens (trigger=auto)"),
         (
             (30_029, 190_400, "auto", None),
-            "Compaction: 30,029 → 24,310 tokens (trigger=auto, 190,400 by the CLI's own count)",
+            "Compaction: 30,029 → 24,310 tokens (trigger=auto), 190,400 by the CLI's own count",
         ),
     ],
 )

@@ -452,7 +452,7 @@ async def test_a_compaction_is_one_info_line(caplog):
     await drain(MessageStreamProcessor(), [init(), assistant(14_700), assistant(183_000, "z"), boundary])
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compaction")]
     assert line.startswith("Compaction: 183,000 → 2")
-    assert line.endswith("tokens (trigger=auto, 3.2 s, 183,021 by the CLI's own count)")
+    assert line.endswith("tokens (trigger=auto, 3.2 s), 183,021 by the CLI's own count")
 
 
 @dataclass
