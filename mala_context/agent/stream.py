@@ -16,6 +16,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sized
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mala_context._util.log import PASSING, get_logger
@@ -103,6 +104,8 @@ class MessageStreamProcessor:
         """Called with the state of an agent and what its request wrote to the prompt cache again."""
         self.use_clock(clock)
         self.agent_name = agent_name
+        self.in_order: Callable[[Callable[[], object]], object] | None = None
+        """Does something after the line about the last compaction, which may wait for what that lost."""
         self._enabled = enabled
         self._shortcut = FastPath(self.tracker)
         self._holds = self._shortcut.holds
@@ -358,7 +361,11 @@ class MessageStreamProcessor:
                 snapshot.window,
                 "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
             )
-        log.info(context_line(snapshot, self.agent_name), **log_values(snapshot))
+        say = partial(log.info, context_line(snapshot, self.agent_name), **log_values(snapshot))
+        if self.in_order is not None and snapshot.usage_source == "boundary":
+            self.in_order(say)
+        else:
+            say()
         if snapshot.window_doubtful and not self._doubted:
             log.warning("Context: the window of %s tokens is in doubt", f"{snapshot.window:,}", **log_values(snapshot))
         self._doubted = snapshot.window_doubtful

@@ -111,6 +111,15 @@ async def test_compact_as_a_prompt(agent, mala_home, mala_runs, config):
     assert ("system", "compact_boundary") in row_types(transcript(mala_home, session_id))
 
 
+async def test_the_line_of_a_compaction_comes_before_the_gauges(agent, caplog):
+    caplog.set_level(logging.INFO, "mala_context")
+    runtime, _ = agent([prose(9_000), "After."], compactions=[SUMMARY])
+    await play(runtime, prose(6_000), "/compact", "go on")
+    lines = [line for line in caplog.messages if line.startswith(("Context: ", "Compaction: "))]
+    kinds = [" ".join(line.split()[:2]) if "about" in line else line.split()[0] for line in lines if "grew" not in line]
+    assert kinds == ["Context:", "Compaction:", "Context: about", "Context:"]
+
+
 async def test_two_compactions(agent, mala_home):
     runtime, watch = agent(
         [prose(9_000), prose(6_000), prose(5_000), "After."], compactions=[SUMMARY, SUMMARY], chars_per_token=3.0

@@ -199,6 +199,7 @@ class SessionArchiver:
         """Hear of a processor's events that say something about archives."""
         self._listening = True
         processor.observe(self.on_event, *_EVENTS)
+        processor.in_order = self._work.submit
 
     def announces(self, event: Compaction, snapshot: ContextSnapshot | None) -> bool:
         """Tell whether the line about this compaction comes from here, once it is known what was lost."""
