@@ -47,7 +47,7 @@ SCENARIOS: Final[dict[str, tuple[str, str]]] = {
     ),
     "why": (
         "mala_context.cli.scenarios.why",
-        "what fills the context, and a request that changes in silence",
+        "what fills the context, a silent change, a lapse of the cache, an idle compaction",
     ),
 }
 """Scenario → its module, and what happens in it."""

@@ -87,6 +87,14 @@ class Stage:
             self.on_snapshot(snapshot)
 
 
+class Step(NamedTuple):
+    """What one step of a scenario found."""
+
+    data: dict[str, Any]
+    parts: list[Table | Lines]
+    checks: list[Check]
+
+
 @contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
     """Set a variable of this process's environment while the block runs."""

@@ -1,8 +1,8 @@
 """The scenario `why`: what fills a context, and a request that changes in silence, against the server's log.
 
 Each step plays a session of its own and returns its part of the report. The keys of the result: `map` (`tokens`,
-`server_tokens`, `parts`, `requests`), `silent_change` (`projected`, `tokens`, `cause`, `server_tokens`), and those that
-further steps add.
+`server_tokens`, `parts`, `requests`), `silent_change` (`projected`, `tokens`, `cause`, `server_tokens`), and those of
+`why_cache`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Step, Table, environment
+from mala_context.cli.scenarios.why_cache import WORDS, compact_while_idle, name_a_lapse
 
 if TYPE_CHECKING:
     from mala_context.agent.telemetry.records import SilentChange
     from mala_context.testing.requests import Request
 
 MODEL: Final = "claude-sonnet-4-5"
-WORDS: Final = "the quick brown fox jumps over the lazy dog "
 MEMORY: Final = 40_000
 """Characters of the project's memory file."""
 FILE: Final = 6_000
 """Characters of the file that the agent reads."""
 SHARE: Final = 0.6
 """What is left of the request whose count the server changes."""
-
-
-class Step(NamedTuple):
-    """What one step of the scenario found."""
-
-    data: dict[str, Any]
-    parts: list[Table | Lines]
-    checks: list[Check]
 
 
 async def play(stage: Stage) -> Report:
@@ -161,5 +153,10 @@ async def change_in_silence(stage: Stage) -> Step:
     return Step({"silent_change": data}, [Lines("A request that changes in silence", lines)], checks)
 
 
-STEPS: Final[tuple[Callable[[Stage], Awaitable[Step]], ...]] = (show_map, change_in_silence)
+STEPS: Final[tuple[Callable[[Stage], Awaitable[Step]], ...]] = (
+    show_map,
+    change_in_silence,
+    name_a_lapse,
+    compact_while_idle,
+)
 """The steps, in their order."""
