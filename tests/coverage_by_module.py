@@ -4,7 +4,7 @@ A module counts as covered by the tests that were written for it, not by a test 
 it. The test file carries the module's room and name: `mala_context/archive/remote/push.py` has
 `tests/unit/archive/test_remote_push.py`, or `test_push.py` where no other module of the room could have that name.
 Where a package is one subject, `mala_context/guard/policy/` for example, all its modules have
-`tests/unit/guard/test_policy.py`. A longer name adds to it (`test_replay_scan_unusual.py`). Each test file runs once,
+`tests/unit/guard/test_policy.py`. A longer name adds to it (`test_replay_follow_more.py`). Each test file runs once,
 its long tests too, in a process of its own; the processes that it starts count. A test of how long something takes,
 or of its imports, may fail here: that is said, and has no effect. On CPython 3.11, the lines of a coroutine after an
 `await` in which a scope was cancelled are not seen. MODULE is a file or a folder of the package; without any, all are

@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from mala_context.analysis.replay.files import Recording, find, new_buffer
+from mala_context.analysis.replay.follow import NeedsRatio
 from mala_context.analysis.replay.record import SessionRecord, Stretch
 from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.analysis.replay.scan import NeedsFullReader, NeedsRatio, Scanner
+from mala_context.analysis.replay.scan import NeedsFullReader, Scanner
 from mala_context.analysis.replay.sessions import join
 from mala_context.archive.remote.address import is_address
 

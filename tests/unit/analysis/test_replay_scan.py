@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from mala_context.analysis.replay import columns
 from mala_context.analysis.replay.engine import read
 from mala_context.analysis.replay.files import Recording
+from mala_context.analysis.replay.follow import NeedsRatio
 from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.analysis.replay.scan import NeedsFullReader, NeedsRatio, Scanner
+from mala_context.analysis.replay.scan import NeedsFullReader, Scanner
 from tests.benchmarks import shapes
 from tests.helpers.recordings import Rows, dump, generated, plain
 

@@ -7,8 +7,9 @@ import pytest
 
 from mala_context.analysis.replay.engine import read
 from mala_context.analysis.replay.files import Recording, new_buffer
+from mala_context.analysis.replay.follow import NeedsRatio
 from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.analysis.replay.scan import NeedsFullReader, NeedsRatio, Scanner
+from mala_context.analysis.replay.scan import NeedsFullReader, Scanner
 from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
 from tests.unit.analysis.test_replay_scan import both, scan
 
@@ -169,7 +170,7 @@ class Case(NamedTuple):
 CASES = {
     "a row again": Case(again),
     "a row again, of an earlier generation": Case(
-        lambda rows: rows.rows.append(rows.rows[-2]), few=("scan.PLACES", "files.BLOCK")
+        lambda rows: rows.rows.append(rows.rows[-2]), few=("follow.PLACES", "files.BLOCK")
     ),
     "results of tools side by side": Case(response("d", 21_000), beside),
     "a response after the first of two results": Case(response("d", 21_000, parentUuid=f"{SID[-4:]}-m-8"), beside),
