@@ -114,7 +114,7 @@ def read_one(recording: Recording) -> list[AgentCache]:
 def read_cache(
     paths: Iterable[str], *, jobs: int | None = None, progress: Progress | None = None, engine: Engine | None = None
 ) -> list[AgentCache]:
-    """Say what the cache did for every agent behind the paths, main agents before subagents, in order of their start.
+    """Say what the cache did for every agent in the paths, main agents before subagents, in order of their start.
 
     Raises `RecordingNotFoundError` for a path that is not there.
     """

@@ -12,7 +12,7 @@ _SAMPLE = 1_000
 
 
 def dollars(model: str | None, units: float) -> float | None:
-    """Return what so many uncached input tokens of a model cost in US dollars, by the list and not by any bill.
+    """Return what `units` uncached input tokens of a model cost in US dollars, by the list and not by any bill.
 
     `None` for a model that the list does not have. Raises `MalaContextError` without the extra.
     """

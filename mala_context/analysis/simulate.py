@@ -234,7 +234,7 @@ class Course:
         self._decide(self._window(request.window), at, safe=False)
 
     def prompt(self, window: int, at: Place, idle: float | None, ttl: float) -> None:
-        """Take a new prompt after so many seconds, where entries of the cache live for `ttl`.
+        """Take a new prompt after `idle` seconds, where entries of the cache live for `ttl`.
 
         Before it, the policy may compact or restart.
         """

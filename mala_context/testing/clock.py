@@ -23,11 +23,11 @@ class ScriptedClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let so many seconds pass at once."""
+        """Let `seconds` pass at once."""
         self._now += seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Return when so many seconds have passed on this clock."""
+        """Return when `seconds` have passed on this clock."""
         import anyio
 
         end = self._now + seconds

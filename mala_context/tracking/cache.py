@@ -81,7 +81,7 @@ class Rewrite(NamedTuple):
     cost: float
     """What that cost more than reading them, in units of an uncached input token."""
     idle_seconds: float | None
-    """Time since the request before; `None` where nobody says."""
+    """Time since the request before; `None` where it is unknown."""
 
     @property
     def again(self) -> bool:
@@ -190,7 +190,7 @@ class CacheLedger:
         self._use: CacheUse | None = None
 
     def is_news(self, read: int) -> bool:
-        """Tell whether a request that reads so many tokens may write some again, of which somebody has to hear."""
+        """Tell whether a request that reads `read` tokens may write some again, which is to be said."""
         return self.held is None or self.held - read >= LEAST or self.compacted
 
     def take(self, usage: Usage, hour: int, time: object, model: str | None) -> None:

@@ -157,7 +157,7 @@ class CacheRewritten:
     cost: float
     """What that cost more than reading them, in units of one uncached input token."""
     idle_seconds: float | None
-    """Time since the request before; `None` where nobody says."""
+    """Time since the request before; `None` where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

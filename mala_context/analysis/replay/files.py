@@ -72,7 +72,7 @@ def find(paths: Iterable[str], progress: object = None) -> list[Recording]:
     found: dict[Any, Recording] = {}
     passed = getattr(progress, "passed", None) or _told
     for path in paths:
-        for identity, recording in _behind(path, passed):
+        for identity, recording in _recordings(path, passed):
             found.setdefault(identity, recording)
     return sorted(found.values())
 
@@ -88,7 +88,7 @@ _Known = tuple[Any, Recording]
 """What a recording is known by (an address, or a file's device and inode), and the recording."""
 
 
-def _behind(path: str, passed: _Passed) -> Iterator[_Known]:
+def _recordings(path: str, passed: _Passed) -> Iterator[_Known]:
     if path == STDIN:
         yield STDIN, Recording(STDIN, (STDIN,), 0)
     elif is_address(path):
@@ -107,7 +107,7 @@ def _behind(path: str, passed: _Passed) -> Iterator[_Known]:
             raise RecordingNotFoundError(path)
         for match in matches:
             if os.path.exists(match):  # a link to nothing matches too
-                yield from _folder(match, passed) if os.path.isdir(match) else _behind(match, passed)
+                yield from _folder(match, passed) if os.path.isdir(match) else _recordings(match, passed)
 
 
 def _folder(path: str, passed: _Passed) -> Iterator[_Known]:
