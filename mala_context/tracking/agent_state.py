@@ -453,11 +453,15 @@ class AgentState:
             characters, weights = weigh(parts)
             output = 0 if before.cut else before.output or 0
             told = output > PLACEHOLDER or before.cut
-            answer = output if told else max(output, characters / per_token)
-            self.map.grew(weights, tokens, tokens - base, answer, per_token)
-            came = sum([weight + _UNIT for _, weight in weights], 0.0 if told else characters)
-            if lookout.at is not None and may_alarm(base, output, came, tokens, lookout.at):
-                self._compare(lookout, before, begun, now)
+            if tokens < base:
+                self.map.went_back(tokens)
+            self.map.grew(weights, output if told else max(output, characters / per_token), per_token)
+            if lookout.at is not None:
+                came = 0.0 if told else characters
+                for _, weight in weights:
+                    came += weight + _UNIT
+                if may_alarm(base, output, came, tokens, lookout.at):
+                    self._compare(lookout, before, begun, now)
         if self.noted:
             self.noted = set()
 

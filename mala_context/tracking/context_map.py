@@ -1,8 +1,8 @@
 """What fills a context: the parts of an agent's last request, which sum up to its size.
 
 The CLI says what stands before the conversation (`get_context_usage` with `detail: "summary"`), and newer transcripts
-hold its text in attachments. The conversation is measured here. How much a request grew is known from the API's counts,
-so each interval between two responses is divided among what came in it, by length. What no message shows is a part too.
+hold its text in attachments. The conversation is measured here, by the lengths of what came; the API's counts say what
+all of it takes. What no message shows is a part too.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ _ATTACHED: Final = {
     "mcp_instructions_delta": "mcp",
 }
 _READS: Final = {"Read": "file_path", "NotebookRead": "notebook_path"}
+_MOST_GLOBAL: Final = 1.6
+"""What the whole conversation may cost against what its lengths say; beyond, the rest is shown as such."""
 _LEAST, _MOST = 0.4, 2.5
 """What text may cost against what its length says; beyond, the length is believed and the rest is shown as such."""
 _OUTSIDE: Final = 1.5
@@ -90,9 +92,13 @@ class MapView(NamedTuple):
             return ()
         fixed, sums = sum(self.fixed.values()), sum(self.sums.values())
         first = min(1.0, tokens / fixed) if fixed else 0.0
-        second = min(1.0, (tokens - first * fixed) / sums) if sums else 0.0
+        left, answers = tokens - first * fixed, self.sums.get(_ANSWERS, 0.0)
+        second = min(1.0, left / sums) if sums else 0.0
+        share = (left - answers) / (sums - answers) if sums > answers else 0.0
+        if self.rest == "other" and 1.0 < share <= _MOST_GLOBAL:  # text cost more than its length says
+            second = share
         sized = {key: round(first * each) for key, each in self.fixed.items()}
-        sized |= {key: round(second * each) for key, each in self.sums.items()}
+        sized |= {key: round(min(second, 1.0 if key == _ANSWERS else second) * each) for key, each in self.sums.items()}
         rest = tokens - sum(sized.values())
         if rest > 0:
             key = (self.rest, GROUPS[self.rest], None)
@@ -158,18 +164,17 @@ class ContextMap:
         """Take note of a prompt that is about to be sent; the stream does not show a session's first."""
         self.prompted = _weight(prompt)
 
-    def grew(self, weights: list[tuple[Key, float]], tokens: int, grown: int, answer: float, per_token: float) -> None:
-        """Divide what a request gained: the answer before it has its own tokens, what else came goes by length."""
-        self._own()
-        if grown < 0:
-            self.went_back(tokens)
-        answer = min(answer, max(grown, 0.0))  # thinking may not stay
-        expected = sum([weight for _, weight in weights]) / per_token
-        share = (grown - answer) / expected if expected else 1.0
-        self._add(weights, (share if _LEAST <= share <= _MOST else 1.0) / per_token)
-        if answer:
-            key = _ANSWERS
-            self.sums[key] = self.sums.get(key, 0.0) + answer
+    def grew(self, weights: list[tuple[Key, float]], answer: float, per_token: float) -> None:
+        """Add what came since the last request: its answer, in tokens, and the rest by length."""
+        if self._lent:
+            self._own()
+        sums, rate = self.sums, 1 / per_token
+        sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + answer
+        for key, weight in weights:
+            if key in sums:
+                sums[key] += weight * rate
+            else:
+                self._add([(key, weight)], rate)
 
     def _add(self, weights: list[tuple[Key, float]], rate: float) -> None:
         sums = self.sums
@@ -234,8 +239,11 @@ class ContextMap:
             self.sums = {key: each * left / total for key, each in self.sums.items()}
 
 
-_NOTHING: Final[Mapping[str, Any]] = {}
 _ANSWERS: Final = ("answers", GROUPS["answers"], None)
+_USUAL: Final[dict[type, str]] = {}
+_KEYS: Final[dict[Any, Key]] = {}
+"""Keys of tools, by name."""
+_UNKNOWN: Final = ("results", "a tool of unknown name", None)
 _PROMPTS: Final = ("prompts", GROUPS["prompts"], None)
 
 
@@ -260,38 +268,71 @@ def _sum(found: dict[Key, float], group: str, text: str, name: str | None = None
 def weigh(parts: Iterable[tuple[str, Any]]) -> tuple[float, list[tuple[Key, float]]]:
     """Return what the answers among the parts weigh, and what came with its weight; in characters.
 
-    Lengths alone are looked at, since this runs with each response.
+    Lengths alone are looked at, and the commonest blocks of the SDK first, since this runs with each response.
     """
     answer, found = 0.0, list[tuple[Key, float]]()
-    calls: dict[Any, tuple[str, Any]] = {}
+    calls: dict[Any, Key] = {}
     for kind, content in parts:
-        cls = content.__class__
-        if kind == "attachment":
-            _attached(content, found)
-        elif cls is str or cls is Length:
-            if kind == "user":
-                found.append((_PROMPTS, _weight(content)))
+        if content.__class__ is not list:
+            answer += _weigh_other(kind, content, found)
+            continue
+        for block in content:
+            usual = _USUAL.get(block.__class__) or _usual(block.__class__)
+            if usual == "ToolResultBlock":
+                said = block.content
+                size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
+                found.append((calls.get(block.tool_use_id, _UNKNOWN), size))
+            elif usual == "ToolUseBlock":
+                given = block.input
+                calls[block.id] = _KEYS.get(block.name) or _key_of(block.name, given)
+                for value in given.values() if given.__class__ is dict else ():
+                    answer += len(value) if value.__class__ is str else text_length(value)
+            elif kind == "user":
+                called = field(block, "tool_use_id")
+                key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
+                found.append((key, _weight(block if called is None else field(block, "content"))))
             else:
-                answer += _weight(content)
-        elif cls is list or cls is tuple:
-            for block in content:
-                get = (block if block.__class__ is dict else getattr(block, "__dict__", _NOTHING)).get
-                called = get("tool_use_id")
-                if called is not None:
-                    name, path = calls.get(called, ("a tool of unknown name", None))
-                    found.append((("results", name, path), _weight(get("content"))))
-                elif kind == "user":
-                    found.append((_PROMPTS, _weight(block)))
-                else:
-                    given = get("input")
-                    if given is None:
-                        answer += text_length(get("text") or get("thinking") or get("signature"))
-                        continue
-                    tool = get("name")
-                    place = given.get(_READS[tool]) if tool in _READS and given.__class__ is dict else None
-                    calls[get("id")] = (str(tool), place if place.__class__ is str else None)
-                    answer += text_length(given)
+                answer += len(block.text) if usual == "TextBlock" else _weigh_block(block, calls)
     return answer, found
+
+
+def _usual(cls: type) -> str:
+    """Return the name of a class of blocks, and remember it: its own `__name__` costs more than a look."""
+    name = cls.__name__
+    if len(_USUAL) < MOST_PARTS:  # classes may be made by the thousand
+        _USUAL[cls] = name
+    return name
+
+
+def _key_of(tool: Any, given: Any) -> Key:
+    """Return the key of a tool's results; of a file that is read by itself."""
+    if tool not in _READS:
+        key = ("results", tool if tool.__class__ is str else "a tool", None)
+        if len(_KEYS) < MOST_PARTS:
+            _KEYS[tool] = key
+        return key
+    place = given.get(_READS[tool]) if given.__class__ is dict else None
+    return ("results", tool if tool.__class__ is str else "a tool", place if place.__class__ is str else None)
+
+
+def _weigh_block(block: Any, calls: dict[Any, Key]) -> float:
+    """Weigh a block of an answer that comes less often, or as a dict."""
+    given = field(block, "input")
+    if given is None:
+        return text_length(field(block, "text") or field(block, "thinking") or field(block, "signature") or "")
+    calls[field(block, "id")] = _key_of(field(block, "name"), given)
+    return text_length(given)
+
+
+def _weigh_other(kind: str, content: Any, found: list[tuple[Key, float]]) -> float:
+    """Weigh a part that is no list of blocks; return what it adds to the answer."""
+    if kind == "attachment":
+        _attached(content, found)
+    elif kind == "user":
+        found.append((_PROMPTS, _weight(content)))
+    else:
+        return _weight(content)
+    return 0.0
 
 
 def _weight(content: Any) -> float:
