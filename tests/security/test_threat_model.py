@@ -4,8 +4,6 @@ import ast
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
@@ -33,11 +31,26 @@ ALL = [
 ]
 
 
+def marks(nodes):
+    """Which of the marks that the default run leaves out stand in some nodes."""
+    text = " ".join(ast.unparse(node) for node in nodes)
+    return {mark for mark in ("long", "system") if f"pytest.mark.{mark}" in text}
+
+
 def functions(path):
-    """Names of a file's tests."""
+    """Names of a file's tests, each with its marks."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    return {name for name in names if name.startswith("test_")}
+    own = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    ]
+    found = {}
+    for node in tree.body:
+        for each in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
+                found[each.name] = marks([*own, *getattr(node, "decorator_list", ()), *each.decorator_list])
+    return found
 
 
 def selected(command):
@@ -45,12 +58,17 @@ def selected(command):
     words = [word for word in shlex.split(command) if "=" not in word]
     assert words[0] == "pytest"
     keys = words[words.index("-k") + 1].split(" or ") if "-k" in words else [""]
+    mark = words[words.index("-m") + 1] if "-m" in words else None
     paths = [ROOT / word for word in words[1:] if word.startswith("tests/")]
     files = [file for path in paths for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])]
-    assert files, command
-    found = {(file, name) for file in files for name in functions(file) if any(key in name for key in keys)}
+    found = set()
     for file in files:
-        assert any(each == file for each, _ in found), f"nothing of {file.name} is selected by {command}"
+        named = {name: has for name, has in functions(file).items() if any(key in name for key in keys)}
+        found |= {(file, name) for name in named}
+        assert any(mark in has if mark else not has for has in named.values()), (
+            f"nothing of {file.name} runs: {command}"
+        )
+    assert found, command
     return found
 
 
@@ -83,13 +101,3 @@ def test_each_security_test_belongs_to_a_promise():
         (file, name) for file in HERE.glob("test_*.py") if file != pathlib.Path(__file__) for name in functions(file)
     }
     assert sorted(f"{file.name}::{name}" for file, name in own - known) == []
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_each_command_collects_tests():
-    """Also with the marks that it names: a file whose tests are all `long` needs `-m long`."""
-    for command in sorted({command for _, command in ALL if "pytest" in command}):
-        words = [word for word in shlex.split(command) if "=" not in word]
-        done = subprocess.run([sys.executable, "-m", *words, "--collect-only", "-qq"], cwd=ROOT, capture_output=True)
-        assert done.returncode == 0, (command, done.stdout[-500:])
