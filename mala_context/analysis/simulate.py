@@ -269,6 +269,8 @@ class Course:
         self._summary = left or LEFT_OVER
         recorded = self._recorded if self._recorded is not None else before
         kept = self._by_reference(at, before if before is not None else recorded)
+        if kept is not None:
+            outcome.by_reference.append(kept)
         if recorded is None:
             return
         if not manual:
@@ -289,10 +291,7 @@ class Course:
     def _by_reference(self, at: Place, size: int | None) -> KeptByReference | None:
         if self.conversation is None:
             return None
-        kept = self.conversation.compact(at[0], size, self._window(0), self.per_token)
-        if kept is not None:
-            self.outcome.by_reference.append(kept)
-        return kept
+        return self.conversation.compact(at[0], size, self._window(0), self.per_token)
 
     def reset(self) -> None:
         """Take a `/clear`."""
