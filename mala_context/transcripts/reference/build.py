@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BUDGET = 20_000
 """Tokens that are kept by default, or a tenth of the window where that is less."""
-FOR_TEXT, FOR_LINES, FOR_RESULTS, FOR_UNREAD = 0.4, 0.04, 0.035, 0.1
+FOR_TEXT, FOR_LINES, FOR_RESULTS, FOR_UNREAD = 0.38, 0.035, 0.03, 0.1
 """Shares of the budget that the assistant's text, lines of tool calls and results in full may take.
 
 Results that the model has not read yet, since nothing came after them, may take the last share.
