@@ -83,7 +83,7 @@ class Actions:
         self.final_turn: FinalTurn | None = None
         self._cut_turn: Callable[[], bool] | None = None
         self._verbatim = verbatim
-        self._said_verbatim = False
+        self._said_verbatim = self._said_alone = self._steps_asked = False
         self.transcript: str | None = None
         self._processor = processor
         tracker, name = processor.tracker, processor.agent_name
@@ -210,6 +210,7 @@ class Actions:
         `commands` says that `/compact` reaches the CLI as a command although the options have `verbatim_prompts`.
         After a compaction the boundary says it, or `failed`; after a restart `restarted` or `failed` does.
         """
+        self._steps_asked = True
         step = self._ask(self._processor.tracker.snapshot(), safe=True)
         if isinstance(step, Compact) and self._verbatim and not commands:
             if not self._said_verbatim:
@@ -265,6 +266,9 @@ class Actions:
             return None
         if guarded.final is not None:
             guarded.final.new_prompt()
+        if guarded is self._main and self.policy.compact_reached and not (self._steps_asked or self._said_alone):
+            self._said_alone = True  # a hook cannot send a prompt, and nobody who can has asked for a step
+            log.warning("Context: compact_at is reached; only runtime.session() can send /compact, not your own client")
         return guarded.note("UserPromptSubmit", self._processor.tracker.session_id)
 
     async def after_tools(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -120,6 +120,11 @@ class Policy:
         return self._restart.due(ratio) and not self._born_full and not (self._attended and self.can_restart)
 
     @property
+    def compact_reached(self) -> bool:
+        """Whether the ratio that `decide` saw last is at `compact_at` or above it."""
+        return self._compact.due(self._last)
+
+    @property
     def restart_due(self) -> bool:
         """Whether `decide` would restart at a safe point, by the ratio that it saw last: worth ending a turn for."""
         return (

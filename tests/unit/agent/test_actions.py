@@ -607,6 +607,24 @@ async def test_a_session_that_is_full_by_its_prompt_is_not_born_full():
     assert isinstance(bench.actions.next_step(), Restart)
 
 
+async def test_an_own_client_hears_once_that_nothing_compacts_for_it(caplog):
+    bench = Bench(warn_at=None, compact_at=0.8)
+    for size in (700, 850, 950):
+        bench.responds(size)
+        await bench.prompt()
+    assert warnings(caplog) == [
+        "Context: compact_at is reached; only runtime.session() can send /compact, not your own client"
+    ]
+
+
+async def test_a_session_that_compacts_does_not_hear_of_an_own_client(caplog):
+    bench = Bench(warn_at=None, compact_at=0.8)
+    bench.responds(850)
+    assert isinstance(bench.actions.next_step(), Compact)
+    await bench.prompt()
+    assert not warnings(caplog)
+
+
 def test_no_compact_is_asked_of_an_own_client_that_would_send_it_as_text(caplog):
     bench = Bench(warn_at=None, compact_at=0.8)
     bench.actions = Actions(
