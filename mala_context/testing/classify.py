@@ -26,8 +26,11 @@ _SUMMARY_REQUEST = re.compile(r"\bdetailed summary of (?:the|this|our)\b.{0,40}\
 
 
 def last_user_text(body: Body) -> str:
-    """Return the text of the last message if it is the user's, tool results left out; empty otherwise."""
-    messages: Sequence[Any] = body.get("messages") or ()
+    """Return the text of the last message if it is the user's, tool results left out; empty otherwise.
+
+    With Opus 4.8 and the 5 models the CLI puts its reminders after it, as messages of the role `system`.
+    """
+    messages = [one for one in body.get("messages") or () if one.get("role") != "system"]
     if not messages or messages[-1].get("role") != "user":
         return ""
     content = messages[-1].get("content")

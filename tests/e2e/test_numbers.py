@@ -7,12 +7,12 @@ import zlib
 import pytest
 
 from mala_context import instrument
-from mala_context.testing import api_error, block, looped, text, thinking, tool
+from mala_context.testing import api_error, block, looped, summary, text, thinking, tool
 from mala_context.testing.scripts import fill_until_compaction
 from mala_context.tracking.events import Appended, Compaction
 from mala_context.tracking.text_counts import is_result
 
-from .driving import Watch, prose, results, texts, turn
+from .driving import Watch, named, prose, results, texts, turn
 from .test_subagents import task
 
 THOUGHT = thinking("", signature="s" * 20_000)
@@ -250,3 +250,21 @@ async def test_the_clis_own_count_at_a_compaction_by_itself(mala_api, mala_optio
     assert noted
     for said, counted in noted:
         near(said, counted, within=0.002)  # reminders that the stream does not show
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_messages_that_a_compaction_keeps_count_with_their_thinking(agent, partial):
+    """Case core-30: the CLI keeps the end of the conversation, thinking too, and `post_tokens` has no word of it."""
+    work = THOUGHT + text("I look.") + tool("Bash", command="seq 400", description="x")
+    script = [prose(30_000), work, THOUGHT + text(prose(2_000)), "After."]
+    options = {**DENSE, "include_partial_messages": partial}
+    runtime, watch = agent(script, options=options, compactions=[summary(prose(3_000))])
+    async with runtime.session() as session:
+        for prompt in (prose(8_000), "do it"):
+            await turn(session, prompt)
+        messages = await turn(session, "/compact")
+        await turn(session, "go on")
+    watch.check(4)
+    (kept,) = named(messages, "compact_boundary")
+    assert kept.data["compact_metadata"]["preserved_messages"]["uuids"]
+    watch.check_estimate(within=0.05)

@@ -49,6 +49,8 @@ def test_the_last_users_text_leaves_tool_results_out():
     result = {"type": "tool_result", "tool_use_id": "t", "content": SUMMARY}
     assert last_user_text(said([result, {"type": "text", "text": "b"}, {"type": "text", "text": "c"}])) == "b\nc"
     assert last_user_text(said("words")) == "words"
+    reminder = {"role": "system", "content": "<total_tokens>9 tokens left</total_tokens>"}
+    assert last_user_text({"messages": [*said("words")["messages"], reminder, reminder]}) == "words"
     assert last_user_text({"messages": [{"role": "assistant", "content": "no"}]}) == ""
     assert last_user_text({}) == ""
 
