@@ -69,7 +69,12 @@ def known(raw: Any) -> Usage | None:
 
 def written_for_an_hour(raw: Any) -> int:
     """Return how many tokens a usage says were written to the cache for an hour; 0 where it does not say."""
-    creation = raw.get("cache_creation") if isinstance(raw, Mapping) else getattr(raw, "cache_creation", None)
+    if raw.__class__ is dict:  # what every live message has
+        creation = raw.get("cache_creation")
+        if creation.__class__ is dict and not creation.get("ephemeral_1h_input_tokens"):
+            return 0
+    else:
+        creation = raw.get("cache_creation") if isinstance(raw, Mapping) else getattr(raw, "cache_creation", None)
     return 0 if creation is None else count(mapping(creation).get("ephemeral_1h_input_tokens")) or 0
 
 
