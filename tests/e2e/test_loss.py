@@ -11,7 +11,7 @@ from .driving import named, rows_of, turn
 
 INSTRUCTION = "Never touch the file vendor.lock, whatever the tests say."
 LINE = re.compile(
-    r"Compaction: [\d,]+ → [\d,]+ tokens \(trigger=(auto|manual), [\d.]+ s\); "
+    r"Compaction: [\d,]+ → [\d,]+ tokens \(trigger=(auto|manual), [\d.]+ s\)(?:, [\d,]+ by the CLI's own count)?; "
     r"summary names (\d+) of (\d+) files, (\d+) of (\d+) instructions"
 )
 NOTE = "The summary above does not mention the following, from before the compaction."
@@ -41,7 +41,9 @@ async def compact(runtime, *prompts):
 
 
 def lines(caplog):
-    return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compaction: ")]
+    """Return the lines about what was compacted, without the WARNING that a small context grew."""
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    return [line for line in said if line.startswith("Compaction: ")]
 
 
 async def test_the_line_and_the_row(agent, files, caplog):
