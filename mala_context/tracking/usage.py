@@ -213,8 +213,8 @@ class ContextUsage(Record):
     def pressure_ratio(self, context_limit: int) -> float:
         """Return (input + output) / limit; 0.0 while disabled or for a limit ≤ 0; may exceed 1.0.
 
-        A negative count, which only assignment can make, is taken as 0, and a sum above 2^50 as 2^50.
+        A negative count, which only assignment can make, is taken as 0, and one above 2^50 as 2^50.
         """
         if context_limit <= 0 or not self.is_tracking_enabled():
             return 0.0
-        return min(max(0, self.input_tokens) + max(0, self.output_tokens), MOST) / context_limit
+        return sum(int(min(max(0, count), MOST)) for count in (self.input_tokens, self.output_tokens)) / context_limit

@@ -196,4 +196,6 @@ def test_an_input_that_has_the_cache_in_it(counts: tuple[int, int, int], twice: 
 def test_no_count_is_too_large_for_the_pressure(count: int, limit: int) -> None:
     usage = ContextUsage()
     usage.add_turn(input_tokens=count, output_tokens=count)
-    assert usage.pressure_ratio(limit) == 2**50 / limit
+    assert usage.pressure_ratio(limit) == 2**51 / limit
+    usage.input_tokens = float("inf")  # type: ignore[assignment] # whatever a caller counts
+    assert usage.pressure_ratio(limit) == 2**51 / limit
