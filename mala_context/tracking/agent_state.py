@@ -538,9 +538,7 @@ class AgentState:
         context = self.context
         kept, self.kept_chars = self.kept_chars, None
         self.keeping = (0, turn) if kept is None else None
-        context.tokens, context.accuracy = (
-            self.after_compaction(post_tokens) if kept is None else self._after_keeping(kept, turn)
-        )
+        context.tokens, context.accuracy = self.after_compaction(post_tokens, kept, turn=turn)
         context.source = "boundary"
         for estimator in self.estimators.values():
             estimator.compacted(post_tokens)
@@ -561,16 +559,21 @@ class AgentState:
         if context.tokens is not None:
             context.tokens += round(sum(thinking_tokens(signed, self.model) for signed in signatures))
 
-    def after_compaction(self, post_tokens: int | None) -> tuple[int | None, str]:
+    def after_compaction(
+        self, post_tokens: int | None, kept: int | None = None, *, turn: bool = False
+    ) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.
 
         `post_tokens` is the CLI's chars/4 of the messages that remain. What else a request holds is what the session's
-        first one held besides its prompt; the attachments that the CLI announces again are in both.
+        first one held besides its prompt; the attachments that the CLI announces again are in both. By reference the
+        characters that are `kept` count in its place; `turn` tells that a turn is under way.
         """
         opening = self.opening
-        attachment_chars = opening.attachment_chars if opening.known else None
+        first = opening.prompt_chars, opening.attachment_chars if opening.known else None
         per_token = self.ratios.chars_per_token(self.model)
-        return after_compaction(self.first_input, post_tokens, opening.prompt_chars, attachment_chars, per_token)
+        if kept is not None:
+            return after_keeping(self.first_input, kept, turn, *first, per_token)
+        return after_compaction(self.first_input, post_tokens, *first, per_token)
 
     @property
     def by_reference(self) -> bool:
@@ -581,13 +584,7 @@ class AgentState:
         """Take a row that a compaction by reference kept; return whether that tells something new."""
         if self.keeping is None:
             return False
-        kept, turn = self.keeping
-        self.keeping = kept + text_length(content), turn
-        self.context.tokens, self.context.accuracy = self._after_keeping(*self.keeping)
+        kept, turn = self.keeping[0] + text_length(content), self.keeping[1]
+        self.keeping = kept, turn
+        self.context.tokens, self.context.accuracy = self.after_compaction(None, kept, turn=turn)
         return True
-
-    def _after_keeping(self, kept: int, turn: bool) -> tuple[int | None, str]:
-        opening = self.opening
-        attachment_chars = opening.attachment_chars if opening.known else None
-        per_token = self.ratios.chars_per_token(self.model)
-        return after_keeping(self.first_input, kept, turn, opening.prompt_chars, attachment_chars, per_token)
