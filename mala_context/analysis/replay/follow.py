@@ -91,7 +91,10 @@ class Follower(RecordingReader):
         """Let the tracker have what was held back, and then a line's rows."""
         waiting = [lane for lane in self._lanes.values() if lane.held]
         for lane in waiting:
-            self._sync(lane)
+            if self._estimates:
+                self._sync(lane)
+            else:
+                self._tell(lane)
         for row in rows:
             for name in ("parentUuid", "logicalParentUuid", "uuid"):
                 self._ensure(row.get(name), number)
@@ -172,7 +175,9 @@ class Follower(RecordingReader):
             return
         lane = self._owners[place]
         if not self._estimates:  # whose row it is is enough
-            self.tracker.reducer.registry.rows.put(uuid, lane.state.fresh(), 0)
+            present = place == lane.context
+            context = lane.state.context if present else lane.state.fresh()
+            self.tracker.reducer.registry.rows.put(uuid, context, len(context.parts))
             return
         tracker = ContextTracker(parts=False)
         first, uuids, at, lines = self._begun[place]
@@ -197,16 +202,23 @@ class Follower(RecordingReader):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Tell the tracker of each agent's last response, if it was held back; its text is not asked for any more."""
-        registry = self.tracker.reducer.registry
+        """Tell the tracker of each agent's last response; for its text nobody asks any more."""
         for lane in self._lanes.values():
             if lane.fed and lane.held and lane.state.context.source == "boundary":
                 self._sync(lane)  # what a compaction by reference kept tells of its size
+            self._tell(lane)
+
+    def _tell(self, lane: Lane) -> None:
+        """Tell the tracker of the response that a lane holds back, if it does, and nothing of its text."""
+        if not lane.fed:
+            usage, identity = Usage(cache_read_tokens=lane.tokens), cast("str", lane.based)
+            agent, session = self.tracker.reducer.registry.key(lane.state), self._entered
+            told = Response(agent, session, identity, lane.model, usage, uuid=lane.row, source="row")
+            self._event(told._replace(request_id=self._seen.get(identity)), {})
+        if lane.bare:
             lane.state.responses += lane.bare
-            if not lane.fed:
-                usage, identity = Usage(cache_read_tokens=lane.tokens), cast("str", lane.based)
-                agent, session = registry.key(lane.state), self._entered
-                self._event(Response(agent, session, identity, lane.model, usage, uuid=lane.row, source="row"), {})
+            lane.state.current = lane.current
+        lane.held, lane.bare, lane.fed, lane.dropped, lane.known = [], 0, True, False, lane.state.context
 
     def _response(self, event: Response, row: Mapping[str, Any]) -> None:
         super()._response(event, row)
