@@ -59,6 +59,7 @@ CASES = {
     ("statusline",): Case(None),
     ("replay",): Case(["rec.jsonl"], ["none.jsonl"], as_json="--format=json"),
     ("audit",): Case(["rec.jsonl"], ["none.jsonl"]),
+    ("map",): Case(["rec.jsonl"], ["none.jsonl"]),
     ("simulate",): Case(["rec.jsonl", "--policy", "mala.yaml"], ["none.jsonl", "--policy", "mala.yaml"]),
     ("config", "show"): Case([], ["none"]),
     ("config", "check"): Case([], ["none"]),
