@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from mala_context._util.text import printable
+from mala_context.analysis.doctor.checks.settings import has_plugin, hooks_of, is_ours
 from mala_context.cli.files import publish
 from mala_context.cli.inputs import ThereDirectory
 from mala_context.errors import ConfigError, MalaContextError
@@ -102,6 +103,8 @@ def init(
         both = {"status_line": status_line or every, "hooks": hooks or every}
         changes = [_settings_added(settings, **both)] if any(both.values()) else []
         changes += [_config_added(config, given)] if given else []
+        if len(given) > ("warn_at" in given):
+            click.echo("Claude Code itself acts on warn_at alone; agents on the SDK act on every threshold", err=True)
     changes = [each for each in changes if each.before != each.after]
     if not changes:
         click.echo("nothing to change")
@@ -110,7 +113,7 @@ def init(
         for line in each.difference():
             click.echo(line)
     if not yes and not _asks():
-        click.echo("dry run; --yes writes it")
+        click.echo("nothing is written: this is a dry run; --yes writes it")
         return
     if yes or click.confirm("Write this?"):
         for each in changes:
@@ -220,30 +223,19 @@ def _command(words: str) -> str:
     return f"{shlex.quote(os.path.abspath(program))} {words}"
 
 
-def _is_ours(entry: object, *words: str) -> bool:
-    """Tell whether an entry of settings.json runs one of these commands of ours."""
-    command = entry.get("command") if isinstance(entry, dict) else None
-    try:
-        parts = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:
-        return False
-    if len(parts) > 1 and os.path.basename(parts[0]) == "mala-context":
-        return parts[1] in words
-    return parts[1:4] == ["-P", "-m", "mala_context.cli"] and parts[4:5] != [] and parts[4] in words
-
-
 def _settings_added(path: str, *, status_line: bool, hooks: bool) -> Change:
     before = _read(path)
     values = _object(path, before)
     new = dict(values)
-    if status_line and not _is_ours(values.get("statusLine"), STATUS_LINE):
-        if "statusLine" in values:
-            raise MalaContextError(f"{path}: it has another status line; remove that first, or give --hooks alone")
-        new["statusLine"] = {"type": "command", "command": _command(STATUS_LINE)}
+    if status_line and not is_ours(values.get("statusLine"), STATUS_LINE):
+        if "statusLine" not in values:
+            new["statusLine"] = {"type": "command", "command": _command(STATUS_LINE)}
+        elif hooks:
+            click.echo(f"{printable(path)}: it has another status line, which stays", err=True)
+        else:
+            raise MalaContextError(f"{path}: it has another status line; remove that first")
     if hooks:
-        plugins = values.get("enabledPlugins")
-        named = [name for name, on in plugins.items() if on] if isinstance(plugins, dict) else []
-        if any(name.partition("@")[0] == "mala-context" for name in named):
+        if has_plugin(values):
             click.echo("the plugin is installed and has the same hooks: none are added", err=True)
         else:
             new["hooks"] = _hooks_added(path, values.get("hooks", {}))
@@ -256,21 +248,16 @@ def _hooks_added(path: str, given: Any) -> dict[str, Any]:
         groups = None if events is None else events.get(event, [])
         if events is None or not isinstance(groups, list):
             raise MalaContextError(f"{path}: its hooks are not as Claude Code has them; nothing is changed")
-        if not any(_is_ours(each, "hook") for group in groups for each in _hooks_of(group)):
+        if not any(is_ours(each, "hook") for group in groups for each in hooks_of(group)):
             entry = {"type": "command", "command": _command(words), "timeout": timeout}
             events[event] = [*groups, {"hooks": [entry]}]
     return events or {}
 
 
-def _hooks_of(group: object) -> list[Any]:
-    hooks = group.get("hooks") if isinstance(group, dict) else None
-    return hooks if isinstance(hooks, list) else []
-
-
 def _without_ours(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without our entries, and without what is empty since they are gone."""
     new = dict(values)
-    if _is_ours(values.get("statusLine"), STATUS_LINE):
+    if is_ours(values.get("statusLine"), STATUS_LINE):
         del new["statusLine"]
     if isinstance(values.get("hooks"), dict):
         events = {event: _groups_without(groups) for event, groups in values["hooks"].items()}
@@ -294,8 +281,8 @@ def _groups_without(groups: Any) -> Any:
         return groups
     kept = []
     for group in groups:
-        hooks = _hooks_of(group)
-        others = [each for each in hooks if not _is_ours(each, "hook")]
+        hooks = hooks_of(group)
+        others = [each for each in hooks if not is_ours(each, "hook")]
         if others == hooks:
             kept.append(group)
         elif others:

@@ -247,9 +247,24 @@ def test_versions_newer_than_any_that_was_tested():
     assert {each.check.name: each.words for each in examine(HEALTHY)}["sdk"] == "0.2.189"
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "nothing of ours is switched on; `mala-context init` does it"),
+        ({"hooks": [], "enabledPlugins": {"mala-context@x": False}}, "nothing of ours"),
+        ({"enabledPlugins": {"mala-context@x": True}}, "plugin"),
+        ({"hooks": {"PreCompact": [{"hooks": [{"command": "/bin/mala-context hook"}]}]}}, "hooks"),
+        ({"statusLine": {"command": "/bin/mala-context statusline"}}, "status line"),
+    ],
+)
+def test_it_is_said_what_of_ours_claude_code_has(values, words):
+    checked = {each.check.name: each for each in examine(replace(HEALTHY, **user(**values)))}["installed"]
+    assert (checked.state, checked.words[: len(words)]) == ("ok", words)
+
+
 def test_words_of_a_part():
     checked = {each.check.name: each.words for each in examine(replace(HEALTHY, transcripts=TranscriptFacts(9, 4)))}
-    assert checked["unarchived"] == "9 transcripts, the newest 4 searched"
+    assert checked["unarchived"] == "each compaction of 9 transcripts, the newest 4 searched"
     some = (ReadableFiles("/a", (), looked=4_000), ReadableFiles("/b", (), looked=5, complete=False))
     checked = {each.check.name: each.words for each in examine(replace(HEALTHY, readable=some))}
     assert checked["readable"].endswith(", by 4,005 files; there are more")

@@ -178,7 +178,6 @@ def test_the_first_file_is_kept_when_more_is_added_later(settings):
         (b" " * (5 << 20), "more than"),
         (b'{"hooks": []}', "not as Claude Code has them"),
         (b'{"hooks": {"PreCompact": {}}}', "not as Claude Code has them"),
-        (b'{"statusLine": {"command": "ccstatusline"}}', "another status line"),
     ],
 )
 def test_a_file_that_cannot_be_changed_stays(settings, data, words):
@@ -188,6 +187,24 @@ def test_a_file_that_cannot_be_changed_stays(settings, data, words):
     assert result.stderr.count("\n") == 1
     assert settings.read_bytes() == data
     assert os.listdir(settings.parent) == ["settings.json"]
+
+
+def test_another_status_line_stays_and_the_hooks_come(settings):
+    data = b'{"statusLine": {"command": "ccstatusline"}}'
+    write(settings, data)
+    assert "another status line; remove that first" in run("--status-line", "--yes", status=3).stderr
+    assert settings.read_bytes() == data
+    assert "another status line, which stays" in run("--yes").stderr
+    values = json.loads(settings.read_bytes())
+    assert values["statusLine"] == {"command": "ccstatusline"}
+    assert set(values["hooks"]) == set(EVENTS)
+    run("--remove", "--yes")
+    assert settings.read_bytes() == data
+
+
+@pytest.mark.parametrize(("options", "told"), [(["--warn-at", "0.7"], False), (["--compact-at", "0.8"], True)])
+def test_thresholds_that_claude_code_does_not_act_on_are_said(settings, options, told):
+    assert ("agents on the SDK act on every threshold" in run(*options, "--yes").stderr) == told
 
 
 def test_a_fifo_and_a_folder_in_its_place(settings):
@@ -210,7 +227,7 @@ def test_a_link_is_followed_and_stays(settings, tmp_path):
 
 
 def test_without_yes_nothing_is_written_unless_a_terminal_says_so(settings, monkeypatch):
-    assert run().stdout.endswith("dry run; --yes writes it\n")
+    assert run().stdout.endswith("nothing is written: this is a dry run; --yes writes it\n")
     assert not settings.exists()
     monkeypatch.setattr(module, "_asks", lambda: True)
     run(input="n\n")

@@ -13,10 +13,11 @@ from mala_context.analysis.doctor.findings import F, Finding, HealthCheck
 CHECKS: Final = (
     HealthCheck("sdk", "Agent SDK", attrgetter("sdk"), machine.sdk, machine.sdk_ok),
     HealthCheck("cli", "Claude Code", attrgetter("programs"), machine.cli, machine.cli_ok),
-    HealthCheck("hooks", "hooks fire", machine.played, machine.hooks, machine.hooks_ok),
+    HealthCheck("hooks", "hooks can fire", machine.played, machine.hooks, machine.hooks_ok),
     HealthCheck("config", "mala.yaml", attrgetter("configs"), machine.config, machine.config_ok),
     HealthCheck("claude", "Claude's files", attrgetter("claude"), machine.claude, machine.claude_ok),
     HealthCheck("settings", "settings files", attrgetter("settings"), settings.settings, settings.settings_ok),
+    HealthCheck("installed", "in Claude Code", attrgetter("settings"), lambda _: (), settings.installed_ok),
     HealthCheck(
         "hooks-off", "hooks allowed", settings.in_force, settings.hooks_off, lambda _: "no settings switch them off"
     ),

@@ -149,7 +149,7 @@ def _archive_it(each: UnarchivedProject) -> tuple[str, ...]:
 def unarchived_ok(seen: TranscriptFacts) -> str:
     """Say how many transcripts were searched."""
     some = "" if seen.searched == seen.files else f", the newest {seen.searched:,} searched"
-    return f"{plural(seen.files, 'transcript')}{some}"
+    return f"each compaction of {plural(seen.files, 'transcript')}{some}"
 
 
 def verify(seen: VerifiedArchives) -> Iterator[Finding]:

@@ -6,6 +6,8 @@ global `~/.claude.json`. A variable counts for a process that has it, and from t
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -75,6 +77,50 @@ def in_use(facts: Facts) -> InUse | None:
 def is_alias(model: str) -> bool:
     """Tell whether a model's name is one of the CLI's short ones, which stand for a model that it knows."""
     return model.strip().lower().removesuffix("[1m]") in _ALIASES
+
+
+def is_ours(entry: object, *words: str) -> bool:
+    """Tell whether an entry of settings.json runs one of these commands of ours."""
+    command = entry.get("command") if isinstance(entry, dict) else None
+    try:
+        parts = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:
+        return False
+    if len(parts) > 1 and os.path.basename(parts[0]) == "mala-context":
+        return parts[1] in words
+    return parts[1:4] == ["-P", "-m", "mala_context.cli"] and parts[4:5] != [] and parts[4] in words
+
+
+def has_plugin(values: Mapping[str, Any]) -> bool:
+    """Tell whether settings have our plugin switched on."""
+    plugins = values.get("enabledPlugins")
+    return isinstance(plugins, dict) and any(
+        on and name.partition("@")[0] == "mala-context" for name, on in plugins.items()
+    )
+
+
+def hooks_of(group: object) -> list[Any]:
+    """Return the hooks of one matcher of settings.json; none where it is not as Claude Code has it."""
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return hooks if isinstance(hooks, list) else []
+
+
+def _hooks_in(values: Mapping[str, Any]) -> Iterator[object]:
+    events = values.get("hooks")
+    for groups in events.values() if isinstance(events, dict) else ():
+        for group in groups if isinstance(groups, list) else ():
+            yield from hooks_of(group)
+
+
+def installed_ok(found: tuple[SettingsFile, ...]) -> str:
+    """Say what of ours Claude Code's settings have: an agent on the SDK needs none of it."""
+    parts = {
+        "plugin": any(has_plugin(each.values) for each in found),
+        "hooks": any(is_ours(hook, "hook") for each in found for hook in _hooks_in(each.values)),
+        "status line": any(is_ours(each.values.get("statusLine"), "statusline") for each in found),
+    }
+    names = [name for name, there in parts.items() if there]
+    return " and ".join(names) if names else "nothing of ours is switched on; `mala-context init` does it"
 
 
 def settings(found: tuple[SettingsFile, ...]) -> Iterator[Finding]:
