@@ -211,6 +211,21 @@ class TestTheOpening:
         answered(agent, "m1", 20_000)
         assert agent.after_compaction(9_000) == (20_000 - 100 + (36_000 - 6_000) // 3, "estimate")
 
+    @pytest.mark.parametrize(("turn", "gone"), [(False, 300), (True, 6_300)])
+    def test_by_reference_what_is_kept_counts_and_in_a_turn_nothing_is_announced_again(self, turn, gone) -> None:
+        for told in (True, False):
+            agent = AgentState()
+            agent.opening.add("user", "x" * 300)
+            agent.opening.add("attachment", {"type": "skill_listing", "rendered": "x" * 6_000})
+            answered(agent, "m1", 20_000)
+            agent.kept_chars = 3_000 if told else None
+            agent.compacted(150_000, 9, None, turn=turn)
+            assert agent.by_reference is told
+            assert agent.keep("x" * 1_000) is not told
+            assert agent.keep([{"type": "text", "text": "x" * 2_000 if told else "x" * 1_996}]) is not told
+            assert agent.by_reference
+            assert agent.context.tokens == pytest.approx(20_000 + (3_000 - gone) / 3, abs=2)
+
     @pytest.mark.parametrize(
         "attachment",
         [

@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from mala_context.transcripts.compactions import MARKS, is_boundary, is_main_boundary, is_summary
+from mala_context.transcripts.compactions import (
+    CLEAR_COMMAND,
+    MARKS,
+    is_boundary,
+    is_clear,
+    is_main_boundary,
+    is_microcompaction,
+    is_summary,
+    kept_text,
+)
 
 BOUNDARY = {"type": "system", "subtype": "compact_boundary", "uuid": "b"}
 SUMMARY = {"type": "user", "isCompactSummary": True, "uuid": "s"}
@@ -32,3 +41,49 @@ def test_a_row_is_what_its_fields_say(row, boundary, main, summary):
 def test_each_such_row_holds_one_of_the_marks(row, separators):
     data = json.dumps(row, separators=separators).encode()
     assert any(mark in data for mark in MARKS)
+
+
+def user(content, **fields):
+    return {"type": "user", "message": {"content": content}, **fields}
+
+
+KEPT = '<kept-conversation part="1" calls="0" file="">\n</kept-conversation>'
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (user(KEPT), KEPT),
+        (user([{"type": "text", "text": KEPT}]), KEPT),
+        (user("<kept-state>\nAll."), "<kept-state>\nAll."),
+        (user(KEPT) | {"type": "assistant"}, ""),
+        (user("Look: " + KEPT), ""),
+        (user([]), ""),
+        (user(["x"]), ""),
+        (user([{"type": "image"}]), ""),
+        ({"type": "user", "message": 7}, ""),
+    ],
+)
+def test_what_a_compaction_by_reference_wrote(row, text):
+    assert kept_text(row) == text
+
+
+@pytest.mark.parametrize(("fields", "found"), [({}, True), ({"isSidechain": True}, False), ({"type": "user"}, False)])
+def test_old_results_that_the_cli_cleared(fields, found):
+    assert is_microcompaction({"type": "system", "subtype": "microcompact_boundary", **fields}) is found
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"type": "progress", "parentUuid": None, "data": {"hookName": "SessionStart:clear"}}, True),
+        ({"type": "progress", "parentUuid": "x", "data": {"hookName": "SessionStart:clear"}}, False),
+        ({"type": "progress", "data": 7}, False),
+        (user(CLEAR_COMMAND), True),
+        (user(CLEAR_COMMAND, isSidechain=True), False),
+        (user("x" * 300 + CLEAR_COMMAND), False),
+        (user([CLEAR_COMMAND]), False),
+    ],
+)
+def test_a_new_conversation_in_the_same_file(row, found):
+    assert is_clear(row) is found
