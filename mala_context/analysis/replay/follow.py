@@ -171,24 +171,26 @@ class Follower(RecordingReader):
     def _ensure(self, uuid: Any, number: int) -> None:
         """Have the tracker know the place of a row before this line, if the row was let go."""
         place = self._places.get(uuid, self._older.get(uuid)) if isinstance(uuid, str) else None
-        if place is None or place not in self._begun or self.tracker.holds_row(uuid):
+        rows = self.tracker.reducer.registry.rows
+        lane = None if place is None else self._owners.get(place)
+        if place is None or lane is None or rows.place(cast("str", uuid)) is not None:
             return
-        lane = self._owners[place]
         if not self._estimates:  # whose row it is is enough
-            present = place == lane.context
-            context = lane.state.context if present else lane.state.fresh()
-            self.tracker.reducer.registry.rows.put(uuid, context, len(context.parts))
+            context = lane.state.context if place == lane.context else lane.state.fresh()
+            rows.put(uuid, context, len(context.parts))
+            return
+        if place not in self._begun:
             return
         tracker = ContextTracker(parts=False)
         first, uuids, at, lines = self._begun[place]
         answers = bisect_right(at, uuids.index(uuid)) if uuid in uuids else len(at)
         begun = first + (lines[answers - 1] if answers else 0)
         for line in self._source.get(range(begun, number)):
-            rows = decode(line)[0]
-            for row in rows:
+            values = decode(line)[0]
+            for row in values:
                 for event in read_row(row):
                     tracker.advance(event)
-            if any(row.get("uuid") == uuid for row in rows):
+            if any(row.get("uuid") == uuid for row in values):
                 break
         found = tracker.reducer.registry.rows.place(uuid)
         if found is not None:
@@ -197,7 +199,7 @@ class Follower(RecordingReader):
             if place != lane.before:
                 context.interval.measure()
                 context.let_go()
-            self.tracker.reducer.registry.rows.put(uuid, context, parts)
+            rows.put(uuid, context, parts)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -138,6 +138,13 @@ def cleared_aside(rows):
     rows.boundary(21_000)
 
 
+def sidechain_without_id(rows):
+    """A sidechain whose response's second row has no id, and more output."""
+    rows.prompt(isSidechain=True, parentUuid=None)
+    rows.response("s", 9_000, isSidechain=True)
+    rows.response("s", 9_000, output=90, isSidechain=True, uuid=None)
+
+
 def bare(*identities, then=0, identity="z", model="claude-sonnet-4-5", **fields):
     """What adds responses without counts, with a prompt after each; at last one that has them."""
 
@@ -215,6 +222,7 @@ CASES = {
     "a response at the root": Case(response(parentUuid=None)),
     "a response behind a link at the root": Case(response(), at_a_link),
     "a /clear": Case(row("progress", None, **CLEARED)),
+    "a sidechain's response whose second row has no id": Case(sidechain_without_id),
     "a /clear in a sidechain's place": Case(cleared_aside),
     "responses without counts, in two rows": Case(bare("c", "c", "d")),
     "responses without counts, then one with": Case(bare("c", "d", then=20_400)),
@@ -238,6 +246,9 @@ CASES = {
     "a model with a suffix": Case(response(model="claude-sonnet-4-5[1m]")),
     "a response without counts behind a boundary": Case(without_counts_and_with, compacted),
     "another session": Case(response(sessionId=OTHER)),
+    "another session and back": Case(
+        lambda rows: (rows.response("c", 20_400, sessionId=OTHER), rows.prompt(), rows.response("d", 20_500))
+    ),
     "a refusal": Case(error(errorDetails=REFUSED)),
     "a refusal in the text": Case(error(REFUSED)),
     "a refusal of a model with a name": Case(response(isApiErrorMessage=True, errorDetails=REFUSED)),
