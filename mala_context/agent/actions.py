@@ -267,7 +267,7 @@ class Actions:
         if guarded.final is not None:
             guarded.final.new_prompt()
         if guarded is self._main and self.policy.compact_reached and not (self._steps_asked or self._said_alone):
-            self._said_alone = True  # a hook cannot send a prompt, and nobody who can has asked for a step
+            self._said_alone = True  # a hook cannot send a prompt, and no session has asked for a step
             log.warning("Context: compact_at is reached; only runtime.session() can send /compact, not your own client")
         return guarded.note("UserPromptSubmit", self._processor.tracker.session_id)
 

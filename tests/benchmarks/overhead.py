@@ -7,6 +7,7 @@ spread (minimum and maximum) behind it; compare the ratios and differences, sinc
 import asyncio
 import itertools
 import json
+import logging
 import platform
 import statistics
 import subprocess
@@ -31,6 +32,10 @@ def spread(values):
     return f"{statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})"
 
 
+# Every 150 responses the context begins again, and a line says so.
+logging.getLogger("mala_context").addHandler(logging.NullHandler())
+
+
 def row(kind, number, content, **fields):
     message = {"role": kind, "content": content, **fields}
     ids = {"session_id": "s1", "uuid": f"{next(ROWS):032x}", "parent_tool_use_id": None}
@@ -38,7 +43,9 @@ def row(kind, number, content, **fields):
 
 
 def assistant(number, block):
-    usage = {"input_tokens": 3, "cache_creation_input_tokens": 900, "cache_read_input_tokens": 41_000 + number}
+    # A request grows by what came, as the API counts it; otherwise each one would be a silent change.
+    read = 41_000 + 600 * (number % 150)
+    usage = {"input_tokens": 3, "cache_creation_input_tokens": 900, "cache_read_input_tokens": read}
     fields = {"id": f"m{number}", "model": "claude-sonnet-4-5", "usage": {**usage, "output_tokens": 1}}
     return row("assistant", number, [block], **fields)
 

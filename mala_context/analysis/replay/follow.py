@@ -204,7 +204,7 @@ class Follower(RecordingReader):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Tell the tracker of each agent's last response; for its text nobody asks any more."""
+        """Tell the tracker of each agent's last response; its text is not asked for any more."""
         for lane in self._lanes.values():
             if lane.fed and lane.held and lane.state.context.source == "boundary":
                 self._sync(lane)  # what a compaction by reference kept tells of its size
