@@ -54,6 +54,36 @@ def user(**values):
     return {"settings": (SettingsFile("user", "/user", values),)}
 
 
+@pytest.mark.parametrize(
+    ("way", "switched_on"),
+    [
+        ({"config": ContextConfig(compaction="reference")}, True),
+        ({"environment": {"MALA_COMPACTION": "reference"}}, True),
+        ({"environment": {"MALA_COMPACTION": "cli"}}, False),
+        ({}, False),
+    ],
+)
+def test_precompact_hooks_of_others_are_named_where_a_compaction_by_reference_bypasses_them(way, switched_on):
+    ours = [{"type": "command", "command": "/venv/bin/mala-context hook"}]
+    others = [
+        {"type": "command", "command": "/opt/save\n.sh " + "x" * 90},
+        {"type": "http", "url": "http://localhost:1"},
+        {"type": "command", "command": "mala-context statusline"},
+        4711,
+    ]
+    hooks = {"PreCompact": [{"hooks": ours}, {"matcher": "auto", "hooks": others}], "Stop": [{"hooks": [{}]}]}
+    findings = found(**user(hooks=hooks), **way)
+    assert len(findings) == switched_on
+    for each in findings:
+        assert (each.check, each.severity, each.where) == ("compaction", "warning", "/user")
+        assert each.found == (
+            "PreCompact hooks in the user settings do not run for a compaction by reference: "
+            f"/opt/save .sh {'x' * 65}…, http://localhost:1, mala-context statusline, one of unknown shape"
+        )
+    for odd in ({"PreCompact": [{"hooks": ours}]}, {"PreCompact": [{"hooks": []}]}, {"PreCompact": 1}, {}, []):
+        assert found(**user(hooks=odd), **way) == []
+
+
 def test_a_memory_file_of_a_fifth_of_the_window_and_a_server_that_no_agent_calls():
     memory, server = found(maps=ContextMaps(3, {"/repo/CLAUDE.md": 0.2, "/b.md": 0.19}, {"wiki": 12_000, "b": 900}))
     assert (memory.where, memory.severity) == ("/repo/CLAUDE.md", "warning")
@@ -103,12 +133,6 @@ def test_names_are_unique():
         ),
         (user(autoCompactEnabled=False), "compaction", "warning", "autoCompactEnabled is false"),
         (user(env={"DISABLE_AUTO_COMPACT": "1"}), "compaction", "warning", "DISABLE_AUTO_COMPACT is 1"),
-        (
-            {**user(hooks={"PreCompact": [{"hooks": []}]}), "config": ContextConfig(compaction="reference")},
-            "compaction",
-            "warning",
-            "PreCompact hooks in the user settings do not run",
-        ),
         ({"environment": {"DISABLE_COMPACT": "true"}}, "compaction", "warning", "and /compact is off"),
         (user(cleanupPeriodDays=0), "cleanup", "error", "is 0"),
         (user(cleanupPeriodDays=-1), "cleanup", "warning", "is -1"),

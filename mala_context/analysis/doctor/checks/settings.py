@@ -22,7 +22,7 @@ DEFAULT_CLEANUP: Final = 30
 """Days after which the CLI deletes transcripts by default."""
 SHORT_CLEANUP: Final = 7
 """Days below which a session that was not archived may be deleted before a later start archives it."""
-VARIABLES: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL")
+VARIABLES: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL", "MALA_COMPACTION")
 """Variables that these checks look at."""
 _ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
 
@@ -105,10 +105,11 @@ def hooks_of(group: object) -> list[Any]:
     return hooks if isinstance(hooks, list) else []
 
 
-def _hooks_in(values: Mapping[str, Any]) -> Iterator[object]:
+def _hooks_in(values: Mapping[str, Any], *names: str) -> Iterator[object]:
+    """Return the hooks of these events, or of all."""
     events = values.get("hooks")
-    for groups in events.values() if isinstance(events, dict) else ():
-        for group in groups if isinstance(groups, list) else ():
+    for name, groups in events.items() if isinstance(events, dict) else ():
+        for group in groups if isinstance(groups, list) and name in (names or (name,)) else ():
             yield from hooks_of(group)
 
 
@@ -171,12 +172,22 @@ def compaction(force: InForce) -> Iterator[Finding]:
 
 def _bypassed(force: InForce) -> Iterator[Finding]:
     """Find PreCompact hooks of others, which do not run for a compaction that a mod answers."""
-    for each in force.files if force.by_reference else ():
-        hooks = each.values.get("hooks")
-        if isinstance(hooks, Mapping) and hooks.get("PreCompact"):
-            found = f"PreCompact hooks in the {each.source} settings do not run for a compaction by reference"
-            fix = "do not rely on them to block or to record a compaction; or set compaction: cli in mala.yaml"
+    by_reference = force.by_reference or force.variable("MALA_COMPACTION")[0] == "reference"
+    for each in force.files if by_reference else ():
+        others = [hook for hook in _hooks_in(each.values, "PreCompact") if not is_ours(hook, "hook")]
+        if others:
+            names = ", ".join(dict.fromkeys(_name_of(hook) for hook in others))
+            found = f"PreCompact hooks in the {each.source} settings do not run for a compaction by reference: {names}"
+            fix = "do not rely on them to block or to record a compaction; or keep the CLI's (compaction: cli)"
             yield Finding("compaction", "warning", found, each.path, fix)
+
+
+def _name_of(hook: object) -> str:
+    """Return what a hook runs, in one line of at most 80 characters."""
+    given = hook if isinstance(hook, dict) else {}
+    named = (given[key] for key in ("command", "url", "prompt", "type") if isinstance(given.get(key), str))
+    line = " ".join(next(named, "one of unknown shape").split())
+    return line if len(line) <= 80 else line[:79] + "…"
 
 
 def cleanup(force: InForce) -> Iterator[Finding]:
