@@ -15,7 +15,11 @@ from mala_context.cli.inputs import chosen, engine_options, must_be_there, must_
 from mala_context.cli.progress import waiting
 
 if TYPE_CHECKING:
+    from mala_context.analysis.kept_by_reference import KeptByReference
     from mala_context.analysis.simulate import Outcome
+
+_MOST_LINES = 40
+"""Of what a policy would have done; the JSON has all."""
 
 
 @click.command()
@@ -144,7 +148,8 @@ def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     for name in names:
         lines = [(line, each.path) for each in groups[name] for line in _events(each)]
         if lines:
-            shown = [named(line, path, out.file, out.width) for line, path in lines[:40]]
+            shown = [named(line, path, out.file, out.width) for line, path in lines[:_MOST_LINES]]
+            shown += [f"{len(lines) - _MOST_LINES:,} more; --json has all"] if len(lines) > _MOST_LINES else []
             show(out, Lines(f"{name}: what it would have done, and where", shown))
 
 
@@ -154,10 +159,16 @@ def _events(outcome: Outcome) -> list[str]:
     found += [(row, "compact while idle") for row in outcome.idle_compactions]
     found += [(row, "restart") for row in outcome.restarts]
     found += [(row, "final turn") for row in outcome.final_turns]
+    found += [(kept.row, _by_reference(kept)) for kept in outcome.by_reference]
     lines = [f"{outcome.path}:{row}: {words}" for row, words in sorted(found)]
     for tool, (results, tokens) in sorted(outcome.capped.items()):
         lines.append(f"{outcome.path}: {plural(results, 'result')} of {tool} capped, {tokens:,} tokens less")
     return lines
+
+
+def _by_reference(kept: KeptByReference) -> str:
+    before = "" if kept.before is None else f" of {kept.before:,}"
+    return f"by reference, {kept.tokens:,}{before} tokens stay"
 
 
 def _sum(name: str) -> Any:

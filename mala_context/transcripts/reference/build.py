@@ -4,7 +4,7 @@ The user's words come first and are never shortened. Beside them the budget hold
 assistant's text, of which the oldest is shortened first; a line for each tool call, the oldest of which become one line
 a run; and the newest results in full. Earlier parts stay as they are while the budget allows; then the oldest lose the
 results that stand in them whole, and after that all but the user's words. Only where those alone are over the budget
-the oldest of them become a pointer, and `Replacement.pointed_at` says how many.
+those for which the newer ones leave no room become a pointer, and `Replacement.pointed_at` says how many.
 
 Whatever is not in the rows word for word stands in the full text, and a pointer says where.
 """
@@ -162,7 +162,7 @@ class _Builder:
     def _user_words(self) -> set[int]:
         """Return the places of the user's texts, and of the CLI's own summaries, that stay word for word.
 
-        All of them; where they alone are over the budget, the newest that fit, and one in any case.
+        All of them; where they alone are over the budget, those that fit, the newest first, and one in any case.
         """
         stay: set[int] = set()
         left = self._budget
@@ -170,10 +170,10 @@ class _Builder:
             item = self._items[place]
             if not isinstance(item, Words) or item.role == "assistant":
                 continue
-            left -= self._count(item.text) + 8
-            if left < 0 and stay:
-                break
-            stay.add(place)
+            size = self._count(item.text) + 8
+            if size <= left or not stay:  # one long text is no reason to point at the short ones before it
+                left -= size
+                stay.add(place)
         return stay
 
     def _before(self, own: int) -> list[str | int]:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +28,18 @@ def test_the_table_has_a_column_for_each_policy():
     saved = next(line for line in text.splitlines() if line.startswith("tokens saved"))
     assert len(saved.split()) == 4
     assert ".jsonl.gz:" in text
+
+
+def test_each_compaction_by_reference_is_a_line_with_what_it_would_have_kept(tmp_path, monkeypatch):
+    policy = tmp_path / "reference.yaml"
+    policy.write_text("context:\n  compaction: reference\n")
+    kept = [each for row in json.loads(run("--policy", str(policy), "--json")) for each in row["by_reference"]]
+    text = run("--policy", str(policy))
+    assert kept
+    for each in kept:
+        assert f":{each['row']}: by reference, {each['tokens']:,} of {each['before']:,} tokens stay" in text
+    monkeypatch.setattr("mala_context.cli.simulate._MOST_LINES", 1)
+    assert re.search(r"^ *\d+ more; --json has all$", run("--policy", str(policy)), re.MULTILINE)
 
 
 def test_json_has_an_object_for_each_recording_and_policy():

@@ -226,6 +226,19 @@ def test_a_user_over_the_budget_keeps_the_newest_and_is_told():
     assert "Rule 0. " + "z" * 600 in session.at(line)
 
 
+@pytest.mark.parametrize("place", range(6))
+def test_one_long_message_does_not_push_out_the_short_ones_before_it(place):
+    session = Session(Limits(1_000))
+    said = [f"Rule {number}: never change vendor.lock." for number in range(6)]
+    said.insert(place, "z" * 20_000)
+    for text in said:
+        session.say(user(text))
+    kept = session.compact()
+    assert kept.pointed_at == 1
+    assert all(session.text().count(text) == (text[0] != "z") for text in said)
+    assert said[place] in session.at(re.search(r"^\(1 messages of the user\).*$", session.text(), re.MULTILINE)[0])
+
+
 def test_one_message_of_the_user_stays_whatever_its_size():
     session = Session(Limits(1_000))
     session.say(user("z" * 50_000))
