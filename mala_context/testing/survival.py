@@ -149,6 +149,8 @@ async def play_survival(
 
 
 _WORK, _AFTER = "Look at the outputs.", "Go on."
+_OUTPUT = "the parser was built, and all of its modules were linked without a complaint"
+"""A line of a tool's output; of words, as a scripted API counts digits otherwise than a model."""
 
 
 def _prompts(planted: Sequence[str], rounds: int) -> Iterator[str]:
@@ -161,7 +163,7 @@ def _work(planted: int, rounds: int) -> Iterator[Reply]:
     for _ in range(planted):
         yield text("Noted.")
     for number in range(rounds):
-        yield tool("Bash", command=f"seq {number} 3000", description="Look")
+        yield tool("Bash", command=f"yes '{number + 1}: {_OUTPUT}' | head -n 200", description="Look")
         yield text(f"The output of round {number + 1} was read.")
         yield text("Going on.")
 

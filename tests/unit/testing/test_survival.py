@@ -1,6 +1,7 @@
 """What a request has of a canary, and what survives compactions on the real CLI."""
 
 import json
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -72,11 +73,12 @@ def options(mala_home, mala_project, mala_runs):
     return {"home": mala_home, "cwd": mala_project}
 
 
-async def test_by_reference_every_rule_survives(options):
+async def test_by_reference_every_rule_survives(options, caplog):
     found = await survives([canary.text for canary in CANARIES], rounds=3, options=options)
     assert found.model_requests == 0
     assert len(found.tokens) == 3
     assert all(found.fate(canary, number) == "verbatim" for canary in found.canaries for number in (0, 1, 2, 3))
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_by_a_summary_what_it_does_not_repeat_is_gone(options):
