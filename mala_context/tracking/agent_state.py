@@ -267,10 +267,12 @@ class AgentState:
         return context
 
     def named(self, model: str) -> None:
-        """Take the model's name; a response whose start did not say it is priced as that model's."""
+        """Take the model's name; a response whose start did not say it is that model's, whatever comes later."""
         self.model, context = model, self.context
-        if context.model is None and context._interval is not None:
-            context._interval.named(model)
+        if context.model is None:
+            context.model = model
+            if context._interval is not None:
+                context._interval.named(model)
 
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""

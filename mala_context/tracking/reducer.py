@@ -360,8 +360,8 @@ class EventReducer:
 
     def _report(self, event: WindowReport) -> AgentState | None:
         main = self.registry.main
-        if main.model is None:
-            main.model = event.model
+        if main.model is None and event.model:
+            main.named(event.model)
         model = event.model or main.model
         if event.parts and self.session_id in (None, event.session_id):
             self._changed_groups(main, main.map.reported(event.parts))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mala_context import MessageStreamProcessor
@@ -166,7 +166,24 @@ RESPONSES = st.builds(
 STREAMS = st.lists(st.one_of(RESPONSES, MESSAGES.map(lambda each: [each])), max_size=20)
 
 
+START_WITHOUT_MODEL = message(
+    "StreamEvent",
+    session_id="s1",
+    parent_tool_use_id=None,
+    event={"type": "message_start", "message": {"id": "m1", "usage": usage(0)}},
+)
+
+
 @given(STREAMS, st.sets(st.integers(0, 40)), st.booleans())
+@example(
+    stream=[
+        [assistant(FRESH, content=None, model="<synthetic>", usage=None)],
+        [START_WITHOUT_MODEL],
+        [assistant(FRESH), assistant(FRESH, model=MODELS[2])],
+    ],
+    asked=set(),
+    running=False,
+)
 def test_both_ways_do_the_same(stream: list[list[Any]], asked: set[int], running: bool) -> None:
     short, long = MessageStreamProcessor(), MessageStreamProcessor(on_event=[lambda event, snapshot: None])
     begun = [init(), user("p0"), assistant("a0", "m0"), user("r0")] if running else []
