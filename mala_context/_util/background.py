@@ -3,9 +3,10 @@
 The thread is a daemon and not one of a pool: an abandoned pool worker holds the process at its exit until the disk
 answers, a daemon does not. Work that misses its deadline goes on; only the waiting ends.
 
-Three things must not stop a worker for good. A thread may fail to start (RLIMIT_NPROC): the jobs stay, and whoever
-submits or waits next tries again. A fork does not copy the thread: the child begins with no jobs and no thread, since
-the parent does its own. And a loop may stop while a job is waited for: its end is told without waiting for the loop.
+Three things must not stop a worker for good. A thread may fail to start (RLIMIT_NPROC, no memory, Ctrl-C): the jobs
+stay, and whoever submits or waits next tries again. A fork does not copy the thread: the child begins with no jobs and
+no thread, since the parent does its own. And a loop may stop while a job is waited for: its end is told without waiting
+for the loop.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Worker:
     def _after_fork(self) -> None:
         self._jobs: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._running = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -58,24 +60,35 @@ class Worker:
             self._running = True
         try:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        except RuntimeError:  # no more threads just now
-            self._running = False
+        except BaseException as error:  # no more threads or memory just now, or Ctrl-C
+            self._running = False  # also where the thread did start: `_turn` keeps two of them in order
+            if not isinstance(error, Exception):
+                raise
 
     def _run(self) -> None:
-        while True:
+        try:
+            while self._do_next():
+                pass
+        except BaseException:
+            self._running = False
+            raise
+
+    def _do_next(self) -> bool:
+        """Do the next job; false where there is none."""
+        with self._turn:
             with self._lock:
                 if not self._jobs:
                     self._running = False
-                    return
+                    return False
                 work, future = self._jobs.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = work()
+                except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            return True
 
 
 class _Job(Future[T]):

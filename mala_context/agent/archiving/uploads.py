@@ -77,8 +77,10 @@ class Uploads:
         if start:
             try:
                 threading.Thread(target=self._run, name="mala-context uploads", daemon=True).start()
-            except RuntimeError:  # no more threads just now; the next change tries again
+            except BaseException as error:  # no more threads or memory just now; the next change tries again
                 self._running = False
+                if not isinstance(error, Exception):
+                    raise
 
     async def finish(self, seconds: float) -> None:
         """Wait for what is to be sent, at most `seconds`, and not at all while the store fails. Never raises."""

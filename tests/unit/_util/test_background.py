@@ -111,14 +111,17 @@ def test_abandoned_work_does_not_hold_the_process():
 
 
 @both
-def test_a_thread_that_cannot_start_is_started_while_somebody_waits(backend, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), MemoryError(), OSError(11, "again")], ids=repr
+)
+def test_a_thread_that_cannot_start_is_started_while_somebody_waits(backend, error, monkeypatch):
     starts = []
     start = threading.Thread.start
 
     def fail_first(thread):
         starts.append(thread)
         if len(starts) < 3:
-            raise RuntimeError("can't start new thread")
+            raise error
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", fail_first)
@@ -131,6 +134,24 @@ def test_a_thread_that_cannot_start_is_started_while_somebody_waits(backend, mon
 
     assert anyio.run(main, backend=backend) == "second"
     assert before.result(0) == "first"
+
+
+def test_ctrl_c_while_a_thread_starts_leaves_the_jobs_in_their_order(monkeypatch):
+    start, worker, order, gate = threading.Thread.start, Worker(), [], threading.Event()
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            worker.submit(lambda: (gate.wait(30), order.append(0)))
+    jobs = [worker.submit(lambda number=number: order.append(number)) for number in (1, 2)]
+    gate.set()
+    for job in jobs:
+        job.result(30)
+    assert order == [0, 1, 2]
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, type("Odd", (BaseException,), {})])

@@ -216,13 +216,14 @@ def test_how_a_round_ended(error, outcome, pending):
     assert (ended.outcome, ended.files, ended.bytes, ended.pending) == (outcome, 1, 100, pending)
 
 
-def test_a_thread_that_cannot_start_or_fails_stops_the_uploads_no_longer_than_that(monkeypatch, caplog):
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_a_thread_that_cannot_start_or_fails_stops_the_uploads_no_longer_than_that(error, monkeypatch, caplog):
     archive = Failing()
     uploads = Uploads(archive, pause=no_pause)
     with monkeypatch.context() as patch:
 
         def refuse(_):
-            raise RuntimeError("can't start new thread")
+            raise error
 
         patch.setattr(threading.Thread, "start", refuse)
         uploads.wake()
