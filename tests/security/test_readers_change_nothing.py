@@ -100,3 +100,12 @@ def test_an_index_that_cannot_be_kept_is_made_in_memory(homes, monkeypatch):
     monkeypatch.setattr(os, "mkdir", refuse)
     assert "the word" in run(("archives", "search", "word"), place).output
     assert tree(homes) == before
+
+
+@pytest.mark.parametrize("arguments", [*READERS, ("replay", "{}"), ("audit", "{}"), ("report", "{}")], ids=" ".join)
+def test_a_folder_that_is_a_store_is_not_made_by_a_reader(homes, arguments):
+    address = f"file://{homes}/store/host/repo"
+    words = [each.format(address) for each in arguments]
+    done = CliRunner().invoke(app, words if address in words else [*words, "--dir", address])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    assert not (homes / "store").exists()

@@ -221,6 +221,32 @@ def test_a_folder_as_a_store_is_private(made_before, umask, tmp_path):
     assert sorted(os.listdir(store)) == sorted(os.listdir(tmp_path / "archives"))
 
 
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("theirs", ["store", "store/host", "store/host/repo", "a link to the host"])
+def test_a_store_below_a_folder_of_another_user_is_refused(theirs, archive, tmp_path):
+    """He could put any other folder in its place. What he finds afterwards is what he left there."""
+    folder = tmp_path / "store" / "host" / "repo"
+    if theirs.startswith("a link"):
+        folder.parent.parent.mkdir()
+        (tmp_path / "elsewhere").mkdir()
+        folder.parent.symlink_to(tmp_path / "elsewhere")
+        os.chown(folder.parent, 65_534, 65_534, follow_symlinks=False)
+    else:
+        (tmp_path / theirs).mkdir(parents=True)
+        os.chown(tmp_path / theirs, 65_534, 65_534)
+        (tmp_path / theirs).chmod(0o777)
+    before = sorted(tmp_path.joinpath("store").rglob("*"))
+    refused = TranscriptArchive(
+        archive.location, target=Target(address=f"file://{tmp_path / 'store'}", prefix="host/repo")
+    )
+    with pytest.raises(ObjectStoreError, match="belongs to user 65534, not to us"):
+        refused.push()
+    with pytest.raises(ObjectStoreError, match="belongs to user"):
+        refused.bucket().remove("x")
+    assert sorted(tmp_path.joinpath("store").rglob("*")) == before
+    assert not (tmp_path / "elsewhere" / "repo").exists()
+
+
 def test_a_row_of_any_kind_is_read():
     """The pure half of the first test, on what `uploads` and `elsewhere` make of all rows at once."""
     data = as_written(ROWS)

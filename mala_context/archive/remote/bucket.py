@@ -14,6 +14,7 @@ import contextlib
 import errno
 import io
 import os
+import pathlib
 import re
 import threading
 from functools import partial
@@ -95,19 +96,49 @@ class Bucket:
                 self.base, "obstore is not installed: pip install 'mala-context[objects]'", installed=False
             ) from None
         self._api: Any = obstore
-        with _talking(self.base):
-            self._store = _open_store(self.base, encryption, kms_key)
+        scheme, _, rest = self.base.partition("://")
+        self._folder = rest if scheme == "file" else None
+        if self._folder is None:
+            with _talking(self.base):
+                self._opened = _open_store(self.base, encryption, kms_key)
+
+    @property
+    def _store(self) -> Any:
+        """The library's store. Of a folder it is opened each time: only `put` makes a folder that is not there."""
+        if self._folder is None:
+            return self._opened
+        from obstore.store import LocalStore
+
+        if not os.path.isdir(self._folder):
+            raise FileNotFoundError(errno.ENOENT, "not in the object store", self.base)
+        return LocalStore(self._folder)
+
+    def _check_owners(self) -> None:
+        """Refuse to change a folder below one of another user, who could put any other folder in its place.
+
+        A link on the way belongs to whoever made it. Raises `ObjectStoreError`.
+        """
+        from mala_context.errors import ObjectStoreError
+
+        for each in () if self._folder is None else {self._folder, os.path.realpath(self._folder)}:
+            path = pathlib.PurePath(each)
+            for part in (path, *path.parents):
+                with contextlib.suppress(OSError):
+                    owner = os.lstat(part).st_uid
+                    if owner not in {0, os.geteuid()}:
+                        raise ObjectStoreError(self.base, f"{part} belongs to user {owner}, not to us")
 
     def put(self, name: str, reader: Reader, size: int) -> None:
         """Send `size` bytes under a name, in place of what is there. Raises `ObjectStoreError` and `OSError`."""
         from mala_context.errors import ObjectStoreError
 
+        self._check_owners()
         part = max(PART, -(-size // _MOST_PARTS))
         how = {"use_multipart": False} if size <= PART else {"chunk_size": part, "max_concurrency": _AT_ONCE}
         try:
             with _talking(self.base, name):
-                if self.base.startswith("file://"):
-                    _put_file(self.base.removeprefix("file://"), name, reader, size)
+                if self._folder is not None:
+                    _put_file(self._folder, name, reader, size)
                     return
                 data = _take(reader, size) if size <= PART else _parts(reader, size, part)
                 _interruptible(lambda: self._api.put(self._store, name, data, **how))
@@ -159,7 +190,8 @@ class Bucket:
 
     def list(self) -> Iterator[StoredFile]:
         """Yield every object directly in this place."""
-        with _talking(self.base):
+        found: list[Any] = []
+        with contextlib.suppress(FileNotFoundError), _talking(self.base):
             found = _interruptible(lambda: [each for page in self._api.list(self._store) for each in page])
         for each in found:
             if "/" not in each["path"]:
@@ -168,9 +200,10 @@ class Bucket:
 
     def drop_unfinished(self, prefixes: tuple[str, ...]) -> None:
         """Remove what a killed process left half-sent of names that begin so; only a folder shows such files."""
-        scheme, _, folder = self.base.partition("://")
-        if scheme != "file":
+        folder = self._folder
+        if folder is None:
             return
+        self._check_owners()
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
                 if name.startswith(ARCHIVE_TEMPORARY) and name.removeprefix(ARCHIVE_TEMPORARY).startswith(prefixes):
@@ -178,12 +211,13 @@ class Bucket:
 
     def walk(self) -> Iterator[tuple[str, int]]:
         """Yield the path and size of every object in this place and below it; raises `ObjectStoreError`."""
-        with _talking(self.base):
+        with contextlib.suppress(FileNotFoundError), _talking(self.base):
             for page in self._api.list(self._store):
                 yield from ((each["path"], each["size"]) for each in page)
 
     def remove(self, name: str) -> None:
         """Remove an object; none there is no error."""
+        self._check_owners()
         with contextlib.suppress(FileNotFoundError), _talking(self.base, name):
             _interruptible(lambda: self._api.delete(self._store, name))
 
@@ -191,16 +225,11 @@ class Bucket:
 def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
     from datetime import timedelta
 
-    from obstore.store import LocalStore, MemoryStore, from_url
+    from obstore.store import MemoryStore, from_url
 
-    scheme, _, rest = base.partition("://")
+    scheme = base.partition("://")[0]
     if scheme == "memory":
         return _memory.setdefault(base, MemoryStore())
-    if scheme == "file":
-        from mala_context.archive.directory import make_directories
-
-        make_directories(rest)
-        return LocalStore(rest)
     config: dict[str, str] = {}
     if scheme == "s3":
         config["checksum_algorithm"] = "SHA256"
