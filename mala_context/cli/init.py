@@ -58,7 +58,7 @@ class Change(NamedTuple):
         """Yield the lines of a unified diff, safe on a terminal."""
         old, new = ((text or b"").decode("utf-8", "backslashreplace").splitlines() for text in self[1:])
         for line in unified_diff(old, new, self.path, self.path, lineterm=""):
-            yield printable(line)
+            yield printable(line.expandtabs(4))
 
 
 def _threshold(name: str) -> Callable[[Any], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -23,6 +24,8 @@ MOST_BYTES: Final = 64 << 20
 _CONTENTS: Final = 8
 _COMPACTIONS: Final = 4
 _BAR: Final = 20
+_WORD: Final = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+"""A word of a command, with the quotes of `shlex.quote`."""
 
 
 def describe(row: WatchRow, look: Look) -> list[Text]:
@@ -42,15 +45,31 @@ def describe(row: WatchRow, look: Look) -> list[Text]:
         parts.append(Text("What fills the context: the transcript is too long to read here, or gone", style="dim"))
     else:
         parts += [*_compactions(found.compactions), *_contents(found.parts, found.marks, look)]
-    return [_fit(each, look) for each in parts]
+    return [line for each in parts for line in _fit(each, look)]
 
 
-def _fit(line: Text | str, look: Look) -> Text:
+def _fit(line: Text | str, look: Look) -> Iterator[Text]:
     text = Text(line) if isinstance(line, str) else line
-    if cell_len(text.plain) > look.width and not text.plain.startswith("  $ "):  # commands are for copying
+    if text.plain.startswith("  $ "):
+        yield from (Text(each, no_wrap=cell_len(each) <= look.width) for each in _command(text.plain, look.width))
+        return
+    if cell_len(text.plain) > look.width:
         text.truncate(look.width, overflow="ellipsis" if look.marks.cut == "…" else "crop")
-    text.no_wrap = not text.plain.startswith("  $ ")
-    return text
+    text.no_wrap = True
+    yield text
+
+
+def _command(line: str, width: int) -> list[str]:
+    """Break a command between its words, as a shell takes it: a copy of the lines runs as one command."""
+    prompt, *words = _WORD.findall(line)
+    found = [f"  {prompt}"]
+    for word in words:
+        if cell_len(f"{found[-1]} {word} \\") <= width:
+            found[-1] += f" {word}"
+        else:
+            found[-1] += " \\"
+            found.append(f"    {word}")
+    return found
 
 
 def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:

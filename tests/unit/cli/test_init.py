@@ -53,6 +53,12 @@ def test_status_line_and_hooks_are_written_and_taken_away(settings):
     assert list(settings.parent.iterdir()) == []
 
 
+def test_a_file_with_tabs_is_shown_without_escapes(settings):
+    write(settings, '{\n\t"model": "opus"\n}\n')
+    assert "x09" not in run("--yes").stdout
+    assert "\t" in settings.read_text()
+
+
 def test_the_hooks_are_those_of_the_plugin(settings):
     run("--hooks", "--yes")
     plugin = json.loads((ROOT / "hooks" / "hooks.json").read_text())["hooks"]

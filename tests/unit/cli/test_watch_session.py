@@ -2,6 +2,8 @@
 
 import gzip
 import pathlib
+import shlex
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -79,7 +81,23 @@ def test_an_empty_transcript_and_an_unknown_session(tmp_path):
 
 @pytest.mark.parametrize("width", [20, 45, 80])
 def test_lines_fit_except_commands_which_are_for_copying(row, width):
-    assert max(len(line) for line in about(row, width) if not line.startswith("  $")) <= width
+    lines = about(row, width)
+    begin, end = lines.index("Commands:"), next(at for at, line in enumerate(lines) if line.startswith("Compactions"))
+    assert max(len(line) for line in lines[:begin] + lines[end:]) <= width
+
+
+@pytest.mark.parametrize("width", [20, 45, 80, 200])
+@pytest.mark.parametrize("cwd", ["/home/dev/project", "/home/dev/it's my  project", "/home/dev/" + "long" * 30])
+def test_a_copy_of_a_commands_lines_runs_as_one_command(row, width, cwd):
+    lines = about(replace(row, cwd=cwd), width)
+    start = next(at for at, line in enumerate(lines) if line.startswith("  $ cd") or line == "  $ \\")
+    end = next(at for at in range(start, len(lines)) if not lines[at].endswith("\\"))
+    shown = lines[start : end + 1]
+    assert all(len(line) <= width or len(shlex.split(line.rstrip("\\"))) == 1 for line in shown)
+    copied = "\n".join(shown).replace("  $ ", "", 1)
+    echo = """cd() { printf '%s|' cd "$@"; }; claude() { printf '%s|' claude "$@"; };"""
+    ran = subprocess.run(["sh", "-c", echo + copied], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"cd|{cwd}|claude|--resume|{SID}|"
 
 
 def test_hostile_text_moves_no_terminal(tmp_path):
