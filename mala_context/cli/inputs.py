@@ -203,7 +203,7 @@ def one_session(session: str, ids: Collection[str]) -> str | None:
 
 
 def must_hold_rows(paths: Iterable[str]) -> None:
-    """Raise `MalaContextError` where there are files but not one row can be read in them. For a result that is empty.
+    """Raise `MalaContextError` where there is no file, or not one row can be read in them. For a result that is empty.
 
     Standard input was read already and is not looked at.
     """
@@ -211,7 +211,11 @@ def must_hold_rows(paths: Iterable[str]) -> None:
     from mala_context.analysis.replay.rows import lines
 
     problems: list[str] = []
-    for recording in find(path for path in paths if path != STDIN):
+    places = [path for path in paths if path != STDIN]
+    files = list(find(places))
+    if places and not files:
+        raise MalaContextError(f"no recorded session in {', '.join(places)}")
+    for recording in files:
         unreadable: list[tuple[int, str | None]] = []
         for line in lines(recording, lambda row, words: unreadable.append((row, words))):  # noqa: B023 - called here
             if line.rows:

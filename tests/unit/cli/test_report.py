@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_before_anything_is_read(place, arguments, words):
 
 def test_an_empty_folder_and_an_unknown_name_are_said(place):
     (place / "empty").mkdir()
-    assert "no session with a response in empty" in run("empty", status=3)
+    assert "no recorded session in empty" in run("empty", status=3)
     assert "no file or folder of this name" in run("deadbeef", status=3)
     assert "none.jsonl" in run("none.jsonl", status=3)
 

@@ -42,6 +42,10 @@ class TestRecordings:
         (place / "x.jsonl").symlink_to("/nope")
         check(call(*reader, "x.jsonl"), 3, "x.jsonl: No such file or directory")
 
+    def test_an_empty_folder(self, place, reader):
+        (place / "empty").mkdir()
+        check(call(*reader, "empty"), 3, "in empty")
+
     def test_a_link_to_itself(self, place, reader):
         (place / "x.jsonl").symlink_to("x.jsonl")
         check(call(*reader, "x.jsonl"), 3, "x.jsonl: Too many levels of symbolic links")
