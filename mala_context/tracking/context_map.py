@@ -270,29 +270,35 @@ def weigh(parts: Iterable[tuple[str, Any]]) -> tuple[float, list[tuple[Key, floa
 
     Lengths alone are looked at, and the commonest blocks of the SDK first, since this runs with each response.
     """
-    answer, found = 0.0, list[tuple[Key, float]]()
+    answer = 0.0
+    found: list[tuple[Key, float]] = []
     calls: dict[Any, Key] = {}
+    classes = _USUAL
     for kind, content in parts:
         if content.__class__ is not list:
             answer += _weigh_other(kind, content, found)
             continue
         for block in content:
-            usual = _USUAL.get(block.__class__) or _usual(block.__class__)
+            cls = block.__class__
+            usual = classes[cls] if cls in classes else _usual(cls)
             if usual == "ToolResultBlock":
                 said = block.content
                 size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
                 found.append((calls.get(block.tool_use_id, _UNKNOWN), size))
             elif usual == "ToolUseBlock":
-                given = block.input
-                calls[block.id] = _KEYS.get(block.name) or _key_of(block.name, given)
-                for value in given.values() if given.__class__ is dict else ():
-                    answer += len(value) if value.__class__ is str else text_length(value)
+                given, name = block.input, block.name
+                calls[block.id] = _KEYS[name] if name in _KEYS else _key_of(name, given)
+                if given.__class__ is dict:
+                    for value in given.values():
+                        answer += len(value) if value.__class__ is str else text_length(value)
+            elif usual == "TextBlock" and kind != "user":
+                answer += len(block.text)
             elif kind == "user":
                 called = field(block, "tool_use_id")
                 key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
                 found.append((key, _weight(block if called is None else field(block, "content"))))
             else:
-                answer += len(block.text) if usual == "TextBlock" else _weigh_block(block, calls)
+                answer += _weigh_block(block, calls)
     return answer, found
 
 

@@ -100,7 +100,9 @@ def may_alarm(base: int, output: int, characters: float, tokens: int, at: float)
 
     `characters` are those of what came after the last request: a character costs a token at most. False is sure.
     """
-    limit = max(LEAST, at * base)
+    limit = at * base
+    if limit < LEAST:  # `max` would cost more than all the rest
+        limit = LEAST
     grown = tokens - base - output
     return not (characters - limit < grown < limit)
 
