@@ -100,8 +100,11 @@ async def survives(
         options: fields of `ClaudeAgentOptions`, for an agent of your own.
         summaries: what the CLI is answered when it asks for a summary.
 
-    Raises `AssertionError` with a line for each rule, and what the SDK raises.
+    Raises `AssertionError` with a line for each rule, `ValueError` for no rounds or an unknown fate, and what the SDK
+    raises.
     """
+    if at_least not in FATES:
+        raise ValueError(f"at_least is {at_least!r}, wanted one of {', '.join(FATES)}")
     canaries = [Canary("rule", rule) for rule in rules]
     found = await play_survival(canaries, rounds=rounds, config=config, options=options, summaries=summaries)
     worst = max((FATES.index(found.fate(canary)) for canary in canaries), default=0)
@@ -122,8 +125,11 @@ async def play_survival(
     """Plant canaries, compact `rounds` times, and look for each of them after each compaction.
 
     `config`, `options` and `summaries` are as in `survives`; `on_turn` is called with each prompt's number. Raises what
-    the SDK raises where the CLI cannot be run, and `RuntimeError` where the CLI did not compact.
+    the SDK raises where the CLI cannot be run, `RuntimeError` where the CLI did not compact, and `ValueError` for no
+    rounds.
     """
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds}, wanted 1 or more")
     from mala_context.agent.builder import instrument
     from mala_context.config import parse
 

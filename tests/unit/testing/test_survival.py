@@ -110,6 +110,15 @@ async def test_what_can_be_found_again_is_reachable(options, config, worst):
     assert found.fate(found.canaries[0]) == worst
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [({"rounds": 0}, "rounds is 0, wanted 1 or more"), ({"at_least": "all"}, "wanted one of verbatim")],
+)
+async def test_wrong_arguments_are_told_before_anything_is_played(given, why):
+    with pytest.raises(ValueError, match=why):
+        await survives(["A rule."], **given)
+
+
 async def test_a_cli_that_does_not_compact_is_an_error(options):
     with pytest.raises(RuntimeError, match="did not compact in each round"):
         await play_survival(rounds=1, options={**options, "env": {"DISABLE_COMPACT": "1"}})

@@ -108,9 +108,20 @@ def test_a_users_own_command_stays_with_its_arguments():
     assert block("user", "/review only src") in session.text()
 
 
-def test_words_about_reminders_stay():
+@pytest.mark.parametrize(
+    "words",
+    [
+        "What does <system-reminder>x</system-reminder> mean?",
+        "<tool_use_error>no such file</tool_use_error> Never run it without a lock file.",
+        "<local-command-stdout>x</local-command-stdout>\nThis I saw.",
+        "<bash-stdout>never closed, and mine",
+        "[Request interrupted by user] is what it said; go on.",
+        "Caveat: The messages below the fold stay English.",
+        pytest.param("<system-reminder>x</system-reminder>\n" * 5_000 + "Mine.", id="many reminders"),
+    ],
+)
+def test_words_that_begin_with_or_quote_what_the_cli_writes_stay(words):
     session = Session()
-    words = "What does <system-reminder>x</system-reminder> mean?"
     session.say(user(words))
     session.compact()
     assert words in session.text()
