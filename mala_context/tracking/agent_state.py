@@ -457,11 +457,9 @@ class AgentState:
             told = output > PLACEHOLDER or before.cut
             if tokens < base:
                 self.map.went_back(tokens)
-            self.map.grew(weights, output if told else max(output, characters / per_token), per_token)
+            came = self.map.grew(weights, output if told else max(output, characters / per_token), per_token)
             if lookout.at is not None:
-                came = 0.0 if told else characters
-                for _, weight in weights:
-                    came += weight + _UNIT
+                came += len(weights) * _UNIT + (0.0 if told else characters)
                 if may_alarm(base, output, came, tokens, lookout.at):
                     self._compare(lookout, before, begun, now)
         if self.noted:

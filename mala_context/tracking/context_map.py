@@ -164,17 +164,19 @@ class ContextMap:
         """Take note of a prompt that is about to be sent; the stream does not show a session's first."""
         self.prompted = _weight(prompt)
 
-    def grew(self, weights: list[tuple[Key, float]], answer: float, per_token: float) -> None:
-        """Add what came since the last request: its answer, in tokens, and the rest by length."""
+    def grew(self, weights: list[tuple[Key, float]], answer: float, per_token: float) -> float:
+        """Add what came since the last request: its answer, in tokens, and the rest by length; return all of that."""
         if self._lent:
             self._own()
-        sums, rate = self.sums, 1 / per_token
+        sums, rate, came = self.sums, 1 / per_token, 0.0
         sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + answer
         for key, weight in weights:
+            came += weight
             if key in sums:
                 sums[key] += weight * rate
             else:
                 self._add([(key, weight)], rate)
+        return came
 
     def _add(self, weights: list[tuple[Key, float]], rate: float) -> None:
         sums = self.sums
