@@ -21,6 +21,8 @@ INPUT_SECONDS = 3.0
 """Longest that is waited for the rest of an input: the other program may never close its end of the pipe."""
 _BLOCK = 1 << 20
 _QUIET_SECONDS = 0.1
+_MOST_DIGITS = 400
+"""Python refuses 4,300 digits, and with them the session's name beside the number."""
 
 
 def object_from(
@@ -58,11 +60,11 @@ def object_from(
 
 
 def _decoded(data: bytearray) -> object:
-    """Return the JSON value; `None` where it is none or not whole."""
+    """Return the JSON value; `None` where it is none or not whole. A whole number that Python refuses is infinite."""
     import json
 
     try:
-        return json.loads(data)
+        return json.loads(data, parse_int=lambda text: int(text) if len(text) < _MOST_DIGITS else float(text))
     except (ValueError, RecursionError):
         return None
 

@@ -117,6 +117,13 @@ def pipe():
     os.close(theirs)
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("digits", [400, 5_000])
+def test_a_number_of_any_size_hides_no_field_beside_it(sign, digits):
+    found = object_from(io.BytesIO(b'{"n": [%s%s], "session_id": "s1"}' % (sign.encode(), b"9" * digits)).read)
+    assert found["session_id"] == "s1"
+
+
 @pytest.mark.parametrize("behind", [b"", b"\n", b" \r\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
 def test_an_object_counts_once_it_is_whole_though_the_pipe_stays_open(pipe, encoding, behind):
