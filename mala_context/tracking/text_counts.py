@@ -254,8 +254,8 @@ def all_text(value: Any, depth: int = 0) -> str:
     return str(value) if cls is int or cls is float else ""
 
 
-def text_length(content: Any) -> int:
-    """Count the characters of content, however it is nested, as fast as that goes."""
+def text_length(content: Any, depth: int = 0) -> int:
+    """Count the characters of content as fast as that goes; too deep in it, as in `all_text`, nothing is counted."""
     cls = content.__class__
     if cls is str:
         return len(content)
@@ -265,10 +265,10 @@ def text_length(content: Any) -> int:
         if cls is Length:
             return int(content)
         name = _TEXT_FIELDS.get(cls.__name__)
-        return 0 if name is None else text_length(getattr(content, name, None))
+        return 0 if name is None or depth > _DEPTH else text_length(getattr(content, name, None), depth + 1)
     total = 0
-    for value in content:
-        total += len(value) if value.__class__ is str else text_length(value)
+    for value in () if depth > _DEPTH else content:
+        total += len(value) if value.__class__ is str else text_length(value, depth + 1)
     return total
 
 
