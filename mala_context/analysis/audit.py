@@ -26,7 +26,8 @@ from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.record import identify
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import Line
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import Compaction, Event, Response, WindowReport
 
 DROP: Final = 0.97

@@ -18,7 +18,8 @@ from mala_context.analysis.error_stats import spread
 from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.rows import Line
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.projection import PLACEHOLDER, UNSURE, Ratios
 from mala_context.tracking.text_counts import Counts
 from mala_context.tracking.token_costs import FAMILIES, family, fixed_tokens, text_tokens

@@ -14,7 +14,8 @@ from array import array
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import SIDECHAIN
 from mala_context.tracking.text_counts import hidden_thinking
 from mala_context.tracking.truth_alarm import Lookout

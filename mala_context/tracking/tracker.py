@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from mala_context.tracking.agent_state import AgentState, FirstRequest
+from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.auto_compact import auto_compact_threshold
+from mala_context.tracking.context_state import FirstRequest
 from mala_context.tracking.estimators import ESTIMATORS, Estimate
 from mala_context.tracking.events import Appended, Compaction, Event, Response
 from mala_context.tracking.reducer import HANDLERS, EventReducer

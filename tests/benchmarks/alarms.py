@@ -15,7 +15,8 @@ from mala_context.analysis.audit import as_streamed
 from mala_context.analysis.replay.engine import read_all
 from mala_context.analysis.replay.files import find
 from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.truth_alarm import ALARM_AT, LEAST, Lookout
 from mala_context.tracking.usage import Usage
 

@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import cast
 
 from mala_context.analysis.replay.recording_reader import Tally
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import ContextState
 
 
 class Lane:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.tracking.agent_state import AgentState, ContextState
+from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import Appended
 from mala_context.tracking.registry import AGENTS, LIVE, RECORDED, SHIFT, AgentRegistry, BoundedDict, RowIndex
 

@@ -1,0 +1,124 @@
+"""A context of an agent at one moment: what one response's counts say, and the text that came after it.
+
+A `ContextState` has the counts of one response, its base, and the `Interval` of the text after it. A context that is
+over is let go, or memory would grow with the session: where a row may still go back to it, the lengths of its parts are
+kept.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+from weakref import ref
+
+from mala_context.tracking.projection import Interval
+from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
+from mala_context.tracking.usage import Usage
+
+
+class ContextState:
+    """A base, which one response's counts made, and what came after it.
+
+    One is made for every response of a running agent, so what most of them have in common stands in the class: an
+    instance holds only what differs. The values are those of a counted response; `AgentState.fresh` says what is
+    unknown.
+    """
+
+    owner: Any
+    """The `AgentState`, whose module imports this one."""
+    parts: list[tuple[str, Any]]
+    """What came after the request, in order, each with its kind (see `projection.Interval`)."""
+    message_id: object = None
+    model: str | None = None
+    source: str | None = "message"
+    usage: Usage | None = None
+    tokens: int | None = None
+    accuracy: str = "exact"
+    cut: bool = False
+    """Whether the answer was cut by max_tokens, and so never entered the context."""
+    root: bool = False
+    """Whether a new conversation would begin here."""
+    pinned: bool = False
+    """Whether a later row may go back to here."""
+    lengths: array[int] | None = None
+    """In the place of the parts where they are let go: characters of each, as their complement for the answer."""
+    _interval: Interval | None = None
+
+    @property
+    def output(self) -> int | None:
+        """Tokens of the answer, as far as they were counted."""
+        return None if self.usage is None else self.usage.output_tokens
+
+    @property
+    def interval(self) -> Interval:
+        """What the parts cost; made when somebody asks."""
+        if self._interval is None:
+            owner = self.owner
+            model = self.model or owner.model
+            self._interval = Interval(owner.ratios, model, self.parts)
+        return self._interval
+
+    def prefix(self, parts: int) -> ContextState:
+        """Return this context as it was when it had `parts` parts."""
+        new = ContextState()
+        vars(new).update(vars(self))
+        new.pinned = False
+        if self.lengths is not None:
+            new.lengths = None
+            new.parts = [("response", Length(~n)) if n < 0 else ("user", Length(n)) for n in self.lengths[:parts]]
+        else:
+            new._interval = self.interval.prefix(parts)
+            new.parts = new._interval.parts
+        return new
+
+    def part_lengths(self) -> list[int]:
+        """Count the characters of every part, and keep the parts."""
+        if self._interval is not None:
+            return self._interval.lengths()
+        return [text_length(content) for _, content in self.parts]
+
+    def let_go(self) -> None:
+        """Keep of the parts what a row needs that goes back to here, if one may; a snapshot keeps its own.
+
+        The response's id goes too: of a response so far back no other message is expected.
+        """
+        if self.pinned:
+            lengths = self.part_lengths()
+            for place, (kind, _) in enumerate(self.parts):
+                if kind == "response":
+                    lengths[place] = ~lengths[place]
+            self.lengths = array("q", lengths)
+        if self._interval is not None:
+            held = ref(self._interval)
+            self._interval = None
+            if (kept := held()) is not None:
+                kept.measure()
+        self.parts, self.message_id = [], None
+
+
+def growth_of(context: ContextState, following: ContextState | None) -> int | None:
+    """Return how many tokens the next request held more; `None` where that tells nothing of the text between."""
+    if following is None or not following.tokens or context.usage is None or context.model != following.model:
+        return None
+    return following.tokens - context.usage.context_tokens
+
+
+class FirstRequest:
+    """The messages of a session's first request: what a compaction's estimate has to take out of it."""
+
+    __slots__ = ("attachment_chars", "known", "prompt_chars")
+
+    def __init__(self) -> None:
+        self.prompt_chars = 0
+        self.attachment_chars: int | None = None
+        self.known = False
+
+    def add(self, kind: str, content: object) -> None:
+        """Add what came before the first response; of an attachment only its `rendered` form can be counted."""
+        if kind != "attachment":
+            self.prompt_chars += sum(piece.counts.chars for piece in pieces("user", content, {}))
+            self.known = True
+        elif kind_of(content) in REANNOUNCED:
+            rendered = field(content, "rendered")
+            if isinstance(rendered, str):
+                self.attachment_chars = (self.attachment_chars or 0) + len(rendered)
