@@ -140,6 +140,13 @@ def test_files_of_a_checkout_are_there(path):
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.parametrize("room", ["how-to", "tutorial"])
+def test_a_page_that_starts_with_our_package_says_that_it_comes_from_a_checkout(room):
+    pages = sorted((ROOT / "docs" / room).glob("*.md"))
+    assert pages
+    assert [page.name for page in pages if "checkout" not in page.read_text()] == []
+
+
 def test_the_examples_page_names_every_example():
     named = set(links(ROOT / "examples/README.md"))
     assert {path.name for path in (ROOT / "examples").glob("*.py")} <= named
