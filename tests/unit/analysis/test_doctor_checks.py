@@ -133,6 +133,15 @@ def test_names_are_unique():
         ),
         (user(autoCompactEnabled=False), "compaction", "warning", "autoCompactEnabled is false"),
         (user(env={"DISABLE_AUTO_COMPACT": "1"}), "compaction", "warning", "DISABLE_AUTO_COMPACT is 1"),
+        (
+            {
+                "programs": (Program("/c", "on PATH", "2.1.293"), Program("/d", "the SDK's own", "2.1.294")),
+                "config": ContextConfig(compaction="reference"),
+            },
+            "compaction",
+            "warning",
+            "Claude Code 2.1.293 (on PATH) loads no mods",
+        ),
         ({"environment": {"DISABLE_COMPACT": "true"}}, "compaction", "warning", "and /compact is off"),
         (user(cleanupPeriodDays=0), "cleanup", "error", "is 0"),
         (user(cleanupPeriodDays=-1), "cleanup", "warning", "is -1"),

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from mala_context._util.text import plural
-from mala_context.analysis.doctor.facts import Facts, SettingsFile
+from mala_context.analysis.doctor.checks.machine import numbers
+from mala_context.analysis.doctor.facts import Facts, Program, SettingsFile
 from mala_context.analysis.doctor.findings import Finding
 from mala_context.config import Retention
 from mala_context.tracking.auto_compact import OFF_SWITCHES, switched_off
@@ -37,6 +38,7 @@ class InForce(NamedTuple):
     """How long archives are kept, by `mala.yaml`."""
     by_reference: bool = False
     """Whether compactions are by reference, by `mala.yaml`."""
+    programs: tuple[Program, ...] = ()
 
     def value(self, key: str) -> tuple[Any, SettingsFile | None]:
         """Return the value that counts and the file that has it, `None` twice where no file does."""
@@ -57,8 +59,10 @@ class InForce(NamedTuple):
 
 def in_force(facts: Facts) -> InForce | None:
     """Return what is in force, `None` where settings files were not gathered."""
+    if facts.settings is None:
+        return None
     keep, by_reference = facts.config.archive.keep, facts.config.compaction == "reference"
-    return None if facts.settings is None else InForce(facts.settings, facts.environment, keep, by_reference)
+    return InForce(facts.settings, facts.environment, keep, by_reference, facts.programs or ())
 
 
 class InUse(NamedTuple):
@@ -167,13 +171,22 @@ def compaction(force: InForce) -> Iterator[Finding]:
         yield Finding(
             "compaction", "warning", found, file.path, "remove the key; or set compact_at or restart_at in mala.yaml"
         )
-    yield from _bypassed(force)
+    if force.by_reference or force.variable("MALA_COMPACTION")[0] == "reference":
+        yield from _bypassed(force.files)
+        yield from _without_mods(force.programs)
 
 
-def _bypassed(force: InForce) -> Iterator[Finding]:
+def _without_mods(programs: tuple[Program, ...]) -> Iterator[Finding]:
+    """Find a CLI that loads no mod, so that it compacts as ever."""
+    for each in programs:
+        if each.version is not None and numbers(each.version) < (2, 1, 294):
+            found = f"Claude Code {each.version} ({each.source}) loads no mods: it asks for a summary"
+            yield Finding("compaction", "warning", found, each.path, "`claude update`, to 2.1.294 or later")
+
+
+def _bypassed(files: tuple[SettingsFile, ...]) -> Iterator[Finding]:
     """Find PreCompact hooks of others, which do not run for a compaction that a mod answers."""
-    by_reference = force.by_reference or force.variable("MALA_COMPACTION")[0] == "reference"
-    for each in force.files if by_reference else ():
+    for each in files:
         others = [hook for hook in _hooks_in(each.values, "PreCompact") if not is_ours(hook, "hook")]
         if others:
             names = ", ".join(dict.fromkeys(_name_of(hook) for hook in others))
