@@ -148,7 +148,7 @@ class TestVeryMany:
     def test_the_newest_are_looked_at_and_the_words_say_so(self, machine, fill):
         fill(60)
         checked = {each.check.name: each for each in examine(gather(str(machine.repo), env=machine.env))}
-        assert checked["unarchived"].words == "61 transcripts, the newest 10 searched"
+        assert checked["unarchived"].words == "each compaction of 61 transcripts, the newest 10 searched"
         assert checked["verify"].words.startswith("the newest 10 of 61 sessions verified")
         assert checked["readable"].words.endswith(", by 10 files; there are more")  # the CLI's own folder is shut
         assert "archives take about " in checked["space"].words

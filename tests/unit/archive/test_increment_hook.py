@@ -68,7 +68,7 @@ def test_one_warning_where_it_is_nowhere(archive, path, caplog):
     assert [level for level, _ in said(caplog)] == ["WARNING"]
 
 
-@pytest.mark.parametrize("session_id", ["../../outside", "..", "x\0y", "n" * 300, "con\n", "é" * 200, 7])
+@pytest.mark.parametrize("session_id", ["../../outside", "..", "x\0y", "n" * 300, "con\n", "é" * 200])
 def test_a_session_id_that_is_no_name_is_named_escaped(archive, transcript, session_id, caplog, tmp_path):
     hook_input = {"session_id": session_id, "transcript_path": str(transcript)}
     assert archive_from_hook(archive, hook_input) is None

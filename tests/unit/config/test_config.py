@@ -39,6 +39,7 @@ context:
   tell_agent: true
   compact_at: null
   compact_focus: null
+  compact_idle: false
   restart_at: null
   max_restarts: 3
   continuation_template: null
