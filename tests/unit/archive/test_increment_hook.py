@@ -68,6 +68,12 @@ def test_one_warning_where_it_is_nowhere(archive, path, caplog):
     assert [level for level, _ in said(caplog)] == ["WARNING"]
 
 
+@pytest.mark.parametrize("session_id", [7, None, ["s2"]])
+def test_a_session_id_that_is_no_text_counts_as_none(archive, transcript, session_id):
+    result = archive_from_hook(archive, {"session_id": session_id, "transcript_path": str(transcript)})
+    assert result.session_id == "s1"
+
+
 @pytest.mark.parametrize("session_id", ["../../outside", "..", "x\0y", "n" * 300, "con\n", "é" * 200])
 def test_a_session_id_that_is_no_name_is_named_escaped(archive, transcript, session_id, caplog, tmp_path):
     hook_input = {"session_id": session_id, "transcript_path": str(transcript)}
