@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import closing
+from itertools import count
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
@@ -20,7 +21,7 @@ from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from mala_context.archive.interface import Archiver, Reader, SessionFiles, SessionView, Write
@@ -94,7 +95,10 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
             return _done(source, request, done)
     pieces = repair_pieces(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
-    plan = make_plan(files, source, chains[-1] if chains else [], request.mode)
+    rows = manifest.pieces()
+    gone = [rows[name] for name in manifests.gone(pieces, manifest)]
+    lost = [row.get("chain") for row in gone if row.get("subagent") == request.subagent and row.get("mode") != "full"]
+    plan = make_plan(files, source, chains[-1] if chains else [], request.mode, lost)
     ext = layout.extension(source.path)
     end = source.size
     if ext == ".jsonl" and request.mode == "incremental" and not request.final:
@@ -111,26 +115,32 @@ def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveR
     return result
 
 
-def make_plan(files: SessionView, source: Source, chain: Sequence[Piece], mode: str) -> Plan:
-    """Decide where the next piece goes, after comparing all that the chain holds with the transcript."""
+def make_plan(
+    files: SessionView, source: Source, chain: Sequence[Piece], mode: str, lost: Collection[object] = ()
+) -> Plan:
+    """Decide where the next piece goes, after comparing all that the chain holds with the transcript.
+
+    `lost` has the numbers of chains of which a piece is gone: such a chain is never whole again, so none goes on.
+    """
+    number = chain[-1].chain if chain else 0
+    fresh = next(each for each in count(number + 1) if each not in lost)
     if not chain:
-        return Plan(chain=1, offset=0)
-    number = chain[-1].chain
+        return Plan(chain=fresh, offset=0)
     archived = sum(piece.length or 0 for piece in chain)
     if chain[-1].stamp >= _LAST:
-        return Plan(chain=number + 1, offset=0, broken="late", archived=archived)
+        return Plan(chain=fresh, offset=0, broken="late", archived=archived)
     if any(piece.mode != mode for piece in chain):
-        return Plan(chain=number + 1, offset=0, broken="mode", archived=archived)
+        return Plan(chain=fresh, offset=0, broken="mode", archived=archived)
     if mode == "full":
         return Plan(chain=number, offset=0)
     end = chain[-1].end
-    if end is None:
-        return Plan(chain=number + 1, offset=0, broken="gap", archived=archived)
+    if end is None or number in lost:
+        return Plan(chain=fresh, offset=0, broken="gap", archived=archived)
     if source.size < end:
-        return Plan(chain=number + 1, offset=0, broken="shrunk", archived=end)
+        return Plan(chain=fresh, offset=0, broken="shrunk", archived=end)
     broken = _compare(files, source, chain)
     if broken is not None:
-        return Plan(chain=number + 1, offset=0, broken=broken, archived=end)
+        return Plan(chain=fresh, offset=0, broken=broken, archived=end)
     return Plan(chain=number, offset=end, archived=end)
 
 

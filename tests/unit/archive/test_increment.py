@@ -500,3 +500,26 @@ def test_a_damaged_piece_is_followed_by_all_of_the_transcript_and_called_damaged
     assert "pieces of its first 800 bytes are damaged in the archive" in caplog.text
     assert cat(archive) == transcript.read_bytes()
     assert not archive.archive(transcript, "s1").archived
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1]], ids=["the first", "the last", "all"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_chain_with_a_piece_that_is_gone_is_followed_by_a_whole_one(tmp_path, packed, lost):
+    """Also a second time, where all of a chain is gone: its number is not taken again."""
+    from mala_context.archive.store import TranscriptArchive
+
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    transcript.write_bytes(b"")
+    for turn in range(3):
+        for _ in range(2):
+            with transcript.open("ab") as file:
+                file.write(b'{"n":1}\n' * 10)
+            archive.archive(transcript, "s1")
+        if packed:
+            archive.pack()
+        assert cat(archive) == transcript.read_bytes()
+        newest = archive.pieces("s1")[-1].chain
+        assert newest == turn + 1
+        pieces = [each for each in archive.pieces("s1") if each.chain == newest]
+        for number in lost:
+            (tmp_path / "a" / pieces[number].name).unlink()
