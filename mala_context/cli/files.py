@@ -29,14 +29,16 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
     """Yield the path to write to; when the block ends well, `path` is that file.
 
     The name ends as the target's does. It keeps the target's mode where there is one; with `private` only its owner can
-    read it. Raises `FileExistsError` where something is there and `replace` is false, and `OSError` that names the
-    target where it cannot be written.
+    read it. Raises `FileExistsError` where something is there and `replace` is false, or where it is a transcript, and
+    `OSError` that names the target where it cannot be written.
     """
     _refuse_traps(path)
     target = os.path.realpath(path)
     status = _status(target)
     if status is not None and not replace:
         raise FileExistsError(errno.EEXIST, "it is there already", path)
+    if status is not None and _is_transcript(target):
+        raise FileExistsError(errno.EEXIST, "it is a transcript of Claude Code, which is never replaced", path)
     if status is not None and not stat.S_ISREG(status.st_mode):
         with _named(path, target):
             yield target
@@ -59,6 +61,14 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def _is_transcript(target: str) -> bool:
+    """Tell whether a file may be the only copy of a session: everything that lies where the CLI keeps transcripts."""
+    from mala_context.transcripts.projects import config_dir
+
+    home = config_dir(os.environ)
+    return home is not None and target.startswith(os.path.join(os.path.realpath(home), "projects", ""))
 
 
 def _refuse_traps(path: str) -> None:

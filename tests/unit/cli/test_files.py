@@ -33,6 +33,19 @@ def test_a_new_file_has_the_umasks_mode(tmp_path):
     assert names(tmp_path) == ["a.csv"]
 
 
+def test_a_transcript_is_never_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    transcript = tmp_path / "projects" / "-repo" / "s1.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_text("the only copy")
+    (tmp_path / "link").symlink_to(transcript)
+    for place in (transcript, tmp_path / "link"):
+        with pytest.raises(FileExistsError, match="a transcript of Claude Code"):
+            write(place, "a table")
+    assert transcript.read_text() == "the only copy"
+    write(transcript.with_name("table.json"), "a table")
+
+
 def test_one_that_is_there_keeps_its_mode(tmp_path):
     (tmp_path / "a").write_text("old")
     (tmp_path / "a").chmod(0o604)
