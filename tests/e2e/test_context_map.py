@@ -52,7 +52,7 @@ def options(project, model, **more):
     return {"cwd": str(project), "model": model, "setting_sources": ["project"], "system_prompt": preset, **more}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(each, marks=pytest.mark.long) for each in MODELS[1:])])
 async def test_the_parts_sum_up_to_the_request(agent, project, model):
     """With each model; what stands before the conversation is within 1 % of the window of what the server got."""
     read = tool("Read", file_path=str(project / "long.txt"))

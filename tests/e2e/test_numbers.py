@@ -59,7 +59,11 @@ async def play(runtime, *prompts):
     return messages, projected
 
 
-@pytest.mark.parametrize("partial", [False, True])
+BOTH_STREAMS = pytest.mark.parametrize("partial", [False, pytest.param(True, marks=pytest.mark.long)])
+"""Without partial messages and with them; the second takes as long again."""
+
+
+@BOTH_STREAMS
 async def test_hidden_thinking_in_the_middle_of_a_turn(agent, partial):
     script = [THOUGHT + tool("Bash", command="echo one", description="x"), THOUGHT + text("Done."), "After."]
     runtime, watch = agent(script, options={**DENSE, "include_partial_messages": partial})
@@ -72,7 +76,7 @@ async def test_hidden_thinking_in_the_middle_of_a_turn(agent, partial):
     near(projected[0], third)
 
 
-@pytest.mark.parametrize("partial", [False, True])
+@BOTH_STREAMS
 async def test_hidden_thinking_of_an_answer_that_is_interrupted(agent, partial):
     reply = THOUGHT + text("I wait.") + tool("Bash", command="sleep 60", description="x")
     runtime, watch = agent(["First.", reply, "After."], options={**DENSE, "include_partial_messages": partial})
@@ -89,7 +93,7 @@ async def test_hidden_thinking_of_an_answer_that_is_interrupted(agent, partial):
     near(projected, third)
 
 
-@pytest.mark.parametrize("partial", [False, True])
+@BOTH_STREAMS
 async def test_a_loop_on_the_server_counts_its_last_call(agent, partial):
     """Case core-29: the stream's messages have the first call's size; the delta or the result has the last one's."""
     search = block({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}})
@@ -169,7 +173,7 @@ async def test_three_subagents_at_once(agent):
     }
 
 
-@pytest.mark.parametrize("partial", [False, True])
+@BOTH_STREAMS
 async def test_an_overloaded_api_that_answers_in_the_end(agent, partial):
     script = [prose(4_000), api_error(529, retry=True), "Second.", "Third."]
     runtime, watch = agent(script, options={"include_partial_messages": partial})
@@ -192,7 +196,7 @@ async def test_an_overloaded_api_that_gives_up(agent):
     near(projected, watch.answered[1].tokens)
 
 
-@pytest.mark.parametrize("partial", [False, True])
+@BOTH_STREAMS
 async def test_an_answer_that_is_cut_goes_on(agent, partial):
     cut = text(prose(12_000)).but(stop_reason="max_tokens")
     runtime, watch = agent([cut, "The rest.", "After."], options={"include_partial_messages": partial})
@@ -252,7 +256,7 @@ async def test_the_clis_own_count_at_a_compaction_by_itself(mala_api, mala_optio
         near(said, counted, within=0.002)  # reminders that the stream does not show
 
 
-@pytest.mark.parametrize("partial", [False, True])
+@BOTH_STREAMS
 async def test_messages_that_a_compaction_keeps_count_with_their_thinking(agent, partial):
     """Case core-30: the CLI keeps the end of the conversation, thinking too, and `post_tokens` has no word of it."""
     work = THOUGHT + text("I look.") + tool("Bash", command="seq 400", description="x")
