@@ -10,6 +10,7 @@ All in units of an uncached input token; what an agent says costs the same on bo
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mala_context.tracking.cache import OUTPUT, compaction_cost, read_price, write_price
@@ -49,13 +50,14 @@ class Request(NamedTuple):
         return uncached + written * self.write + read * read_price(self.model) + said
 
 
+@dataclass
 class Costs:
     """The costs of one course so far, recorded and simulated."""
 
-    def __init__(self) -> None:
-        self.recorded = self.simulated = 0.0
-        self._held = 0
-        """Tokens that the simulated course has in the cache."""
+    recorded: float = 0.0
+    simulated: float = 0.0
+    _held: int = field(default=0, init=False)
+    """Tokens that the simulated course has in the cache."""
 
     def recorded_compaction(self, size: int, model: str | None) -> None:
         """Take a compaction as it was recorded."""
