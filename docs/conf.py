@@ -70,8 +70,14 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += "\n" + navigation(source[0])
 
 
-def _as_markup(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
-    """Turn docstrings, which are plain text with code in single backticks, into what Sphinx reads."""
+def _as_markup(_app: Sphinx, _what: str, _name: str, obj: Any, _options: Any, lines: list[str]) -> None:
+    """Turn docstrings, which are plain text with code in single backticks, into what Sphinx reads.
+
+    What a key of `mala.yaml` does stands in its field.
+    """
+    fields = getattr(obj, "__dataclass_fields__", {})
+    keys = [f":ivar {name}: {each.metadata['doc']}" for name, each in fields.items() if "doc" in each.metadata]
+    lines += ["", *keys] if keys else []
     for number, line in enumerate(lines):
         pieces = re.split(r"`([^`]+)`", line)
         lines[number] = "".join(

@@ -8,7 +8,7 @@ reader and the reference page follow.
 from __future__ import annotations
 
 from mala_context.config.reading import Loaded, load_config, load_with_lines, parse
-from mala_context.config.schema import SCHEMA, Key, setting
+from mala_context.config.schema import SCHEMA, setting
 from mala_context.config.settings import (
     ArchiveConfig,
     ContextConfig,
@@ -24,7 +24,6 @@ __all__ = [
     "ArchiveConfig",
     "ContextConfig",
     "GuardConfig",
-    "Key",
     "Loaded",
     "Retention",
     "archive_of",

@@ -17,7 +17,6 @@ from mala_context.config import (
     ArchiveConfig,
     ContextConfig,
     GuardConfig,
-    Key,
     Retention,
     load_config,
     names_object_store,
@@ -574,8 +573,6 @@ def test_the_table_is_the_records():
         assert {path for path in paths if path.rpartition(".")[0] == section} <= names
     for key in SCHEMA:
         assert setting(ContextConfig(), key.path) == key.default
-    with pytest.raises(LookupError, match="nothing"):
-        _ = Key("context.nothing", SCHEMA[0].kind, "").default
 
 
 def as_written(value):
