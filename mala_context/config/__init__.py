@@ -15,7 +15,6 @@ from mala_context.config.settings import (
     GuardConfig,
     Retention,
     archive_of,
-    names_object_store,
     target_of,
 )
 
@@ -29,7 +28,6 @@ __all__ = [
     "archive_of",
     "load_config",
     "load_with_lines",
-    "names_object_store",
     "parse",
     "setting",
     "target_of",

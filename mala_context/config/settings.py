@@ -186,11 +186,6 @@ def archive_of(
     )
 
 
-def names_object_store(directory: str | None) -> bool:
-    """Tell whether an archive's directory is an address such as `s3://bucket/prefix` and no folder."""
-    return is_address(directory)
-
-
 def target_of(config: ArchiveConfig) -> Target | None:
     """Return the object store that archives are sent to, `None` where they go to a folder."""
     if config.directory is None or not is_address(config.directory):

@@ -111,66 +111,44 @@ def _plain(text: str) -> Any:
     return text
 
 
+def _scalar(words: str, is_valid: Callable[[Any], bool], convert: Callable[[Any], Any] = lambda value: value) -> Kind:
+    """Return the kind of single values that pass a test; what is no scalar is tested as `None`."""
+
+    def read_scalar(node: Node) -> Any:
+        value = node.value if isinstance(node, ScalarNode) else None
+        if not is_valid(value):
+            raise InvalidValueError
+        return convert(value)
+
+    return Kind(words, read_scalar)
+
+
 def flag() -> Kind:
     """Return the kind of `true` and `false`."""
-
-    def convert(node: Node) -> bool:
-        if isinstance(node, ScalarNode) and isinstance(node.value, bool):
-            return node.value
-        raise InvalidValueError
-
-    return Kind("true or false", convert)
+    return _scalar("true or false", lambda value: isinstance(value, bool))
 
 
 def whole(least: int, most: int, unit: str = "") -> Kind:
     """Return the kind of whole numbers from `least` to `most`."""
-
-    def convert(node: Node) -> int:
-        value = node.value if isinstance(node, ScalarNode) else None
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        raise InvalidValueError
-
-    return Kind(f"a whole number{' of ' * bool(unit)}{unit} from {least:,} to {most:,}", convert)
+    words = f"a whole number{' of ' * bool(unit)}{unit} from {least:,} to {most:,}"
+    return _scalar(words, lambda value: type(value) is int and least <= value <= most)
 
 
 def ratio() -> Kind:
     """Return the kind of numbers above 0 and at most 1."""
-
-    def convert(node: Node) -> float:
-        value = node.value if isinstance(node, ScalarNode) else None
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
-            return float(value)
-        raise InvalidValueError
-
-    return Kind("a number above 0 and at most 1", convert)
+    return _scalar(
+        "a number above 0 and at most 1", lambda value: type(value) in {int, float} and 0 < value <= 1, float
+    )
 
 
 def choice(*options: str) -> Kind:
     """Return the kind of a few fixed words."""
-
-    def convert(node: Node) -> str:
-        if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value in options:
-            return node.value
-        raise InvalidValueError
-
-    return Kind(" or ".join(options), convert)
+    return _scalar(" or ".join(options), lambda value: isinstance(value, str) and value in options)
 
 
 def text(words: str) -> Kind:
     """Return the kind of texts that are not blank and hold no NUL."""
-
-    def convert(node: Node) -> str:
-        if (
-            isinstance(node, ScalarNode)
-            and isinstance(node.value, str)
-            and node.value.strip()
-            and "\0" not in node.value
-        ):
-            return node.value
-        raise InvalidValueError
-
-    return Kind(words, convert)
+    return _scalar(words, lambda value: isinstance(value, str) and bool(value.strip()) and "\0" not in value)
 
 
 def place() -> Kind:
@@ -190,16 +168,13 @@ def place() -> Kind:
 def prefix() -> Kind:
     """Return the kind of prefixes: plain names between slashes, `{host}` and `{repo}` among them."""
 
-    def convert(node: Node) -> str:
-        value = node.value if isinstance(node, ScalarNode) else None
+    def is_prefix(value: Any) -> bool:
         try:
-            if isinstance(value, str):
-                return check_prefix(value)
+            return isinstance(value, str) and check_prefix(value) == value
         except ValueError:
-            pass
-        raise InvalidValueError
+            return False
 
-    return Kind("names of letters, digits, . _ - between slashes, {host} and {repo} among them", convert)
+    return _scalar("names of letters, digits, . _ - between slashes, {host} and {repo} among them", is_prefix)
 
 
 def size() -> Kind:

@@ -196,7 +196,8 @@ class _Configured:
         except ImportError:
             _say(f"{path} is not read, since this python3 has no PyYAML; environment and defaults are used")
             return
-        from mala_context.config import load_config, names_object_store
+        from mala_context.archive.remote.address import is_address
+        from mala_context.config import load_config
         from mala_context.errors import ConfigError
 
         try:
@@ -216,7 +217,7 @@ class _Configured:
 
         place = kept.directory
         if place is not None:  # an object store has no code here, and what it needs first is local in any case
-            place = None if names_object_store(place) else absolute(place, repo)
+            place = None if is_address(place) else absolute(place, repo)
         self.arguments = {"directory": place, "mode": kept.mode, "warn_bytes": kept.warn_bytes}
 
     def archive(self) -> TranscriptArchive | None:

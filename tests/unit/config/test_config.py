@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mala_context.archive.remote.address import is_address
 from mala_context.config import (
     SCHEMA,
     ArchiveConfig,
@@ -19,7 +20,6 @@ from mala_context.config import (
     GuardConfig,
     Retention,
     load_config,
-    names_object_store,
     parse,
     target_of,
 )
@@ -505,7 +505,7 @@ def test_a_file_without_end(tmp_path):
 @pytest.mark.parametrize("directory", [None, "/var/archives", "archives", "~/archives"])
 def test_a_folder_for_archives_is_no_object_store(directory):
     assert target_of(ArchiveConfig(directory=directory)) is None
-    assert not names_object_store(directory)
+    assert not is_address(directory)
 
 
 def test_an_object_store_with_all_that_can_be_said_of_it():

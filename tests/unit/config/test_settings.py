@@ -2,7 +2,8 @@
 
 import pytest
 
-from mala_context.config import ArchiveConfig, Retention, archive_of, names_object_store, target_of
+from mala_context.archive.remote.address import is_address
+from mala_context.config import ArchiveConfig, Retention, archive_of, target_of
 
 
 @pytest.mark.parametrize(
@@ -35,10 +36,10 @@ def test_an_address_is_an_object_store_behind_the_folder(tmp_path):
     target = target_of(config)
     assert (target.address, target.prefix, target.encryption, target.kms_key) == ("s3://bucket/x", "p", "aws:kms", "k")
     assert archive_of(tmp_path, config).target == target
-    assert names_object_store("s3://bucket/x")
+    assert is_address("s3://bucket/x")
 
 
 @pytest.mark.parametrize("directory", [None, "kept", "/kept"])
 def test_a_folder_is_none(directory):
     assert target_of(ArchiveConfig(directory=directory)) is None
-    assert not names_object_store(directory)
+    assert not is_address(directory)

@@ -16,11 +16,11 @@ from mala_context.analysis.doctor.facts import DamagedArchive, DiskSpace, StoreP
 from mala_context.analysis.doctor.gather.places import known, nearest
 from mala_context.archive import layout
 from mala_context.archive.layout import Piece, SessionSummary
-from mala_context.archive.remote.address import Target
+from mala_context.archive.remote.address import Target, is_address
 from mala_context.archive.remote.bucket import Bucket
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive
-from mala_context.config import ContextConfig, names_object_store, target_of
+from mala_context.config import ContextConfig, target_of
 from mala_context.errors import ArchiveError, ArchiveUnavailableError, ObjectStoreError
 
 OF_PERMISSIONS: Final = frozenset({"directory", "mode", "stray"})
@@ -39,7 +39,7 @@ def directories(repo: str, config: ContextConfig, env: Mapping[str, str]) -> tup
     """Return the directories of all archives: those of the runs directory, and the one that `mala.yaml` names."""
     found = [directory for _, directory in known(env)]
     named = config.archive.directory
-    if named is not None and not names_object_store(named):
+    if named is not None and not is_address(named):
         own = os.path.abspath(os.path.join(repo, os.path.expanduser(named)))
         found += [own] if os.path.isdir(own) and own not in found else []
     return tuple(found)
