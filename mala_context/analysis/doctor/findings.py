@@ -19,8 +19,6 @@ F = TypeVar("F")
 class Finding:
     """One thing that is wrong. Texts may hold what others wrote: escape them before they reach a terminal."""
 
-    check: str
-    """Name of the check."""
     severity: Severity
     found: str
     """What was found, in words."""
@@ -32,6 +30,8 @@ class Finding:
     """The single files, models or problems, where the finding is about several."""
     commands: tuple[tuple[str, ...], ...] = ()
     """Commands that fix it, each a list of arguments. They remove nothing, so `doctor --fix` may run them."""
+    check: str = ""
+    """Name of the check, which `examine` sets."""
 
     def steps(self) -> list[str]:
         """Return how to fix it, a line each; commands can be pasted into a shell."""
@@ -39,21 +39,23 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        values = asdict(self) | {"items": list(self.items), "commands": [list(each) for each in self.commands]}
+        values = (
+            {"check": self.check}
+            | asdict(self)
+            | {"items": list(self.items), "commands": [list(each) for each in self.commands]}
+        )
         return values | {"fix": "; ".join(self.steps())}
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck(Generic[F]):
-    """One check: what it looks at, what it finds there, and what it says where all is well."""
+    """One check: what it looks at, and what it says of it."""
 
     name: str
     """For machines."""
     title: str
     """For people."""
     fact: Callable[[Facts], F | None]
-    """Returns what the check looks at; `None` where it was not gathered, and then the other two are not called."""
-    find: Callable[[F], Iterable[Finding]]
-    """The fact to findings; pure."""
-    ok_message: Callable[[F], str]
-    """What was looked at, in words; called only where nothing was found."""
+    """Returns what the check looks at; `None` where it was not gathered, and then it is skipped."""
+    look: Callable[[F], Iterable[Finding | str]]
+    """Yields what is wrong, and last in words what was looked at, for where nothing is wrong; pure."""

@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from mala_context.analysis.doctor.checks.context import context, context_ok
-from mala_context.analysis.doctor.gather.maps import SESSIONS, maps
-from mala_context.analysis.doctor.gather.transcripts import NewestTranscripts
+from mala_context.analysis.doctor.checks.settings import context
+from mala_context.analysis.doctor.gather.transcripts import WITH_MAPS, NewestTranscripts, maps
 from tests.helpers.recordings import Rows
 
 TOOLS = [
@@ -40,13 +39,14 @@ def test_a_large_memory_file_and_a_server_that_no_agent_calls(tmp_path):
     assert found.sessions == 2
     assert found.memory["/w/CLAUDE.md"] == pytest.approx(0.25, abs=0.02)
     assert set(found.idle_servers) == {"files"}
-    assert [each.where for each in context(found)] == ["/w/CLAUDE.md", "files"]
-    assert context_ok(found) == "memory files and MCP servers of 2 sessions"
+    *findings, words = context(found)
+    assert [each.where for each in findings] == ["/w/CLAUDE.md", "files"]
+    assert words == "memory files and MCP servers of 2 sessions"
 
 
 def test_few_transcripts_are_read_and_none_must_be_whole(tmp_path):
     odd = tmp_path / "odd.jsonl"
     odd.write_bytes(b"{broken\n")
-    many = [transcript(tmp_path / f"{number}.jsonl", "Bash") for number in range(SESSIONS)]
-    assert maps(newest(str(odd), *many)).sessions == SESSIONS - 1
+    many = [transcript(tmp_path / f"{number}.jsonl", "Bash") for number in range(WITH_MAPS)]
+    assert maps(newest(str(odd), *many)).sessions == WITH_MAPS - 1
     assert maps(newest()) == maps(newest(str(odd)))

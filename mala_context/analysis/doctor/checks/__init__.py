@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from mala_context.analysis.doctor.checks import archives, context, machine, settings
+from mala_context.analysis.doctor.checks import archives, machine, settings
 from mala_context.analysis.doctor.facts import Facts
 from mala_context.analysis.doctor.findings import F, Finding, HealthCheck
 
 CHECKS: Final = (
-    HealthCheck("sdk", "Agent SDK", attrgetter("sdk"), machine.sdk, machine.sdk_ok),
-    HealthCheck("cli", "Claude Code", attrgetter("programs"), machine.cli, machine.cli_ok),
-    HealthCheck("hooks", "hooks can fire", machine.played, machine.hooks, machine.hooks_ok),
-    HealthCheck("config", "mala.yaml", attrgetter("configs"), machine.config, machine.config_ok),
-    HealthCheck("claude", "Claude's files", attrgetter("claude"), machine.claude, machine.claude_ok),
-    HealthCheck("settings", "settings files", attrgetter("settings"), settings.settings, settings.settings_ok),
-    HealthCheck("installed", "in Claude Code", attrgetter("settings"), lambda _: (), settings.installed_ok),
-    HealthCheck(
-        "hooks-off", "hooks allowed", settings.in_force, settings.hooks_off, lambda _: "no settings switch them off"
-    ),
-    HealthCheck("compaction", "auto-compaction", settings.in_force, settings.compaction, lambda _: "on"),
-    HealthCheck("cleanup", "clean-up", settings.in_force, settings.cleanup, settings.cleanup_ok),
-    HealthCheck("models", "windows known", settings.in_use, settings.models, settings.models_ok),
-    HealthCheck("context", "context's start", attrgetter("maps"), context.context, context.context_ok),
-    HealthCheck("runs", "runs directory", attrgetter("runs"), archives.runs, archives.runs_ok),
-    HealthCheck("permissions", "its permissions", attrgetter("runs"), archives.permissions, archives.permissions_ok),
-    HealthCheck("readable", "kept private", attrgetter("readable"), archives.readable, archives.readable_ok),
-    HealthCheck("space", "free space", attrgetter("space"), archives.space, archives.space_ok),
-    HealthCheck("object-store", "object store", attrgetter("stores"), archives.object_store, archives.object_store_ok),
-    HealthCheck("unarchived", "all archived", attrgetter("transcripts"), archives.unarchived, archives.unarchived_ok),
-    HealthCheck("verify", "archives sound", attrgetter("verified"), archives.verify, archives.verify_ok),
+    HealthCheck("sdk", "Agent SDK", attrgetter("sdk"), machine.sdk),
+    HealthCheck("cli", "Claude Code", attrgetter("programs"), machine.cli),
+    HealthCheck("hooks", "hooks can fire", machine.played, machine.hooks),
+    HealthCheck("config", "mala.yaml", attrgetter("configs"), machine.config),
+    HealthCheck("claude", "Claude's files", attrgetter("claude"), machine.claude),
+    HealthCheck("settings", "settings files", attrgetter("settings"), settings.settings),
+    HealthCheck("installed", "in Claude Code", attrgetter("settings"), settings.installed),
+    HealthCheck("hooks-off", "hooks allowed", settings.in_force, settings.hooks_off),
+    HealthCheck("compaction", "auto-compaction", settings.in_force, settings.compaction),
+    HealthCheck("cleanup", "clean-up", settings.in_force, settings.cleanup),
+    HealthCheck("models", "windows known", settings.in_use, settings.models),
+    HealthCheck("context", "context's start", attrgetter("maps"), settings.context),
+    HealthCheck("runs", "runs directory", attrgetter("runs"), archives.runs),
+    HealthCheck("permissions", "its permissions", attrgetter("runs"), archives.permissions),
+    HealthCheck("readable", "kept private", attrgetter("readable"), archives.readable),
+    HealthCheck("space", "free space", attrgetter("space"), archives.space),
+    HealthCheck("object-store", "object store", attrgetter("stores"), archives.object_store),
+    HealthCheck("unarchived", "all archived", attrgetter("transcripts"), archives.unarchived),
+    HealthCheck("verify", "archives sound", attrgetter("verified"), archives.verify),
 )
 """Every check, in the order in which they are shown."""
 
@@ -61,7 +59,7 @@ def examine(facts: Facts, checks: tuple[HealthCheck[Any], ...] = CHECKS) -> list
 
 def _run(check: HealthCheck[F], facts: Facts) -> CheckResult:
     fact = check.fact(facts)
-    if fact is None:
-        return CheckResult(check, (), skipped=True, words="")
-    findings = tuple(check.find(fact))
-    return CheckResult(check, findings, skipped=False, words="" if findings else check.ok_message(fact))
+    said = [] if fact is None else list(check.look(fact))
+    findings = tuple(replace(each, check=check.name) for each in said if isinstance(each, Finding))
+    words = "" if findings else "".join(each for each in said if isinstance(each, str))
+    return CheckResult(check, findings, skipped=fact is None, words=words)

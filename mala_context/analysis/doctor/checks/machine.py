@@ -38,36 +38,28 @@ def _beside(version: str, newest: tuple[int, ...]) -> str:
     return f", newer than {_dotted(newest)}, the newest that was tested" if numbers(version) > newest else ""
 
 
-def sdk(version: str) -> Iterator[Finding]:
+def sdk(version: str) -> Iterator[Finding | str]:
     """Find an SDK that is too old."""
     if numbers(version) < OLDEST_SDK:
         found = f"claude-agent-sdk {version} is older than {_dotted(OLDEST_SDK)}, which mala-context needs"
-        yield Finding("sdk", "error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
+        yield Finding("error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
+    yield f"{version}{_beside(version, NEWEST_SDK)}"
 
 
-def sdk_ok(version: str) -> str:
-    """Name its version, and say so where it is newer than any that was tested."""
-    return f"{version}{_beside(version, NEWEST_SDK)}"
-
-
-def cli(programs: tuple[Program, ...]) -> Iterator[Finding]:
+def cli(programs: tuple[Program, ...]) -> Iterator[Finding | str]:
     """Find that there is no CLI, that one does not run, that one is too old."""
     oldest = _dotted(OLDEST_CLI)
     if not programs:
-        yield Finding("cli", "error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
+        yield Finding("error", "no Claude Code CLI: neither the SDK's own nor one on PATH", "PATH", _INSTALL)
     for each in programs:
         if each.version is None:
             found = f"this Claude Code CLI does not run: {each.error or 'it printed no version'}"
-            yield Finding("cli", "error", found, each.path, f"reinstall it or remove it ({each.source})")
+            yield Finding("error", found, each.path, f"reinstall it or remove it ({each.source})")
         elif numbers(each.version) < OLDEST_CLI:
             found = f"Claude Code {each.version} ({each.source}) is older than {oldest}, which the SDK needs"
-            yield Finding("cli", "error", found, each.path, "`claude update`, or install a newer one")
-
-
-def cli_ok(programs: tuple[Program, ...]) -> str:
-    """Name each CLI and its version, and say so where it is newer than any that was tested."""
+            yield Finding("error", found, each.path, "`claude update`, or install a newer one")
     versions = ((each.version or "", each.source) for each in programs)
-    return ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
+    yield ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
 
 
 class Played(NamedTuple):
@@ -83,47 +75,33 @@ def played(facts: Facts) -> Played | None:
     return None if facts.hooks is None else Played(facts.hooks, where)
 
 
-def hooks(seen: Played) -> Iterator[Finding]:
+def hooks(seen: Played) -> Iterator[Finding | str]:
     """Find that a session of our own archived nothing before its compaction."""
     proof, where = seen
     if proof.error is not None:
         fix = "run `mala-context demo`, which shows more of it"
-        yield Finding("hooks", "error", f"a session on the loopback failed: {proof.error}", where, fix)
+        yield Finding("error", f"a session on the loopback failed: {proof.error}", where, fix)
     elif not proof.archived:
         found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
         fix = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
-        yield Finding("hooks", "error", found, where, fix)
+        yield Finding("error", found, where, fix)
+    yield f"PreCompact archived a session on the loopback ({seen.proof.seconds:.1f} s)"
 
 
-def hooks_ok(seen: Played) -> str:
-    """Say how the proof went."""
-    return f"PreCompact archived a session on the loopback ({seen.proof.seconds:.1f} s)"
-
-
-def claude(place: ClaudeDirectory) -> Iterator[Finding]:
+def claude(place: ClaudeDirectory) -> Iterator[Finding | str]:
     """Find that Claude Code has no place of its own for transcripts."""
     if place.error is not None:
         found = f"Claude Code keeps no transcripts, or not where they can be found: {place.error}"
         fix = f"set {place.variable} to an absolute path of a directory that is yours"
-        yield Finding("claude", "error", found, place.path or place.variable, fix)
+        yield Finding("error", found, place.path or place.variable, fix)
+    yield f"{place.path}" if place.there else f"{place.path} (no transcripts yet)"
 
 
-def claude_ok(place: ClaudeDirectory) -> str:
-    """Name it."""
-    return f"{place.path}" if place.there else f"{place.path} (no transcripts yet)"
-
-
-def config(files: tuple[ConfigFile, ...]) -> Iterator[Finding]:
+def config(files: tuple[ConfigFile, ...]) -> Iterator[Finding | str]:
     """Find each `mala.yaml` that cannot be used; the agent of that repository does not start."""
     for each in files:
         if each.problems:
             found = f"it cannot be used: {plural(len(each.problems), 'problem')}; an agent here does not start"
             check = f"mala-context config check {shlex.quote(os.path.dirname(each.path))}"
-            yield Finding(
-                "config", "error", found, each.path, f"correct what is listed; `{check}` checks it", each.problems
-            )
-
-
-def config_ok(files: tuple[ConfigFile, ...]) -> str:
-    """Say how many there are."""
-    return f"{plural(len(files), 'file')}, valid" if files else "none, the defaults are in force"
+            yield Finding("error", found, each.path, f"correct what is listed; `{check}` checks it", each.problems)
+    yield f"{plural(len(files), 'file')}, valid" if files else "none, the defaults are in force"

@@ -1,4 +1,4 @@
-"""Checks of Claude Code's own settings, and of the models that are in use.
+"""Checks of Claude Code's own settings, of the models in use, and of what fills a context before its conversation.
 
 Of several settings files the strongest that has a key counts: managed, local, project, user, and for old keys the
 global `~/.claude.json`. A variable counts for a process that has it, and from the `env` of any of these files.
@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from mala_context._util.text import plural
+from mala_context._util.text import percent, plural
 from mala_context.analysis.doctor.checks.machine import numbers
-from mala_context.analysis.doctor.facts import Facts, Program, SettingsFile
+from mala_context.analysis.doctor.facts import ContextMaps, Facts, Program, SettingsFile
 from mala_context.analysis.doctor.findings import Finding
 from mala_context.config import Retention
 from mala_context.tracking.auto_compact import OFF_SWITCHES, switched_off
@@ -23,6 +23,10 @@ DEFAULT_CLEANUP: Final = 30
 """Days after which the CLI deletes transcripts by default."""
 SHORT_CLEANUP: Final = 7
 """Days below which a session that was not archived may be deleted before a later start archives it."""
+LARGE_MEMORY: Final = 0.2
+"""Share of the window from which a memory file is too large."""
+LARGE_SERVER: Final = 1_000
+"""Tokens of an MCP server's tools from which it matters that no agent calls it."""
 VARIABLES: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL", "MALA_COMPACTION")
 """Variables that these checks look at."""
 _ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
@@ -117,7 +121,7 @@ def _hooks_in(values: Mapping[str, Any], *names: str) -> Iterator[object]:
             yield from hooks_of(group)
 
 
-def installed_ok(found: tuple[SettingsFile, ...]) -> str:
+def installed(found: tuple[SettingsFile, ...]) -> Iterator[Finding | str]:
     """Say what of ours Claude Code's settings have: an agent on the SDK needs none of it."""
     parts = {
         "plugin": any(has_plugin(each.values) for each in found),
@@ -125,23 +129,19 @@ def installed_ok(found: tuple[SettingsFile, ...]) -> str:
         "status line": any(is_ours(each.values.get("statusLine"), "statusline") for each in found),
     }
     names = [name for name, there in parts.items() if there]
-    return " and ".join(names) if names else "nothing of ours is switched on; `mala-context init` does it"
+    yield " and ".join(names) if names else "nothing of ours is switched on; `mala-context init` does it"
 
 
-def settings(found: tuple[SettingsFile, ...]) -> Iterator[Finding]:
+def settings(found: tuple[SettingsFile, ...]) -> Iterator[Finding | str]:
     """Find settings files that the CLI cannot read."""
     for each in found:
         if each.error is not None:
             words = f"Claude Code's {each.source} settings cannot be read, so nothing in them counts: {each.error}"
-            yield Finding("settings", "error", words, each.path, "correct the file; it must be one JSON object")
+            yield Finding("error", words, each.path, "correct the file; it must be one JSON object")
+    yield f"{len(found)} read" if found else "none, Claude Code's defaults are in force"
 
 
-def settings_ok(found: tuple[SettingsFile, ...]) -> str:
-    """Say how many were read."""
-    return f"{len(found)} read" if found else "none, Claude Code's defaults are in force"
-
-
-def hooks_off(force: InForce) -> Iterator[Finding]:
+def hooks_off(force: InForce) -> Iterator[Finding | str]:
     """Find settings under which the plugin's hooks do not fire; an SDK agent's own callbacks fire all the same."""
     value, file = force.value("disableAllHooks")
     if value is True and file is not None:
@@ -149,42 +149,42 @@ def hooks_off(force: InForce) -> Iterator[Finding]:
             f"disableAllHooks is true in the {file.source} settings: hooks of plugins and settings do not fire, "
             "so nothing archives an interactive session before its compaction"
         )
-        yield Finding("hooks-off", "error", found, file.path, "remove the key, or set it to false")
+        yield Finding("error", found, file.path, "remove the key, or set it to false")
     for each in force.files:
         if each.source == "managed" and each.values.get("allowManagedHooksOnly") is True:
             found = "allowManagedHooksOnly is true: hooks of plugins and of your own settings do not fire"
             fix = "ask whoever manages this machine, or have the hooks put into the managed settings"
-            yield Finding("hooks-off", "warning", found, each.path, fix)
+            yield Finding("warning", found, each.path, fix)
+    yield "no settings switch them off"
 
 
-def compaction(force: InForce) -> Iterator[Finding]:
+def compaction(force: InForce) -> Iterator[Finding | str]:
     """Find settings that switch automatic compaction off, so that a full session can only end."""
     for name in OFF_SWITCHES:
         value, where = force.variable(name)
         if switched_off({name: value}):
             too = " and /compact" if name == "DISABLE_COMPACT" else ""
             found = f"{name} is {value.strip()}: automatic compaction{too} is off, a full session can only end"
-            yield Finding("compaction", "warning", found, where, f"unset {name}; or set restart_at in mala.yaml")
+            yield Finding("warning", found, where, f"unset {name}; or set restart_at in mala.yaml")
     value, file = force.value("autoCompactEnabled")
     if value is False and file is not None:
         found = f"autoCompactEnabled is false in the {file.source} settings: a full session can only end"
-        yield Finding(
-            "compaction", "warning", found, file.path, "remove the key; or set compact_at or restart_at in mala.yaml"
-        )
+        yield Finding("warning", found, file.path, "remove the key; or set compact_at or restart_at in mala.yaml")
     if force.by_reference or force.variable("MALA_COMPACTION")[0] == "reference":
         yield from _bypassed(force.files)
         yield from _without_mods(force.programs)
+    yield "on"
 
 
-def _without_mods(programs: tuple[Program, ...]) -> Iterator[Finding]:
+def _without_mods(programs: tuple[Program, ...]) -> Iterator[Finding | str]:
     """Find a CLI that loads no mod, so that it compacts as ever."""
     for each in programs:
         if each.version is not None and numbers(each.version) < (2, 1, 294):
             found = f"Claude Code {each.version} ({each.source}) loads no mods: it asks for a summary"
-            yield Finding("compaction", "warning", found, each.path, "`claude update`, to 2.1.294 or later")
+            yield Finding("warning", found, each.path, "`claude update`, to 2.1.294 or later")
 
 
-def _bypassed(files: tuple[SettingsFile, ...]) -> Iterator[Finding]:
+def _bypassed(files: tuple[SettingsFile, ...]) -> Iterator[Finding | str]:
     """Find PreCompact hooks of others, which do not run for a compaction that a mod answers."""
     for each in files:
         others = [hook for hook in _hooks_in(each.values, "PreCompact") if not is_ours(hook, "hook")]
@@ -192,7 +192,7 @@ def _bypassed(files: tuple[SettingsFile, ...]) -> Iterator[Finding]:
             names = ", ".join(dict.fromkeys(_name_of(hook) for hook in others))
             found = f"PreCompact hooks in the {each.source} settings do not run for a compaction by reference: {names}"
             fix = "do not rely on them to block or to record a compaction; or keep the CLI's (compaction: cli)"
-            yield Finding("compaction", "warning", found, each.path, fix)
+            yield Finding("warning", found, each.path, fix)
 
 
 def _name_of(hook: object) -> str:
@@ -203,7 +203,7 @@ def _name_of(hook: object) -> str:
     return line if len(line) <= 80 else line[:79] + "…"
 
 
-def cleanup(force: InForce) -> Iterator[Finding]:
+def cleanup(force: InForce) -> Iterator[Finding | str]:
     """Find that the CLI deletes transcripts at once, or earlier than the archive's own limit."""
     days, file = force.value("cleanupPeriodDays")
     where = "cleanupPeriodDays" if file is None else file.path
@@ -213,32 +213,30 @@ def cleanup(force: InForce) -> Iterator[Finding]:
         days = DEFAULT_CLEANUP
     if isinstance(days, bool) or not isinstance(days, int | float) or days < 0:
         found = f"cleanupPeriodDays is {days!r:.60}, wanted a number of days from 1"
-        yield Finding("cleanup", "warning", found, where, fix)
+        yield Finding("warning", found, where, fix)
     elif days == 0:
         found = "cleanupPeriodDays is 0: Claude Code keeps no transcripts, or refuses this settings file"
-        yield Finding("cleanup", "error", found, where, fix)
+        yield Finding("error", found, where, fix)
     elif kept is not None and days < kept:
         found = (
             f"Claude Code deletes transcripts after {days:g} days, archives are kept for {kept}: in between "
             "the archive is the only copy, which keep never removes"
         )
-        yield Finding("cleanup", "warning", found, where, f"{fix}, or lower archive.keep.days")
+        yield Finding("warning", found, where, f"{fix}, or lower archive.keep.days")
     elif kept is None and days < SHORT_CLEANUP:
         found = f"Claude Code deletes transcripts after {days:g} days: a session that no hook archived is soon lost"
-        yield Finding("cleanup", "warning", found, where, fix)
+        yield Finding("warning", found, where, fix)
+    else:
+        yield f"transcripts stay for {days:g} days"
 
 
-def cleanup_ok(force: InForce) -> str:
-    """Say after how many days."""
-    days, file = force.value("cleanupPeriodDays")
-    return f"transcripts stay for {DEFAULT_CLEANUP if file is None else days:g} days"
-
-
-def models(seen: InUse) -> Iterator[Finding]:
+def models(seen: InUse) -> Iterator[Finding | str]:
     """Find models whose window is not known."""
     if seen.window != "auto":
+        yield f"mala.yaml says {seen.window:,} tokens"
         return
-    guessed = {model: where for model, where in seen.models.items() if not is_alias(model) and _is_guess(model)}
+    named = {model: where for model, where in seen.models.items() if not is_alias(model)}
+    guessed = {model: where for model, where in named.items() if from_name(model).source == "guess"}
     if guessed:
         first = next(iter(guessed))
         found = f"the window of {first} is a guess: {from_name(first).tokens:,} tokens until the CLI reports another"
@@ -246,15 +244,21 @@ def models(seen: InUse) -> Iterator[Finding]:
             found = f"the windows of {len(guessed)} models are guesses until the CLI reports others"
         fix = "set `window:` under `context:` in mala.yaml to the real size"
         items = tuple(f"{model} ({where})" for model, where in guessed.items())
-        yield Finding("models", "warning", found, guessed[first], fix, items)
+        yield Finding("warning", found, guessed[first], fix, items)
+    yield f"{plural(len(named), 'model')} seen lately"
 
 
-def _is_guess(model: str) -> bool:
-    return from_name(model).source == "guess"
-
-
-def models_ok(seen: InUse) -> str:
-    """Say how many models were seen."""
-    if seen.window != "auto":
-        return f"mala.yaml says {seen.window:,} tokens"
-    return f"{plural(sum(not is_alias(model) for model in seen.models), 'model')} seen lately"
+def context(found: ContextMaps) -> Iterator[Finding | str]:
+    """Find memory files that take a large share of the window, and MCP servers that no agent calls."""
+    for path, share in found.memory.items():
+        if share >= LARGE_MEMORY:
+            words = f"a memory file takes {percent(share)} of the window in each request"
+            yield Finding("warning", words, path, "Shorten it, or move parts into files that are read on demand")
+    for server, tokens in found.idle_servers.items():
+        if tokens >= LARGE_SERVER:
+            words = (
+                f"the MCP server {server} takes {tokens:,} tokens of each request, "
+                f"and no tool of it was called in {plural(found.sessions, 'session')}"
+            )
+            yield Finding("warning", words, server, "Remove it where it is not needed: claude mcp remove")
+    yield f"memory files and MCP servers of {plural(found.sessions, 'session')}"

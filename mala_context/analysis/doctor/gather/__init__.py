@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from mala_context.analysis.doctor.checks.settings import VARIABLES
 from mala_context.analysis.doctor.facts import Facts, HookProof
-from mala_context.analysis.doctor.gather import archives, maps, places, programs, settings, transcripts
+from mala_context.analysis.doctor.gather import archives, places, programs, settings, transcripts
 from mala_context.config import ContextConfig, load_config
 from mala_context.errors import ConfigError
 
@@ -61,7 +61,7 @@ def gather(
         settings=files,
         environment={name: values[name] for name in VARIABLES if values.get(name)},
         configs=settings.configs([repo, *(name for name, _ in places.known(values))]),
-        maps=maps.maps(found),
+        maps=transcripts.maps(found),
         transcripts=transcripts.transcripts(found, directories, tell, most_bytes),
         verified=archives.verified(opened, tell, most_bytes),
         readable=readable,

@@ -1,4 +1,4 @@
-"""The CLI's transcripts: which compactions no archive covers, and which models are in use.
+"""The CLI's transcripts: which compactions no archive covers, which models are in use, what fills the contexts.
 
 A compaction counts as archived where an archive's pieces of that session reach up to it, or where the model answered
 nothing between the last piece and the compaction: the newest prompt is written after PreCompact has run. A fork repeats
@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from mala_context._util.safe_open import open_regular
-from mala_context.analysis.doctor.facts import SettingsFile, TranscriptFacts, UnarchivedProject
+from mala_context.analysis.context_maps import MapReader
+from mala_context.analysis.doctor.facts import ContextMaps, SettingsFile, TranscriptFacts, UnarchivedProject
+from mala_context.analysis.replay.files import Recording
 from mala_context.archive.compactions import compactions
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
+from mala_context.tracking.context_map import GROUPS
 from mala_context.transcripts.compactions import MARKS
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.projects import config_dir, entries
@@ -34,6 +37,10 @@ _FORKED: Final = b'"forkedFrom"'
 _ANSWER: Final = b'"type":"assistant"'
 _OPENING: Final = 50
 """Rows at a transcript's start among which its working directory must be named."""
+WITH_MAPS: Final = 5
+"""Transcripts of which it is read what fills the context, the newest."""
+_LARGEST_MAPPED: Final = 20 << 20
+"""Bytes of a transcript that is read for that; a larger one is left out."""
 _TAIL: Final = 256 * 1024
 """Bytes at a transcript's end that are searched for models."""
 
@@ -218,3 +225,26 @@ def _answering(path: str) -> Iterator[str]:
             model = message.get("model") if row.get("type") == "assistant" and isinstance(message, dict) else None
             if isinstance(model, str) and model:
                 yield model
+
+
+# -- what fills their contexts --------------------------------------------------------------------------------------
+
+
+def maps(found: NewestTranscripts) -> ContextMaps:
+    """Return the memory files of the newest transcripts, and the MCP servers that no agent calls in them.
+
+    A transcript that cannot be read tells nothing.
+    """
+    read = 0
+    memory, servers, called = dict[str, float](), dict[str, int](), set[str]()
+    small = ((path, size) for path, size in found.sizes.items() if size <= _LARGEST_MAPPED)
+    for path, size in itertools.islice(small, WITH_MAPS):
+        each = MapReader(Recording(path, (path,), size)).read()
+        read += each.snapshot.tokens is not None
+        called |= each.servers_called
+        for part in each.snapshot.parts:
+            if part.group == "memory" and part.path is not None:
+                memory[part.path] = max(memory.get(part.path, 0.0), part.tokens / max(1, each.snapshot.window))
+            elif part.group == "mcp" and part.name != GROUPS["mcp"]:  # announcements name no server
+                servers.setdefault(part.name, part.tokens)
+    return ContextMaps(read, memory, {name: size for name, size in servers.items() if name not in called})
