@@ -119,3 +119,9 @@ def utc_seconds(text: object) -> float | None:
     except ValueError:
         return None
     return None if moment is None else (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return `1.2.3` as numbers that compare: of `3rc1` the 3; what begins with no number counts as 0."""
+    heads = (part[: len(part) - len(part.lstrip("0123456789"))][:9] for part in version.split(".")[:3])
+    return tuple(int(digits or 0) for digits in heads)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from mala_context._util.text import version_numbers
 from mala_context.analysis.ground_truth import NAMES, TRUTHS, Findings, Observation
 
 APART: Final = 0.25
 """A preTokens that our estimate misses by more than this share of it was no measure of the context."""
-_CLI: Final = "2.1.90"
+_CLI: Final = (2, 1, 90)
 BEST: Final[Mapping[str, str]] = {
     "pre_tokens": "cli_estimate",
     "context_command": "tokens",
@@ -53,11 +54,8 @@ def apart(each: Observation) -> bool:
 
 def _cli_of(each: Observation) -> str | None:
     """Return which CLIs a row's belongs to: those from 2.1.90 on keep more rows of one response."""
-    try:
-        version = tuple(map(int, (each.version or "").split(".")[:3]))
-    except ValueError:
-        return None
-    return f"before {_CLI}" if version < tuple(map(int, _CLI.split("."))) else f"{_CLI} and later"
+    version = version_numbers(each.version or "")
+    return ("before 2.1.90" if version < _CLI else "2.1.90 and later") if len(version) == 3 else None
 
 
 def _parent_of(each: Observation) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from mala_context._util.text import version_numbers
 from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
@@ -337,10 +338,8 @@ _RULES: Final = (
 @lru_cache(maxsize=64)
 def cli_rule(version: str | None) -> CliRule:
     """Return how a CLI of this version counts; today's rule where the version is not known."""
-    numbers = tuple(int(each) for each in (version or "").split(".")[:3] if each.isdecimal() and len(each) < 9)
-    if len(numbers) < 3:
-        return TODAY
-    return next((rule for below, rule in _RULES if numbers < below), TODAY)
+    numbers = version_numbers(version or "")
+    return next((rule for below, rule in _RULES if len(numbers) == 3 and numbers < below), TODAY)
 
 
 def _cli_chars(piece: Piece) -> int:

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context._util.text import percent, plural, size_bytes, size_text, utc_seconds, utc_text, window_words
+from mala_context._util.text import (
+    percent,
+    plural,
+    size_bytes,
+    size_text,
+    utc_seconds,
+    utc_text,
+    version_numbers,
+    window_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +90,11 @@ def test_a_time_in_seconds_and_back():
     assert utc_seconds("1970-01-01T00:01:00Z") == utc_seconds("1970-01-01T01:01:00+01:00") == 60.0
     assert utc_seconds("1970-01-01T00:01:00") == 60.0  # without a zone it is UTC, wherever this runs
     assert [utc_seconds(each) for each in ("", "yesterday", None, 60)] == [None] * 4
+
+
+def test_versions_compare():
+    assert version_numbers("2.1.332") > version_numbers("2.1.99") > version_numbers("2.0")
+    assert version_numbers("2.x.1") == (2, 0, 1)
+    assert version_numbers("1.0rc2") == (1, 0)
+    assert version_numbers(f"\N{ARABIC-INDIC DIGIT FIVE}.{'9' * 5000}.1") == (0, 999_999_999, 1)
+    assert not any(version_numbers(""))

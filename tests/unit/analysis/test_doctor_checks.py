@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from mala_context.analysis.doctor import CHECKS, Facts, examine
-from mala_context.analysis.doctor.checks.machine import numbers
 from mala_context.analysis.doctor.facts import (
     ClaudeDirectory,
     ConfigFile,
@@ -263,12 +262,6 @@ def test_what_is_no_fault(changes):
 def test_commands_can_be_pasted(change, command):
     (finding,) = found(transcripts=TranscriptFacts(1, 1, (change,)))
     assert finding.steps() == [command]
-
-
-def test_numbers():
-    assert numbers("2.1.332") > numbers("2.1.99") > numbers("2.0")
-    assert numbers("2.x.1") == (2, 0, 1)
-    assert numbers("1.0rc2") == (1, 0)
 
 
 def test_versions_newer_than_any_that_was_tested():

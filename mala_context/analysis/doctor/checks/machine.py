@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from mala_context._util.text import plural
+from mala_context._util.text import plural, version_numbers
 from mala_context.analysis.doctor.facts import ClaudeDirectory, ConfigFile, Facts, HookProof, Program
 from mala_context.analysis.doctor.findings import Finding
 
@@ -20,13 +19,7 @@ OLDEST_SDK: Final = (0, 1, 66)
 """The oldest claude-agent-sdk that is allowed, and on which the tests ran."""
 NEWEST_SDK: Final = (0, 2, 189)
 """The newest claude-agent-sdk on which the tests ran."""
-_DIGITS: Final = re.compile(r"[0-9]{0,9}")
 _INSTALL: Final = "install it (`npm install -g @anthropic-ai/claude-code`), or `pip install claude-agent-sdk`"
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Return `1.2.3` as numbers that compare: of `3rc1` the 3; what begins with no number counts as 0."""
-    return tuple(int(found[0] or 0) for part in version.split(".")[:3] if (found := _DIGITS.match(part)))
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -35,12 +28,12 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 def _beside(version: str, newest: tuple[int, ...]) -> str:
     """Return a remark on a version that is newer than any that was tested; else nothing."""
-    return f", newer than {_dotted(newest)}, the newest that was tested" if numbers(version) > newest else ""
+    return f", newer than {_dotted(newest)}, the newest that was tested" if version_numbers(version) > newest else ""
 
 
 def sdk(version: str) -> Iterator[Finding | str]:
     """Find an SDK that is too old."""
-    if numbers(version) < OLDEST_SDK:
+    if version_numbers(version) < OLDEST_SDK:
         found = f"claude-agent-sdk {version} is older than {_dotted(OLDEST_SDK)}, which mala-context needs"
         yield Finding("error", found, "claude-agent-sdk", "pip install --upgrade claude-agent-sdk")
     yield f"{version}{_beside(version, NEWEST_SDK)}"
@@ -55,7 +48,7 @@ def cli(programs: tuple[Program, ...]) -> Iterator[Finding | str]:
         if each.version is None:
             found = f"this Claude Code CLI does not run: {each.error or 'it printed no version'}"
             yield Finding("error", found, each.path, f"reinstall it or remove it ({each.source})")
-        elif numbers(each.version) < OLDEST_CLI:
+        elif version_numbers(each.version) < OLDEST_CLI:
             found = f"Claude Code {each.version} ({each.source}) is older than {oldest}, which the SDK needs"
             yield Finding("error", found, each.path, "`claude update`, or install a newer one")
     versions = ((each.version or "", each.source) for each in programs)

@@ -11,8 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from mala_context._util.text import percent, plural
-from mala_context.analysis.doctor.checks.machine import numbers
+from mala_context._util.text import percent, plural, version_numbers
 from mala_context.analysis.doctor.facts import ContextMaps, Facts, Program, SettingsFile
 from mala_context.analysis.doctor.findings import Finding
 from mala_context.config import Retention
@@ -179,7 +178,7 @@ def compaction(force: InForce) -> Iterator[Finding | str]:
 def _without_mods(programs: tuple[Program, ...]) -> Iterator[Finding | str]:
     """Find a CLI that loads no mod, so that it compacts as ever."""
     for each in programs:
-        if each.version is not None and numbers(each.version) < (2, 1, 294):
+        if each.version is not None and version_numbers(each.version) < (2, 1, 294):
             found = f"Claude Code {each.version} ({each.source}) loads no mods: it asks for a summary"
             yield Finding("warning", found, each.path, "`claude update`, to 2.1.294 or later")
 
