@@ -136,9 +136,10 @@ class AgentRuntime:
         """Have the CLI of your own client say the window of its model, and return it; `session()` does so by itself.
 
         Call it after `connect`, `set_model` and a compaction, beside the turn if you like. Takes 0.6 s at most and no
-        API request. `None`, and no change, where the CLI does not answer. Never raises.
+        API request. `None`, and no change, where the CLI does not answer, is older than 2.1.257, or has not named its
+        version (before 2.1.296 the first prompt's messages do). Never raises.
         """
-        report = await ask_window(client, self.tracker.session_id)
+        report = await ask_window(client, self.tracker)
         if report is None:
             return None
         self.processor.take(report)

@@ -28,9 +28,10 @@ from uuid import uuid4
 import anyio
 
 from mala_context._util.log import get_logger
+from mala_context._util.text import version_numbers
 from mala_context.agent.running_tasks import RunningTasks
 from mala_context.tracking.events import TurnEnd, WindowReport
-from mala_context.tracking.readers.parts import window_report
+from mala_context.tracking.readers.parts import mapping, window_report
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -47,6 +48,8 @@ Prompt = str | list[dict[str, Any]]
 _MOST_UUIDS_LISTED = 64
 """The CLI lists at most this many prompts on a result: one that is missing from a full list may be among them."""
 _DISCONNECT_SECONDS = 30.0
+_SAYS_WINDOW = (2, 1, 257)
+"""The first CLI that leaves out the counting where only a summary is asked for; 2.1.252 makes up to 18 requests."""
 WINDOW_SECONDS = 0.6
 """Longest that the CLI is waited for where somebody waits for its window."""
 _BESIDE_SECONDS = 10.0
@@ -86,9 +89,17 @@ class _Unread(NamedTuple):
     """The error to raise after the message."""
 
 
-async def ask_window(
-    client: Any, session_id: str | None = None, seconds: float = WINDOW_SECONDS
-) -> WindowReport | None:
+async def says_window(client: Any, tracker: ContextTracker) -> bool:
+    """Tell whether the CLI says its window without an API request, which an unknown version may not.
+
+    From 2.1.296 on the CLI names its version at connect, older ones with the first prompt's `init`. Raises what the
+    SDK raises.
+    """
+    version = mapping(await client.get_server_info()).get("claude_code_version") or tracker.reducer.cli
+    return isinstance(version, str) and version_numbers(version) >= _SAYS_WINDOW
+
+
+async def ask_window(client: Any, tracker: ContextTracker, seconds: float = WINDOW_SECONDS) -> WindowReport | None:
     """Ask the CLI for its model's window and its parts; `None` where it gives no answer in time. Never raises.
 
     The control request takes no API request and 0.09 to 0.54 s, and is not documented: the SDK's own method has no
@@ -98,9 +109,12 @@ async def ask_window(
     if ask is None:
         return None
     try:
+        if not await says_window(client, tracker):
+            log.debug("Context: the CLI is not asked for its window: it is too old, or has not named its version")
+            return None
         with anyio.move_on_after(seconds):
             answer = await ask({"subtype": "get_context_usage", "detail": "summary"}, timeout=seconds)
-            return window_report(answer, session_id)
+            return window_report(answer, tracker.session_id)
     except Exception as error:  # noqa: BLE001 - an older CLI refuses, one that ends does not answer: the table has to do
         log.debug("Context: the CLI did not say its window: %s", error)
     return None
@@ -310,7 +324,7 @@ class AgentSession:
             self._tasks.start_soon(self._learn_window, self.client)
 
     async def _learn_window(self, client: Any) -> None:
-        report = await ask_window(client, self.tracker.session_id, _BESIDE_SECONDS)
+        report = await ask_window(client, self.tracker, _BESIDE_SECONDS)
         if report is not None and client is self.client:
             self._window_of = report.model
             self._processor.take(report)

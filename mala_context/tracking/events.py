@@ -34,6 +34,8 @@ class SessionStart(NamedTuple):
     """Beta features of the requests, e.g. `context-1m-2025-08-07`."""
     cwd: str | None = None
     """Working directory of the agent."""
+    cli: str | None = None
+    """Version of the CLI."""
 
 
 class Response(NamedTuple):

@@ -66,6 +66,7 @@ class EventReducer:
         clock: says when a live message came, in seconds since the epoch (rows say it themselves); set it at any time.
         registry: the agents of the present session; another object after the session changed.
         session_id: the session; `None` before the first event that names it.
+        cli: the version of the CLI; `None` before the first event that names it.
         sessions_seen: how many there were.
         counts_text: whether all text is counted, in sessions to come too; see `count_text`.
     """
@@ -86,6 +87,7 @@ class EventReducer:
         self.auto_compact_window = auto_compact_window
         self.clock: Callable[[], float] | None = None
         self.session_id: str | None = None
+        self.cli: str | None = None
         self.sessions_seen = 0
         self.counts_text = counts_text
         self._snapshot_of = snapshot_of
@@ -123,6 +125,7 @@ class EventReducer:
         if event.source in _KEEPS_CONTEXT and not self.registry.main.responses:
             self.registry.main.rooted = False  # the first response's request is the whole old context
         self.windows.asked(event.betas)
+        self.cli = event.cli or self.cli
         model = event.model
         if model:
             self.windows.named(model)

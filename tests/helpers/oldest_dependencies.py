@@ -27,9 +27,6 @@ _SDK = {
     "tests/unit/cli/test_run.py::test_no_login_is_said": "Claude Code 2.1.119 asks the API without a login too",
     "tests/unit/cli/test_scenarios_capped.py::test_big_tool": "Claude Code 2.1.119 does not know updatedToolOutput",
     "tests/unit/cli/test_scenarios_capped.py::test_lost": "Claude Code 2.1.119 may write its rows after PreCompact",
-    "tests/unit/cli/test_scenarios_why.py::test_each_step_holds[show_map]": (
-        "Claude Code 2.1.119 counts its context through the API, so that there is nothing to ask it for"
-    ),
     "tests/project/test_docs_blocks.py::test_python_runs[docs/how-to/restore-after-a-bad-compaction.md]": (
         "Claude Code 2.1.119 resumes no session whose answers are plain strings, as the test's are"
     ),

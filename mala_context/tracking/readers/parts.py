@@ -131,7 +131,8 @@ def _init(data: Mapping[str, Any], session_id: str | None) -> Events:
         return ()
     betas = data.get("betas")
     names = tuple(beta for beta in betas if isinstance(beta, str)) if isinstance(betas, list) else ()
-    return (SessionStart(session_id, "init", text(data.get("model")), names, text(data.get("cwd"))),)
+    model, cwd, cli = (text(data.get(name)) for name in ("model", "cwd", "claude_code_version"))
+    return (SessionStart(session_id, "init", model, names, cwd, cli),)
 
 
 def _boundary(data: Mapping[str, Any], session_id: str | None) -> Events:

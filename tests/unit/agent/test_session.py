@@ -1,6 +1,7 @@
 """One session over a client that says what a test wrote down; on asyncio and on trio."""
 
 import asyncio
+import logging
 import types
 
 import anyio
@@ -8,7 +9,7 @@ import pytest
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from mala_context import ContextPressureError, ContextTracker, MessageStreamProcessor
-from mala_context.agent.session import AgentSession, answers, open_session
+from mala_context.agent.session import AgentSession, answers, ask_window, open_session
 from mala_context.agent.telemetry.records import SessionRestarted
 from mala_context.tracking.events import SessionStart
 from tests.helpers import sdk_messages
@@ -42,6 +43,10 @@ class Client:
         self.done = []
         self.prompts = []
         self._sending, self._receiving = anyio.create_memory_object_stream(1000)
+        self.server_info = None
+
+    async def get_server_info(self):
+        return self.server_info
 
     async def _do(self, step):
         await anyio.lowlevel.checkpoint()
@@ -496,15 +501,19 @@ class Query:
         return {"rawMaxTokens": answer, "model": "claude-sonnet-4-5"}
 
 
-def asking(*answers, messages=()):
-    """Return a client that says these windows, and sends `messages` before each answer."""
+def asking(*answers, messages=(), version="2.1.332"):
+    """Return a client that says these windows, and its version at connect, and sends `messages` before each answer."""
     made = Client(lambda prompt, uuid: [*messages, said(prompt), result(uuid)])
     made._query = Query(*answers)
+    made.server_info = {"claude_code_version": version}
     return made
 
 
-def started(model="claude-sonnet-4-5"):
-    return SystemMessage("init", {"session_id": "s1", "model": model})
+COMPACTED = SystemMessage("compact_boundary", {"session_id": "s1"})
+
+
+def started(model="claude-sonnet-4-5", version=None):
+    return SystemMessage("init", {"session_id": "s1", "model": model, "claude_code_version": version})
 
 
 @BACKENDS
@@ -523,7 +532,7 @@ def test_the_cli_says_its_window_at_connect_and_no_turn_asks_again(backend):
 @BACKENDS
 @pytest.mark.parametrize(
     "message",
-    [started("claude-opus-10"), SystemMessage("compact_boundary", {"session_id": "s1"})],
+    [started("claude-opus-10"), COMPACTED],
     ids=["model", "compacted"],
 )
 def test_it_is_asked_again_where_its_window_may_be_another(backend, message):
@@ -546,6 +555,51 @@ def test_a_cli_that_does_not_say_its_window_leaves_the_table(backend, answer, mo
         return words(messages), session.context.window_source
 
     assert run(backend, test, lambda: asking(answer)) == (["one", "ResultMessage"], "table")
+
+
+@BACKENDS
+@pytest.mark.parametrize("connect", [None, "{}", 2, "2.1.119", "2.1.252"])
+@pytest.mark.parametrize("first", [None, "x", "2.0.76", "2.1.119", "2.1.252"])
+def test_a_cli_that_may_count_through_the_api_is_never_asked(backend, connect, first, caplog):
+    """At connect, after another model, after a compaction, after an alarm, on its own client and at a restart."""
+
+    def made():
+        messages = [started(version=first), started("claude-opus-10", first), COMPACTED]
+        return asking(300_000, messages=messages, version=connect)
+
+    async def test(session, client):
+        await anyio.wait_all_tasks_blocked()
+        await everything(session.send("one"))
+        session._processor.asks_why()
+        await client.disconnect()
+        await session.enter(fresh, RESTARTED)
+        await everything(session.send("two"))
+        await anyio.wait_all_tasks_blocked()
+        assert await ask_window(fresh, session.tracker) is None
+        assert session.context.window_source == "table"
+        return client._query.asked + fresh._query.asked
+
+    fresh = made()
+    caplog.set_level(logging.DEBUG, "mala_context.agent.session")
+    assert run(backend, test, made, last=fresh) == []
+    assert "too old, or has not named its version" in caplog.text
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("connect", "first", "asked"),
+    [("2.1.257", None, 1), (None, "2.1.257", 0), (None, "2.1.295", 0), ("2.1.296", "2.1.296", 1), ("2.2.0", None, 1)],
+)
+def test_a_cli_is_asked_from_when_its_version_is_known(backend, connect, first, asked):
+    async def test(session, client):
+        await anyio.wait_all_tasks_blocked()
+        before = len(client._query.asked)
+        await everything(session.send("one"))
+        await anyio.wait_all_tasks_blocked()
+        return before, session.context.window_source, len(client._query.asked)
+
+    made = run(backend, test, lambda: asking(300_000, messages=[started(version=first)], version=connect))
+    assert made == (asked, "context_usage", 1)
 
 
 def test_a_processor_that_looks_at_nothing_asks_nothing():

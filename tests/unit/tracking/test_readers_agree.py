@@ -103,8 +103,14 @@ CASES: dict[str, tuple[dict[str, Any], Events]] = {
     ),
     "middle of a stream": (streamed({"type": "content_block_delta", "delta": {"text": "x"}}), ()),
     "start": (
-        system("init", model="claude-opus-4-8[1m]", cwd="/w", betas=["context-1m-2025-08-07", 7]),
-        (SessionStart("s", "init", "claude-opus-4-8[1m]", ("context-1m-2025-08-07",), "/w"),),
+        system(
+            "init",
+            model="claude-opus-4-8[1m]",
+            cwd="/w",
+            betas=["context-1m-2025-08-07", 7],
+            claude_code_version="2.1.257",
+        ),
+        (SessionStart("s", "init", "claude-opus-4-8[1m]", ("context-1m-2025-08-07",), "/w", "2.1.257"),),
     ),
     "start of no session": (system("init", model="m", session_id=None), ()),
     "subagent": (
