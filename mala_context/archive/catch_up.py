@@ -119,7 +119,7 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
     from mala_context.errors import ArchiveBusyError, ArchiveError
 
     try:
-        with archive.store(create=False).view(session_id) as files:
+        with archive.view(session_id) as files:
             manifest = manifests.parse(files.manifest())
             pieces = manifests.pieces_of(files.list(), manifest)
         if has_live_owner(manifest):
@@ -172,7 +172,7 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
     from mala_context.transcripts.json_rows import objects
     from mala_context.transcripts.rows import rows
 
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         manifest = manifests.parse(files.manifest())
         pieces = [each for each in manifests.pieces_of(files.list(), manifest) if each.subagent is None]
         place = next((place for place, each in enumerate(pieces) if each.name == name), None)
@@ -226,7 +226,7 @@ def note(
     """
     if outcome not in manifests.OUTCOMES:
         raise ValueError(f"outcome is {outcome!r}; it must be one of {', '.join(sorted(manifests.OUTCOMES))}")
-    with archive.store(create=True).lock(session_id, archive.timeout) as files:
+    with archive.lock(session_id) as files:
         if piece is None:
             row = manifests.parse(files.manifest()).open_piece(fields.get("agent"))
             piece = None if row is None else row.get("name")

@@ -48,7 +48,7 @@ def export(
     masking = _Masking() if redact else None
     directory, name = os.path.split(os.path.abspath(os.fspath(target)))
     size = 0
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=subagent, chain=chain)
 
         def fill(write: Write) -> None:

@@ -187,7 +187,7 @@ def _is_recent(directory: int, name: str) -> bool:
 
 
 def _is_gone(archive: ArchiveReader, session_id: str, directory: int) -> bool:
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         if files.list():
             return False
     return not _has_transcript(directory, session_id) and archive.find_transcript(session_id) is None

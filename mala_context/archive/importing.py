@@ -184,7 +184,7 @@ def _status(path: str) -> os.stat_result:
 
 def _is_there(archive: TranscriptArchive, session_id: str, path: str) -> bool:
     """Say whether some chain of the session begins with every byte of a file."""
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
         for chain in reversed(manifests.chains_of(pieces, None)):
             for candidate in [chain] if chain[-1].mode != "full" else [[piece] for piece in reversed(chain)]:

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import closing
     from types import TracebackType
     from typing import Any, Protocol, Self
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     class Archiver(Protocol):
         """An archive to archive with. `store.TranscriptArchive` is one, and says there what each of these does."""
 
-        def store(self, *, create: bool) -> PieceStore:
-            """Return the store of its pieces."""
+        def view(self, session_id: str) -> closing[SessionView]:
+            """Open a session's files for reading."""
 
         def manifest(self, session_id: str) -> Manifest:
             """Return a session's manifest."""

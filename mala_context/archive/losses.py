@@ -49,7 +49,7 @@ def read_loss(
     transcript where it may hold rows of the last compaction that are not archived yet. Raises like
     `TranscriptArchive.pieces`.
     """
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         manifest = manifests.parse(files.manifest())
         pieces = manifests.pieces_of(files.list(), manifest)
         chosen = dropped(pieces, manifest, piece)

@@ -34,7 +34,7 @@ def pack_sessions(archive: ArchiveReader, session_ids: Sequence[str]) -> int:
         for piece in archive.pieces(session_id):
             if piece.packed or piece.remote is not None:
                 continue
-            with archive.store(create=False).lock(session_id, archive.timeout) as files:
+            with archive.lock(session_id) as files:
                 current = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
                 now = time.time_ns() // 1000
                 here = [each for each in current if each.name == piece.name and each.remote is None]

@@ -107,8 +107,7 @@ def _with(
 
 def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:
     """Tell that from the manifest and the names that were listed: reading the directory for each session is slow."""
-    with archive.store(create=False).view(session.session_id) as files:
-        manifest = manifests.parse(files.manifest())
+    manifest = archive.manifest(session.session_id)
     bases = uploaded.places(manifest)
     current = None if archive.target is None else archive.base()
     complete = any(

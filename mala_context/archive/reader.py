@@ -7,6 +7,7 @@ rows, packing, pruning, uploading) are handed it as `ArchiveReader`, and know no
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from typing import Self
 
-    from mala_context.archive.interface import PieceStore
+    from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
     from mala_context.archive.layout import Piece, SessionSummary
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.remote.address import Target
@@ -103,14 +104,22 @@ class ArchiveReader:
         """
         return find_transcript(session_id, cwd=cwd, projects_dirs=self.projects_dirs)
 
+    def view(self, session_id: str) -> closing[SessionView]:
+        """Open a session's files for reading, for a `with` block. Raises `ArchiveUnavailableError`."""
+        return closing(self.store(create=False).view(session_id))
+
+    def lock(self, session_id: str) -> closing[SessionFiles]:
+        """Become the session's only writer for a `with` block; raises like `PieceStore.lock` after `timeout`."""
+        return closing(self.store(create=True).lock(session_id, self.timeout))
+
     def manifest(self, session_id: str) -> Manifest:
         """Return the session's manifest, empty where there is none. Raises `ArchiveUnavailableError`."""
-        with self.store(create=False).view(session_id) as files:
+        with self.view(session_id) as files:
             return manifests.parse(files.manifest())
 
     def pieces(self, session_id: str) -> list[Piece]:
         """Return the session's pieces, subagents' included, by transcript, chain and time; none where it is unknown."""
-        with self.store(create=False).view(session_id) as files:
+        with self.view(session_id) as files:
             return manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
 
     def sessions(self, prefix: str = "", *, progress: Callable[[int], object] | None = None) -> list[SessionSummary]:

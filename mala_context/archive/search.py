@@ -156,7 +156,7 @@ def _phrases(query: str) -> list[str]:
 def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connection:
     """Return the session's index, with all that is archived now; the caller closes it."""
     directory = derived_dir(archive, SEARCH)
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
         if directory is None or not pieces or not _is_private(directory):
             index = _make(sqlite3.connect(":memory:", isolation_level=None))

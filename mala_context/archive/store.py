@@ -133,7 +133,7 @@ class TranscriptArchive(ArchiveReader):
         if subagent is not None:
             check_agent_id(subagent)
         own = None if subagent is None else own_directory(transcript_path)
-        with Source(transcript_path, own) as source, self.store(create=True).lock(sid, self.timeout) as files:
+        with Source(transcript_path, own) as source, self.lock(sid) as files:
             fields = {"trigger": trigger, "agent": agent, "tokens": tokens, "model": model, "cwd": cwd}
             asked: dict[str, Any] = {"session_id": sid, "subagent": subagent, "mode": self.mode, "final": final}
             # A transcript that was replaced or cut while it was read is opened once more by its path. A second time is
@@ -182,7 +182,7 @@ class TranscriptArchive(ArchiveReader):
                 log.warning("Subagent's transcript of session %s not archived: %s", sid, error)
         others = [each for each in found if side_files.subagent_of(each[0]) is None]
         if others:
-            with self.store(create=True).lock(sid, self.timeout) as files:
+            with self.lock(sid) as files:
                 kept = side_files.keep_side_files(files, others, _now())
             if kept:
                 self._say_changed(sid)
@@ -313,7 +313,7 @@ class TranscriptArchive(ArchiveReader):
         from mala_context.archive.atomic_write import process_start
 
         sid = check_session_id(session_id)
-        with self.store(create=True).lock(sid, self.timeout) as files:
+        with self.lock(sid) as files:
             known = manifests.parse(files.manifest()).of_kind("session")
             fields = {"transcript": transcript_path, "pid": pid, "host": None if pid is None else os.uname().nodename}
             fields["started"] = None if pid is None else process_start(pid)
@@ -373,7 +373,7 @@ class TranscriptArchive(ArchiveReader):
         `piece` is the name of the piece that was archived before it.
         """
         fields = {name: sizes.get(name) for name in manifests.SIZES}
-        with self.store(create=True).lock(session_id, self.timeout) as files:
+        with self.lock(session_id) as files:
             known = next(
                 (r for r in manifests.parse(files.manifest()).of_kind("outcome") if r.get("piece") == piece), {}
             )
@@ -389,7 +389,7 @@ class TranscriptArchive(ArchiveReader):
         text does not mention. Raises like `archive`.
         """
         sid = check_session_id(session_id)
-        with self.store(create=True).lock(sid, self.timeout) as files:
+        with self.lock(sid) as files:
             files.append(manifests.dump([manifests.new_row("kept", _now(), agent=agent, kept=kept, lost=lost)]))
 
     def compaction_seen(

@@ -119,7 +119,7 @@ def verify_archive(
             check = _check(listed, session_id, None)  # somebody may have been in the middle of writing
         found = check.problems
         if repair and found:
-            with archive.store(create=True).lock(session_id, archive.timeout) as locked:
+            with archive.lock(session_id) as locked:
                 found = _repaired(locked, found)
         problems += found
         count += check.pieces
@@ -128,7 +128,7 @@ def verify_archive(
 
 
 def _check(archive: TranscriptArchive, session_id: str, progress: Progress | None) -> _Check:
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         check = _Check(files, progress)
         check.run()
     return check

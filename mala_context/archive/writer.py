@@ -21,7 +21,7 @@ import stat
 import time
 import weakref
 
-from mala_context._util.safe_open import DIRECTORY, READ, Held
+from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import (
     close_locked,
@@ -136,9 +136,12 @@ def each_name(fd: int) -> Iterator[str]:
     Listing `fd` itself would go on from where its last listing ended if the kernel could not go back, and an archive
     that looks empty would begin again.
     """
-    with Held(os.open(".", DIRECTORY, dir_fd=fd)) as own, os.scandir(own) as found:
-        for each in found:
-            yield each.name
+    own = os.open(".", DIRECTORY, dir_fd=fd)
+    try:
+        with os.scandir(own) as found:
+            yield from (each.name for each in found)
+    finally:
+        os.close(own)
 
 
 def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:

@@ -256,7 +256,7 @@ def an_archive_works_on_it(new: NewStore) -> None:
         with open(path, "rb") as file:
             transcript = file.read()
     pieces = archive.pieces(SESSION)
-    with archive.store(create=False).view(SESSION) as view:
+    with archive.view(SESSION) as view:
         assert b"".join(_read(view, piece.name) for piece in pieces) == transcript
     assert [(piece.offset, piece.length) for piece in pieces] == [(0, 24), (24, 32)]
     assert archive.usage_bytes() > len(transcript)

@@ -22,7 +22,7 @@ import mala_context
 from mala_context import ContextConfig, instrument
 
 PACKAGE = os.path.dirname(mala_context.__file__) + os.sep
-MOST = {"response": 12, "result": 16, "precompact": 20}
+MOST = {"response": 12, "result": 16, "precompact": 18}
 """Files that an input may pass at most."""
 
 

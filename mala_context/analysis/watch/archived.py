@@ -97,7 +97,7 @@ class LatestArchives:
             known = self._known.get((directory, session_id))
             if known is not None and known[0] == stamp:
                 return known[1]
-            with TranscriptArchive(directory).store(create=False).view(session_id) as files:
+            with TranscriptArchive(directory).view(session_id) as files:
                 last = last_of(manifests.parse(files.manifest()))
         except (OSError, MalaContextError):
             return None

@@ -118,7 +118,7 @@ class _Sender:
 
         `names` are those of its files here, where they were listed already.
         """
-        with self._archive.store(create=False).view(self._session_id) as files:
+        with self._archive.view(self._session_id) as files:
             here = _names(files) if names is None else names
             manifest = manifests.parse(files.manifest())
         any_piece = any(not name.endswith(".manifest.jsonl") for name in here) or uploaded.uploads(manifest)
@@ -130,7 +130,7 @@ class _Sender:
         self._pack()
         self._give_rows()
         for _ in range(_ROUNDS):
-            with self._archive.store(create=False).view(self._session_id) as files:
+            with self._archive.view(self._session_id) as files:
                 manifest = manifests.parse(files.manifest())
                 listed = {file.name: file for file in files.list() if file.remote is None}
                 for name in uploaded.pending(listed, manifest, self._bucket.base):
@@ -149,14 +149,9 @@ class _Sender:
 
     def _give_rows(self) -> None:
         """Give a row to each piece whose writer was killed before it had one: the store's manifest names all."""
-        with self._archive.store(create=False).view(self._session_id) as files:
-            pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-        if manifests.without_row(pieces):
-            with self._lock() as locked:
+        if manifests.without_row(self._archive.pieces(self._session_id)):
+            with self._archive.lock(self._session_id) as locked:
                 repair_pieces(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
-
-    def _lock(self) -> Any:
-        return self._archive.store(create=False).lock(self._session_id, self._archive.timeout)
 
     def _send(self, files: Any, manifest: Any, file: StoredFile) -> None:
         try:
@@ -192,7 +187,7 @@ class _Sender:
 
     def _note(self, name: str, size: int, digest: str, mtime_ns: int | None = None) -> None:
         row = uploaded.new_row(name, self._bucket.base, size, digest, _now(), mtime_ns)
-        with self._lock() as locked:
+        with self._archive.lock(self._session_id) as locked:
             locked.append(manifests.dump([row]))
         self._count(size)
 
@@ -205,7 +200,7 @@ class _Sender:
     def _send_manifest(self) -> bool:
         """Send the manifest; false where rows were added meanwhile."""
         name = layout.manifest_name(self._session_id)
-        with self._archive.store(create=False).view(self._session_id) as files:
+        with self._archive.view(self._session_id) as files:
             data = files.manifest()
         manifest = manifests.parse(data)
         if uploaded.manifest_is_uploaded(self._session_id, manifest, self._bucket.base):
@@ -216,7 +211,7 @@ class _Sender:
         self._bucket.put(name, _reader(data), len(data))
         self._check(name, len(data), digest)
         row = uploaded.new_row(name, self._bucket.base, len(data), digest, _now())
-        with self._lock() as locked:
+        with self._archive.lock(self._session_id) as locked:
             same: bool = locked.manifest() == data
             if same:
                 locked.append(manifests.dump([row]))
@@ -242,7 +237,7 @@ class _Sender:
             return data
         rows = uploaded.missing_rows(local, remote)
         if rows:
-            with self._lock() as locked:
+            with self._archive.lock(self._session_id) as locked:
                 locked.append(manifests.dump(rows))
                 return bytes(locked.manifest())
         return data

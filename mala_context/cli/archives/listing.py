@@ -24,7 +24,7 @@ _AGENTS = {"import": "main"}
 
 def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:
     """Return a session and its pieces as plain values; for many sessions give an archive that is `listed`."""
-    with archive.store(create=False).view(summary.session_id) as files:
+    with archive.view(summary.session_id) as files:
         manifest = manifests.parse(files.manifest())
         pieces = manifests.pieces_of(files.list(), manifest)
     outcomes = {row.get("piece"): row for row in manifest.of_kind("outcome")}

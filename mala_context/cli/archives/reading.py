@@ -104,7 +104,7 @@ def _as_table(archives: Iterable[tuple[str, TranscriptArchive]]) -> Iterator[str
 
 def _opening(archive: TranscriptArchive, session_id: str) -> Iterator[dict[str, Any]]:
     """Yield an archived session's first rows, once they are asked for; none where they are in the object store only."""
-    with suppress(OSError, MalaContextError), archive.store(create=False).view(session_id) as files:
+    with suppress(OSError, MalaContextError), archive.view(session_id) as files:
         pieces = [each for each in archive.pieces(session_id) if each.subagent is None]
         if pieces and not pieces[0].remote:
             yield from opening(chunks(files, pieces[:1], strict=False))
@@ -144,7 +144,7 @@ def show(
     if before is not None and moment is None:
         raise click.UsageError(f"--before is {before!r}; write a time like 2026-11-28T09:30")
     archive, session_id = find_session(repo, directory, session)
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
         with _looking(pieces) as progress:
             start, end = _part(files, pieces, session_id, dropped_by, progress)
@@ -180,7 +180,7 @@ def cat(
     Without SESSION: the session archived last.
     """
     archive, session_id = find_session(repo, directory, session)
-    with archive.store(create=False).view(session_id) as files:
+    with archive.view(session_id) as files:
         pieces = choose_chain(archive.pieces(session_id), session_id, archive.location, subagent=agent, chain=chain)
         with _looking(pieces) as progress:
             start, end = _part(files, pieces, session_id, dropped_by, progress)
