@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mala_context.testing.classify import Kind, last_user_text
 from mala_context.testing.replies import Failure, Reply
-from mala_context.testing.token_counts import request_text
+from mala_context.testing.token_counts import block_text, request_text
 
 State = Literal["received", "holding", "answered", "abandoned"]
 """`holding`: sent up to its held block; `abandoned`: the client hung up, or the server closed, before the end."""
@@ -67,6 +67,13 @@ class Request:
     def text(self) -> str:
         """All that the model was shown: tools, system, messages, decoded."""
         return request_text(self.body)
+
+    @property
+    def tool_results(self) -> list[str]:
+        """The text of each tool's result that the model was shown, in order."""
+        contents = [message.get("content") for message in self.body.get("messages") or ()]
+        blocks = [block for content in contents if isinstance(content, list) for block in content]
+        return [block_text(block) for block in blocks if block.get("type") == "tool_result"]
 
     @property
     def prompt(self) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mala_context.transcripts.compactions import is_main_boundary
+from mala_context.archive.compactions import compactions
+from mala_context.transcripts.rows import rows
 
 if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
@@ -74,7 +74,7 @@ def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> A
         trigger = piece.row.get("trigger") if piece.row else None
         pieces.append(ArchivedPiece(path, mode_text(status), len(content), content.count(b"\n"), trigger))
         contents.append(content)
-    before = transcript[: last_boundary(transcript)]
+    before = transcript[: max((each.offset for each in compactions(rows([transcript]))), default=0)]
     in_time = b"".join(
         content for piece, content in zip(pieces, contents, strict=True) if piece.trigger != "session_end"
     )
@@ -93,24 +93,6 @@ def examine(archive: TranscriptArchive, session_id: str, transcript: bytes) -> A
 def mode_text(status: os.stat_result) -> str:
     """Return a file's permission bits, as `0600`."""
     return f"{stat.S_IMODE(status.st_mode):04o}"
-
-
-def last_boundary(transcript: bytes) -> int:
-    """Return where the row of the last compaction boundary begins, in bytes; 0 where there was no compaction."""
-    place = found = 0
-    for line in io.BytesIO(transcript):  # splits at newline bytes alone
-        if b'"compact_boundary"' in line and _is_boundary(line):
-            found = place
-        place += len(line)
-    return found
-
-
-def _is_boundary(line: bytes) -> bool:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(row, dict) and is_main_boundary(row)
 
 
 def common_rows(expected: bytes, held: bytes) -> int:

@@ -47,21 +47,10 @@ class _Worker:
             return tool("Read", file_path=self.path)
         if self.step == 3:
             self.large = request
-            full = _PATH.search(_results(request))
+            full = _PATH.search(request.tool_results[-1])
             return tool("Read", file_path=full[1] if full else self.path, offset=PLACE - 10, limit=20)
         self.last = request
-        return f"Found: {NEEDLE}." if NEEDLE in _results(request) else "Not found."
-
-
-def _results(request: Request) -> str:
-    """Return the tool results of a request's last message."""
-    parts = []
-    for block in request.body["messages"][-1]["content"]:
-        if isinstance(block, dict) and block.get("type") == "tool_result":
-            content = block["content"]
-            texts = content if isinstance(content, list) else [{"text": content}]
-            parts += [str(each.get("text", "")) for each in texts]
-    return "\n".join(parts)
+        return f"Found: {NEEDLE}." if NEEDLE in request.tool_results[-1] else "Not found."
 
 
 async def play(stage: Stage) -> Report:
@@ -71,15 +60,12 @@ async def play(stage: Stage) -> Report:
     runs, workers = {}, {}
     with environment("MALA_RUNS_DIR", stage.place("runs")):
         for name, guard in (("without", GuardConfig()), ("with", GuardConfig(tool_output_tokens="auto"))):
-            path = os.path.join(stage.place(f"project-{name}"), "journal.txt")
-            with open(path, "w", encoding="utf-8") as file:  # noqa: ASYNC230 - nothing else waits here
-                file.write(_journal())
-            workers[name] = _Worker(path)
+            workers[name] = _Worker(stage.write(f"project-{name}", "journal.txt", _journal()))
             runs[name] = await guarded.run(stage, name, workers[name], ["What failed?"], guard=guard, tell_agent=False)
     worker = workers["with"]
-    shown = _results(worker.large) if worker.large is not None else ""
+    shown = worker.large.tool_results[-1] if worker.large is not None else ""
     full = _full_text(shown, worker.path)
-    found = worker.last is not None and NEEDLE in _results(worker.last)
+    found = worker.last is not None and NEEDLE in worker.last.tool_results[-1]
     size = len(_journal())
     data = guarded.data(
         runs["without"],

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context._util.text import size_text
 from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, percent_off
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, ended_well, percent_off
 
 if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextSnapshot
@@ -38,18 +38,13 @@ ESTIMATE_WITHIN: Final = 5.0
 
 async def play(stage: Stage) -> Report:
     """Play the session and check it. Raises what the SDK raises where the CLI cannot be run."""
-    from mala_context.agent.builder import instrument
-    from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing.scripts import fill_until_compaction
 
     scenario = fill_until_compaction(stage.place("project"), turns=stage.turns)
-    home = stage.place("home")
-    config = ContextConfig(alarm_at=None, archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
     with scenario.api(strict=False) as api:
-        runtime = instrument(api.options(cwd=scenario.project, home=home, env=scenario.env), config=config)
+        runtime = stage.runtime(api, options={"env": scenario.env})
         recorder = Recorder(runtime, api, estimators=stage.estimators)
         recorder.attach()
-        runtime.processor.snapshot_observers.append(stage.show)
         await recorder.play(stage, runtime, scenario.prompts)
         recorder.errors.extend(api.problems)
         archived = _examine(recorder)
@@ -92,7 +87,7 @@ def _report(
     if archived is not None and archived.pieces:
         parts.append(_archive_lines(archived))
     checks = [
-        _turns_check(recorder.errors, len({row.turn for row in rows})),
+        ended_well(recorder.errors),
         _exact_check(rows),
         _compaction_check(compactions),
         _estimate_check(compactions),
@@ -150,11 +145,6 @@ def _archive_lines(archived: ArchiveFindings) -> Lines:
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------
-
-
-def _turns_check(errors: Sequence[str], turns: int) -> Check:
-    words = "; ".join(errors) if errors else f"all {turns} turns ended without an error"
-    return Check("turns_ended_well", not errors and turns > 0, words)
 
 
 def _exact_check(rows: Sequence[ResponseRow]) -> Check:

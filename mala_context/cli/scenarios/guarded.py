@@ -6,14 +6,13 @@ API refuses the prompt, and the session is dead. Tool calls and transcripts are 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.agent_runner import terminal_reason
 from mala_context.cli.scenarios.recording import Heard
-from mala_context.cli.scenarios.report import Check, Stage
+from mala_context.cli.scenarios.report import Check, Report, Stage, Table
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
@@ -109,31 +108,28 @@ def data(without: Run, with_guard: Run, **more: Any) -> dict[str, Any]:
 COLUMNS: Final = ("<run", "requests", "refused", "largest", "<ended")
 
 
+def report(without: Run, kept: Run, label: str, checks: Sequence[Check], **more: Any) -> Report:
+    """Return the report on an agent without the guard, and with what `label` says; `more` are keys of the result."""
+    table = Table("The same agent, twice", COLUMNS, [without.row("without"), kept.row(label)])
+    return Report(data(without, kept, **more), [table], [died_check(without), *checks, accepted_check(kept)])
+
+
 async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts: Sequence[str], **keys: Any) -> Run:
     """Play one run with these keys of `context:`; stops at the first turn that the API refused."""
-    from mala_context.agent.builder import instrument
-    from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing.api import ScriptedMessagesAPI
 
-    project = stage.place(f"project-{name}")
-    furnish(project)
-    archive = ArchiveConfig(directory=os.path.join(stage.directory, "archives"))
-    config = ContextConfig(alarm_at=None, window=WINDOW, archive=archive, **keys)
+    stage.write(f"project-{name}", "service.log", "".join(_log_lines()))
     with ScriptedMessagesAPI(script, window=WINDOW, chars_per_token=CHARS_PER_TOKEN, strict=False) as api:
-        env = {"DISABLE_AUTO_COMPACT": "1"}
-        runtime = instrument(api.options(cwd=project, home=stage.place(f"home-{name}"), env=env), config=config)
-        runtime.processor.snapshot_observers.append(stage.show)
+        runtime = stage.runtime(api, f"-{name}", {"env": {"DISABLE_AUTO_COMPACT": "1"}}, window=WINDOW, **keys)
         played = Run(runtime, api.main_requests)
         await played.play(stage, runtime, prompts, lambda: played.died)
         played.requests = api.main_requests
     return played
 
 
-def furnish(project: str) -> None:
-    """Put a log into a project."""
+def _log_lines() -> Iterator[str]:
     line = "2026-01-01T00:00:{:02d}Z service[{:04d}]: request {:06d} answered in {:03d} ms\n"
-    with open(os.path.join(project, "service.log"), "w", encoding="utf-8") as file:
-        file.writelines(line.format(n % 60, n % 977, n, n * 7 % 331) for n in range(LARGEST_RESULT // 50))
+    return (line.format(n % 60, n % 977, n, n * 7 % 331) for n in range(LARGEST_RESULT // 50))
 
 
 def died_check(without: Run) -> Check:

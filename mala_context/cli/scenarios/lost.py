@@ -7,6 +7,7 @@ request after the compaction), `next_request_tokens` of both.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.live_gauge import logging_to
 from mala_context.cli.scenarios.recording import Heard
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, ended_well
 
 if TYPE_CHECKING:
     from mala_context.testing.requests import Request
@@ -45,7 +46,7 @@ async def play(stage: Stage) -> Report:
     lost = pinned.rows[0].get("lost") if len(pinned.rows) == 1 else None
     missing = [item for entry in (lost or {}).values() for item in entry["missing"]]
     wanted = {INSTRUCTION, COMMAND, os.path.join(stage.place("project-with"), "tables.py")}
-    line = pinned.lines[0] if pinned.lines else None
+    line = pinned.lines[0].removeprefix("INFO ") if pinned.lines else None
     shown_with = bool(missing) and all(_shown(pinned.after, item) for item in missing)
     shown_without = any(_shown(plain.after, item) for item in (INSTRUCTION, COMMAND))
     data = {
@@ -62,7 +63,7 @@ async def play(stage: Stage) -> Report:
     errors = [*plain.errors, *pinned.errors]
     one_line = len(plain.lines) == len(pinned.lines) == 1
     checks = [
-        Check("turns_ended_well", not errors, "; ".join(errors) or "every turn ended without an error"),
+        ended_well(errors),
         Check("one_line", one_line, f"{len(pinned.lines)} line for one compaction"),
         Check("counted", line is not None and line.endswith(EXPECTED), f"the line ends with: {EXPECTED}"),
         Check(
@@ -79,45 +80,27 @@ def _shown(request: Request | None, words: str) -> bool:
 
 
 async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
-    from mala_context.agent.builder import instrument
-    from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing.api import ScriptedMessagesAPI
     from mala_context.testing.replies import summary, tool
 
-    project = stage.place(f"project-{name}")
-    _furnish(project)
-    reads = [tool("Read", file_path=os.path.join(project, file)) for file in FILES]
+    reads = [tool("Read", file_path=stage.write(f"project-{name}", file, _functions(file))) for file in FILES]
     looks = [tool("Bash", command="seq 1 6000", description="Look")] * LOOKS
     release = tool("Bash", command=COMMAND, description="Release")
     script = [*reads, *looks, release, "All of it is read.", "Going on."]
-    archive = ArchiveConfig(directory=os.path.join(stage.directory, "archives"))
-    run, collector = _Run(), _Collector()
-    run.lines = collector.lines
-    with ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api, logging_to(collector):
-        options = api.options(cwd=project, home=stage.place(f"home-{name}"))
-        runtime = instrument(options, config=ContextConfig(alarm_at=None, pin=pin, archive=archive))
+    run, told = _Run(), io.StringIO()
+    with (
+        ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api,
+        logging_to(logging.StreamHandler(told)),
+    ):
+        runtime = stage.runtime(api, f"-{name}", pin=pin)
         await run.play(stage, runtime, (INSTRUCTION, "/compact", "Go on."))
         if runtime.archive is not None and run.session_id is not None:
             run.rows = runtime.archive.manifest(run.session_id).of_kind("outcome")
         run.after = api.main_requests[-1]
         run.errors += api.problems
+    run.lines = [line for line in told.getvalue().splitlines() if line.startswith("INFO Compaction: ")]
     return run
 
 
-def _furnish(project: str) -> None:
-    for file in FILES:
-        with open(os.path.join(project, file), "w", encoding="utf-8") as out:
-            out.writelines(f"def {file[:-3]}_{number}(text): return text[{number}:]\n" for number in range(LINES))
-
-
-class _Collector(logging.Handler):
-    """Collects the lines about compactions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
-        if record.getMessage().startswith("Compaction: "):
-            self.lines.append(record.getMessage())
+def _functions(file: str) -> str:
+    return "".join(f"def {file[:-3]}_{number}(text): return text[{number}:]\n" for number in range(LINES))

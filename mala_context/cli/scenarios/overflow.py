@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mala_context.cli.scenarios import guarded
-from mala_context.cli.scenarios.report import Check, Report, Stage, Table
+from mala_context.cli.scenarios.report import Check, Report, Stage
 
 if TYPE_CHECKING:
     from mala_context.testing.requests import Request
@@ -32,15 +32,11 @@ async def play(stage: Stage) -> Report:
     )
     compactions = kept.runtime.tracker.snapshot().compactions
     answers = len(prompts) + compactions
-    data = guarded.data(without, kept, compactions=compactions)
-    rows = [without.row("without"), kept.row("with compact_at")]
     checks = [
-        guarded.died_check(without),
         guarded.finished_check(kept, answers, "Looked at a part."),
-        guarded.accepted_check(kept),
         Check("compacted", compactions > 0, f"with the guard: compactions that were asked for: {compactions}"),
     ]
-    return Report(data, [Table("The same agent, twice", guarded.COLUMNS, rows)], checks)
+    return guarded.report(without, kept, "with compact_at", checks, compactions=compactions)
 
 
 def _script(turns: int) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.scenarios.recording import Heard
-from mala_context.cli.scenarios.report import Check, Report, Stage, Table, environment, percent_off
+from mala_context.cli.scenarios.report import Check, Report, Stage, Table, ended_well, environment, percent_off
 from mala_context.testing.survival import CANARIES, SCRIPTED_SUMMARY, said_in
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def play(stage: Stage) -> Report:
     data = {"cli_version": ours.cli_version, **{name: run.as_dict() for name, run in runs.items()}}
     equal = 0 < ours.pointers == ours.pointers_equal
     checks = [
-        Check("turns_ended_well", not errors, "; ".join(errors) or "every turn ended without an error"),
+        ended_well(errors),
         Check("no_model", ours.model_requests == 0, f"requests for a summary: {ours.model_requests}"),
         Check("instructions", ours.instructions == planted, f"{ours.instructions} of {planted} stand word for word"),
         Check("estimate", off is not None and abs(off) <= 5, f"the estimate right after is off by {off or 0:+.1f} %"),
@@ -99,21 +99,16 @@ async def play(stage: Stage) -> Report:
 
 
 async def _run(stage: Stage, name: str) -> _Run:
-    from mala_context.agent.builder import instrument
-    from mala_context.config import ContextConfig
     from mala_context.testing.replies import summary
     from mala_context.testing.scripts import fill_until_compaction
 
-    project = stage.place(f"project-{name}")
-    scenario = fill_until_compaction(project, window=WINDOW, turns=max(4, stage.turns))
+    scenario = fill_until_compaction(stage.place(f"project-{name}"), window=WINDOW, turns=max(4, stage.turns))
     prompts = list(scenario.prompts)
     prompts[0] += "".join(f"\n{canary.text}" for canary in CANARIES)
-    config = ContextConfig(alarm_at=None, compaction="cli" if name == "cli" else "reference")
     run = _Run()
     given = scenario.api(compactions=lambda _request: summary(SCRIPTED_SUMMARY), strict=False)
     with given as api, environment("MALA_RUNS_DIR", stage.place("runs")):
-        options = api.options(cwd=project, home=stage.place(f"home-{name}"))
-        runtime = instrument(options, config=config)
+        runtime = stage.runtime(api, f"-{name}", compaction=name)
         runtime.processor.event_observers.append(run.seen)
         await run.play(stage, runtime, prompts)
         _figures(run, api)
@@ -132,7 +127,7 @@ def _figures(run: _Run, api: ScriptedMessagesAPI) -> None:
     if run.after is None or run.refused is None:
         return
     said = said_in(run.after)
-    read = set(_results(run.refused))
+    read = {result.split("\n\n<system-reminder>")[0] for result in run.refused.tool_results}
     for path in _FILE.findall(said)[:1]:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
@@ -140,14 +135,3 @@ def _figures(run: _Run, api: ScriptedMessagesAPI) -> None:
             body = b"\n".join(lines[int(first) - 1 : int(last)]).decode()
             run.pointers += 1
             run.pointers_equal += re.split("\n---- (?:result|failed):\n", body, maxsplit=1)[-1] in read
-
-
-def _results(request: Request) -> list[str]:
-    """Return the text of each tool's result that a request holds, without what the CLI adds to it."""
-    found = []
-    for message in request.body["messages"]:
-        for block in message["content"] if isinstance(message["content"], list) else ():
-            content = block.get("content") if block.get("type") == "tool_result" else None
-            parts = content if isinstance(content, list) else [{"text": content}]
-            found.append("\n".join(str(part.get("text", "")) for part in parts).split("\n\n<system-reminder>")[0])
-    return found

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from mala_context.agent.runtime import AgentRuntime
+    from mala_context.testing import ScriptedMessagesAPI
     from mala_context.tracking.tracker import ContextSnapshot
 
 
@@ -81,10 +83,40 @@ class Stage:
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
+    def runtime(
+        self, api: ScriptedMessagesAPI, name: str = "", options: Mapping[str, Any] | None = None, **keys: Any
+    ) -> AgentRuntime:
+        """Return a runtime in directories of this name, with these fields of the SDK and these keys of `context:`.
+
+        Alarms are off unless `alarm_at` is a key: not every scripted size is what a real API would count.
+        """
+        from mala_context.agent.builder import instrument
+        from mala_context.config import ArchiveConfig, ContextConfig
+
+        given = api.options(
+            **{"cwd": self.place(f"project{name}"), "home": self.place(f"home{name}"), **(options or {})}
+        )
+        archive = ArchiveConfig(directory=os.path.join(self.directory, "archives"))
+        runtime = instrument(given, config=ContextConfig(**{"alarm_at": None, "archive": archive, **keys}))
+        runtime.processor.snapshot_observers.append(self.show)
+        return runtime
+
+    def write(self, place: str, name: str, text: str) -> str:
+        """Write a file in the directory of this name below the stage, and return its path."""
+        path = os.path.join(self.place(place), name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
     def show(self, snapshot: ContextSnapshot) -> None:
         """Observe a runtime's snapshots: pass those of the main agent on to whoever watches."""
         if snapshot.agent_id is None and snapshot.tool_use_id is None:
             self.on_snapshot(snapshot)
+
+
+def ended_well(errors: Sequence[str]) -> Check:
+    """Check that no turn ended with an error."""
+    return Check("turns_ended_well", not errors, "; ".join(errors) or "every turn ended without an error")
 
 
 class Step(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mala_context.cli.scenarios import guarded
-from mala_context.cli.scenarios.report import Check, Report, Stage, Table
+from mala_context.cli.scenarios.report import Check, Report, Stage
 
 if TYPE_CHECKING:
     from mala_context.testing.requests import Request
@@ -49,16 +49,12 @@ async def play(stage: Stage) -> Report:
     for each in restarts:
         pieces = archive.pieces(each["old_session_id"]) if archive else ()
         each["archived_bytes"] = sum(piece.length or 0 for piece in pieces)
-    data = guarded.data(without, kept, restarts=restarts)
-    rows = [without.row("without"), kept.row("with restart_at")]
     checks = [
-        guarded.died_check(without),
         guarded.finished_check(kept, 1, "Looked at the whole log."),
-        guarded.accepted_check(kept),
         *_restart_checks(kept, restarts),
         Check("each_part_once", worker.looks == LOOKS, f"with the guard: {worker.looks} of {LOOKS} parts, each once"),
     ]
-    return Report(data, [Table("The same agent, twice", guarded.COLUMNS, rows)], checks)
+    return guarded.report(without, kept, "with restart_at", checks, restarts=restarts)
 
 
 def _restart_checks(kept: guarded.Run, restarts: list[dict[str, Any]]) -> list[Check]:

@@ -24,11 +24,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.scenarios.archived import ArchiveFindings, examine
-from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
+from mala_context.cli.scenarios.recording import Recorder
+from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, ended_well, environment
 
 if TYPE_CHECKING:
     from mala_context.archive.restore import RestoreResult
-    from mala_context.config import ContextConfig
     from mala_context.testing import ScriptedMessagesAPI
     from mala_context.testing.replies import Reply
     from mala_context.testing.requests import Request
@@ -128,8 +128,6 @@ class _Play:
 
     stage: Stage
     api: ScriptedMessagesAPI
-    config: ContextConfig
-    home: str
     conversation: OldConversation
     errors: list[str] = field(default_factory=list)
     cli_version: str | None = None
@@ -143,13 +141,8 @@ class _Play:
 
         The session's id is the last result's; a prompt without a name is a command of the CLI.
         """
-        from mala_context.agent.builder import instrument
-        from mala_context.cli.scenarios.recording import Recorder
-
-        options = self.api.options(cwd=self.conversation.project, home=self.home, **fields)
-        runtime = instrument(options, config=self.config)
+        runtime = self.stage.runtime(self.api, options=fields)
         recorder = Recorder(runtime, self.api)
-        runtime.processor.snapshot_observers.append(self.stage.show)
         async with runtime.session() as session:
             for number, (prompt, name) in enumerate(prompts, 1):
                 if name and not fields:
@@ -167,14 +160,11 @@ class _Play:
 
 async def play(stage: Stage) -> Report:
     """Play the session, undo its compaction twice, and check it. Raises what the SDK raises without a CLI."""
-    from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing import ScriptedMessagesAPI
 
     conversation = OldConversation.of(stage.place("project"), stage.turns - 1)
-    home = stage.place("home")
-    config = ContextConfig(alarm_at=None, archive=ArchiveConfig(directory=os.path.join(stage.directory, "archives")))
     with ScriptedMessagesAPI(conversation.script, chars_per_token=3.0, strict=False) as api:
-        run = _Play(stage, api, config, home, conversation)
+        run = _Play(stage, api, conversation)
         working = [(prompt, _BEFORE) for prompt in conversation.prompts]
         runtime, session_id = await run.session([*working, ("/compact", ""), (LAST_PROMPT, _AFTER)])
         del run.requests[: len(working) - 1]
@@ -187,7 +177,9 @@ async def play(stage: Stage) -> Report:
             if state == "deleted":
                 untouched = _read(transcript) == content
                 os.unlink(transcript)
-            with environment("CLAUDE_CONFIG_DIR", os.path.join(home, ".claude")):  # for the SDK's session functions
+            with environment(
+                "CLAUDE_CONFIG_DIR", os.path.join(stage.place("home"), ".claude")
+            ):  # for the SDK's session functions
                 result = archive.restore(session_id, at=1)
             run.restored.append((state, result))
             _, answered = await run.session([(LAST_PROMPT, f"restored, transcript {state}")], resume=result.session_id)
@@ -236,9 +228,8 @@ def _restored_dict(state: str, result: RestoreResult) -> dict[str, Any]:
 
 def _checks(run: _Play, archived: ArchiveFindings, compactions: int, *, untouched: bool) -> list[Check]:
     before, after, *restored = run.requests
-    words = "; ".join(run.errors) if run.errors else "all turns ended without an error"
     checks = [
-        Check("turns_ended_well", not run.errors, words),
+        ended_well(run.errors),
         dropped_check(before, after, compactions),
         Check("archive_holds_all_rows", archived.whole_transcript and archived.complete, archived.words),
     ]

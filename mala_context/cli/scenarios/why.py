@@ -26,6 +26,7 @@ FILE: Final = 6_000
 """Characters of the file that the agent reads."""
 SHARE: Final = 0.6
 """What is left of the request whose count the server changes."""
+ALARM_AT: Final = 0.05
 
 
 async def play(stage: Stage) -> Report:
@@ -47,37 +48,21 @@ def _text(characters: int) -> str:
     return (WORDS * (characters // len(WORDS) + 1))[:characters]
 
 
-def _project(stage: Stage, name: str) -> str:
-    """Make a project with a memory file and a file to read."""
-    project = stage.place(name)
-    for file, size in (("CLAUDE.md", MEMORY), ("notes.txt", FILE)):
-        with open(os.path.join(project, file), "w", encoding="utf-8") as written:
-            written.write(_text(size))
-    return project
-
-
 async def show_map(stage: Stage) -> Step:
     """Play a session that reads a file, and hold its map against the server's count."""
     import anyio
 
-    from mala_context import ContextConfig, instrument
     from mala_context.agent.session import says_window
     from mala_context.testing import ScriptedMessagesAPI, tool
     from mala_context.tracking.context_map import GROUPS
     from mala_context.tracking.events import WindowReport
 
-    project = _project(stage, "project-map")
-    read = tool("Read", file_path=os.path.join(project, "notes.txt"))
+    stage.write("project-map", "CLAUDE.md", _text(MEMORY))
+    read = tool("Read", file_path=stage.write("project-map", "notes.txt", _text(FILE)))
     with ScriptedMessagesAPI([read, "It says little."]) as api:
-        options = api.options(
-            cwd=project,
-            home=stage.place("home-map"),
-            model=MODEL,
-            setting_sources=["project"],
-            system_prompt={"type": "preset", "preset": "claude_code"},
-        )
-        runtime = instrument(options, config=ContextConfig(alarm_at=None))
-        runtime.processor.snapshot_observers.append(stage.show)
+        preset = {"type": "preset", "preset": "claude_code"}
+        options = {"model": MODEL, "setting_sources": ["project"], "system_prompt": preset}
+        runtime = stage.runtime(api, "-map", options)
         told = anyio.Event()
         runtime.processor.observe(lambda event, snapshot: told.set(), WindowReport)
         async with runtime.session() as session:
@@ -129,14 +114,13 @@ class _Tampering:
 
 async def change_in_silence(stage: Stage) -> Step:
     """Have the server count one request otherwise, and hold the alarm against the server's log."""
-    from mala_context import ContextConfig, SilentChange, instrument
+    from mala_context import SilentChange
     from mala_context.testing import ScriptedMessagesAPI
 
     heard: list[SilentChange] = []
     script = _Tampering()
     with ScriptedMessagesAPI(script) as api:
-        options = api.options(cwd=stage.place("project-change"), home=stage.place("home-change"), model=MODEL)
-        runtime = instrument(options, config=ContextConfig())
+        runtime = stage.runtime(api, "-change", {"model": MODEL}, alarm_at=ALARM_AT)
         runtime.observers.append(lambda record: heard.append(record) if isinstance(record, SilentChange) else None)
         async with runtime.session() as session:
             for prompt in ("Begin.", "Go on.", "And on."):

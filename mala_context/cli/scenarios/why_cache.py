@@ -7,13 +7,9 @@ of the result: `lapse` (`tokens`, `cause`, `idle_minutes`, `server_tokens`, `ser
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mala_context.cli.scenarios.report import Check, Lines, Stage, Step
-
-if TYPE_CHECKING:
-    from mala_context.agent.runtime import AgentRuntime
-    from mala_context.testing import ScriptedClock, ScriptedMessagesAPI
 
 WORDS: Final = "the quick brown fox jumps over the lazy dog "
 IDLE: Final = 71 * 60
@@ -22,16 +18,6 @@ EARLY: Final = 241
 """Seconds of the pause in which an idle session compacts: the cache lives for 300."""
 LARGE: Final = 360_000
 """Characters of a prompt that makes a cold start dearer than a compaction."""
-
-
-def _runtime(stage: Stage, api: ScriptedMessagesAPI, clock: ScriptedClock, name: str, *, idle: bool) -> AgentRuntime:
-    from mala_context import ContextConfig, instrument
-
-    options = api.options(cwd=stage.place(f"project-{name}"), home=stage.place(f"home-{name}"))
-    runtime = instrument(options, config=ContextConfig(warn_at=None, compact_idle=idle))
-    runtime.processor.use_clock(clock)
-    runtime.processor.snapshot_observers.append(stage.show)
-    return runtime
 
 
 async def _say(session: Any, prompt: str) -> None:
@@ -47,7 +33,8 @@ async def name_a_lapse(stage: Stage) -> Step:
     heard: list[CacheRewritten] = []
     clock = ScriptedClock()
     with ScriptedMessagesAPI(["Done.", "Done.", "Welcome back."], clock=clock) as api:
-        runtime = _runtime(stage, api, clock, "lapse", idle=False)
+        runtime = stage.runtime(api, "-lapse", warn_at=None)
+        runtime.processor.use_clock(clock)
         runtime.observers.append(lambda record: heard.append(record) if isinstance(record, CacheRewritten) else None)
         async with runtime.session() as session:
             await _say(session, "Begin.")
@@ -80,7 +67,8 @@ async def compact_while_idle(stage: Stage) -> Step:
 
     clock = ScriptedClock()
     with ScriptedMessagesAPI(["Done.", "Done.", "Going on."], clock=clock) as api:
-        runtime = _runtime(stage, api, clock, "idle", idle=True)
+        runtime = stage.runtime(api, "-idle", warn_at=None, compact_idle=True)
+        runtime.processor.use_clock(clock)
         async with runtime.session() as session:
             await _say(session, "Begin.")
             await _say(session, WORDS * (LARGE // len(WORDS)))

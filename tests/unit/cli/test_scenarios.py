@@ -1,6 +1,5 @@
 """What the scenarios measure and check, without a CLI."""
 
-import json
 import os
 from dataclasses import asdict
 from importlib import import_module
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.scenarios import SCENARIOS, compaction
-from mala_context.cli.scenarios.archived import common_rows, examine, last_boundary
+from mala_context.cli.scenarios.archived import common_rows, examine
 from mala_context.cli.scenarios.recording import CompactionRow, ResponseRow
-from mala_context.cli.scenarios.report import Check, Report, Stage, environment, percent_off
+from mala_context.cli.scenarios.report import Check, Report, Stage, ended_well, environment, percent_off
 
 SESSION = "11111111-2222-3333-4444-555555555555"
 ROW = b'{"type":"user"}\n'
@@ -85,11 +84,10 @@ class TestChecks:
         assert not compaction._exact_check([]).ok
 
     def test_turns(self):
-        assert compaction._turns_check([], 3).ok
-        failed = compaction._turns_check(["turn 2: overloaded"], 3)
+        assert ended_well([]).ok
+        failed = ended_well(["turn 2: overloaded"])
         assert not failed.ok
         assert "turn 2: overloaded" in failed.words
-        assert not compaction._turns_check([], 0).ok
 
     def test_compaction(self):
         assert compaction._compaction_check([compacted(100, 100)]).ok
@@ -127,25 +125,6 @@ class TestFormulaErrors:
             "characters": {"median_error_percent": 1.0, "worst_error_percent": 50.0},
             "total_tokens": {"median_error_percent": None, "worst_error_percent": None},
         }
-
-
-class TestBoundary:
-    def test_none(self):
-        assert last_boundary(ROW * 3) == 0
-        assert last_boundary(b"") == 0
-
-    def test_the_last_one_counts(self):
-        assert last_boundary(ROW + BOUNDARY + ROW + BOUNDARY + ROW) == len(ROW + BOUNDARY + ROW)
-
-    def test_words_are_no_boundary(self):
-        quoted = json.dumps({"type": "user", "message": '"compact_boundary"'}).encode() + b"\n"
-        broken = b'{"compact_boundary"\n'
-        sidechain = BOUNDARY.replace(b"false", b"true")
-        assert last_boundary(ROW + quoted + broken + sidechain + b'"compact_boundary"\n') == 0
-
-    def test_other_line_separators_do_not_split_a_row(self):
-        odd = '{"text":"a\u2028b\x85c\r"}\n'.encode()
-        assert last_boundary(odd + BOUNDARY) == len(odd)
 
 
 @given(st.lists(st.sampled_from([b"a\n", b"b\n", b"\xe2\x80\xa8\r\n"])), st.binary(max_size=6))

@@ -36,3 +36,15 @@ def test_the_session_is_the_clients_own_word():
 
 def test_a_record_prints_short():
     assert "x" * 100 not in repr(request(body={"system": "x" * 100}))
+
+
+def test_tool_results_in_order():
+    parts = [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]
+    first = [{"type": "text", "text": "look"}, {"type": "tool_result", "content": "one"}]
+    messages = [
+        {"role": "user", "content": first},
+        {"role": "assistant", "content": "words"},
+        {"role": "user", "content": [{"type": "tool_result", "content": parts}]},
+    ]
+    assert request(body={"messages": messages}).tool_results == ["one", "two parts"]
+    assert request().tool_results == []
