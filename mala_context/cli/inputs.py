@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from mala_context._util.text import utc_text
+from mala_context._util.text import printable, utc_text
 from mala_context.errors import MalaContextError
+from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -42,6 +43,14 @@ class ThereDirectory(click.Path):
         if not os.access(path, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return super().convert(value, param, ctx)
+
+
+def upwards(path: str) -> Iterator[str]:
+    """Yield a real path and each directory above it, the nearest first."""
+    from pathlib import Path
+
+    here = Path(os.path.realpath(path))
+    yield from map(str, (here, *here.parents))
 
 
 def must_be_there(path: str) -> None:
@@ -167,17 +176,17 @@ def project_folders(project: str | None) -> list[str]:
     if project is None:
         found = [each.path for directory in directories for each in entries(directory) if each.is_dir()]
     else:
-        here = os.path.realpath(project)
-        above = [here]
-        while above[-1] != os.path.dirname(above[-1]):
-            above.append(os.path.dirname(above[-1]))
-        places = (folder_of(directory, each) for each in above for directory in directories)
+        places = (folder_of(directory, each) for each in upwards(project) for directory in directories)
         found = [next(filter(os.path.isdir, places), "")]
     if not any(found):
         of = "" if project is None else f" of {project}"
-        where = ", ".join(directories) or "any directory, since HOME names no home directory"
-        raise MalaContextError(f"no sessions{of} in {where}")
+        raise MalaContextError(f"no sessions{of} in {in_words(directories)}")
     return found
+
+
+def in_words(directories: Iterable[str]) -> str:
+    """Return where the CLI's transcripts are looked for, for an error."""
+    return ", ".join(map(printable, directories)) or "any directory, since HOME names no home directory"
 
 
 def transcripts(folders: Iterable[str], session: str = "") -> Iterator[Transcript]:
@@ -224,6 +233,15 @@ def must_hold_rows(paths: Iterable[str]) -> None:
         problems += [f"{recording.path}:{row}: {words}" for row, words in unreadable[:1]]
     if problems:
         raise MalaContextError(f"nothing could be read: {problems[0]}")
+
+
+auto_compact_option = click.option(
+    "--auto-compact-window",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+    default=lambda: auto_compact_window_of(os.environ),
+    help=f"What {AUTO_COMPACT_WINDOW} is for the sessions.  [default: what it is here]",
+)
 
 
 # -- who reads ---------------------------------------------------------------------------------------------------------

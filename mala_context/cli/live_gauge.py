@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from mala_context._util.text import window_words
 from mala_context.cli.streams import can_redraw
@@ -31,8 +31,8 @@ BAR = 30
 """Columns of a bar in a line of its own."""
 
 
-class Progress(Protocol):
-    """What is told while an agent runs."""
+class Progress:
+    """What is told while an agent runs; this one shows nothing, for where the log lines say it all."""
 
     def snapshot(self, snapshot: ContextSnapshot) -> None:
         """Show how full the context is now."""
@@ -41,17 +41,12 @@ class Progress(Protocol):
         """Show which turn it is, from 1."""
 
 
-def progress(turns: int) -> AbstractContextManager[Progress]:
-    """Return the progress of a run of `turns` turns, for the `with` statement."""
-    return _bar(turns) if can_redraw(sys.stderr) else _lines()
-
-
 @contextmanager
 def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
     """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
     if not can_redraw(sys.stderr):
         with logging_to(logging.StreamHandler(sys.stderr)):
-            yield _Silent().snapshot
+            yield Progress().snapshot
         return
     from mala_context.cli.tables import can_encode, console
 
@@ -104,23 +99,7 @@ def logging_to(handler: logging.Handler, level: int = logging.INFO) -> Iterator[
         logger.propagate = propagates
 
 
-class _Silent:
-    """For where the log lines say it all."""
-
-    def snapshot(self, snapshot: ContextSnapshot) -> None:
-        """Say nothing."""
-
-    def turn(self, number: int) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def _lines() -> Iterator[Progress]:
-    with logging_to(logging.StreamHandler(sys.stderr)):
-        yield _Silent()
-
-
-class _Bar:
+class _Bar(Progress):
     def __init__(self, bar: RichProgress, turns: int) -> None:
         self._bar = bar
         self._turns = turns
@@ -159,7 +138,12 @@ class _Above(logging.Handler):
 
 
 @contextmanager
-def _bar(turns: int) -> Iterator[Progress]:
+def progress(turns: int) -> Iterator[Progress]:
+    """Yield the progress of a run of `turns` turns."""
+    if not can_redraw(sys.stderr):
+        with logging_to(logging.StreamHandler(sys.stderr)):
+            yield Progress()
+        return
     from rich.progress import BarColumn, Task, TextColumn
     from rich.progress import Progress as RichProgress
     from rich.progress_bar import ProgressBar

@@ -11,10 +11,9 @@ import click
 
 from mala_context._util.text import printable, size_text
 from mala_context.cli.archives.common import find_session, place_options
-from mala_context.cli.inputs import complete_session, must_hold_rows, own_options, recordings
+from mala_context.cli.inputs import auto_compact_option, complete_session, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
-from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
     from mala_context.analysis.report import ContextReport
@@ -50,12 +49,7 @@ _KINDS: Final = (".html", ".htm", ".svg", ".png")
     metavar="TOKENS",
     help="The context window, where the recording does not tell it.",
 )
-@click.option(
-    "--auto-compact-window",
-    type=click.IntRange(1),
-    metavar="TOKENS",
-    help=f"What {AUTO_COMPACT_WINDOW} was.  [default: what it is]",
-)
+@auto_compact_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per core]")
 @own_options
 @place_options
@@ -90,8 +84,6 @@ def report(
     if opens and (kind == "json" or target == STDOUT):
         raise click.UsageError("--open needs a file: leave out --json, and name no - with --output")
     _check_place(target, kind)
-    if auto_compact_window is None:
-        auto_compact_window = auto_compact_window_of(os.environ)
     options = ReportOptions(window, auto_compact_window, _warn_at(warn_at), big)
     given = recordings(paths, project=project, session=session, since=since)
     recorded, archived = _inputs(given, repo, directory)

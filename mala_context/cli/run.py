@@ -54,7 +54,7 @@ def run(
 
     load_sdk()
     runtime = _runtime(model, os.path.abspath(cwd), resume, permission_mode)
-    show = _Nothing() if as_json else _Printer()
+    show = _Printer(silent=as_json)
     outcome = run_agent(_run, runtime, text, show)
     if as_json:
         import json
@@ -122,25 +122,14 @@ class _Outcome:
         return why_failed(result)
 
 
-class _Nothing:
-    """Prints no text: for `--json`."""
-
-    at_line_start = True
-
-    def message(self, message: Any) -> None:
-        """Say nothing."""
-
-    def close(self) -> None:
-        """Say nothing."""
-
-
 class _Printer:
-    """Prints what the main agent says, piece by piece as the stream brings it.
+    """Prints what the main agent says, piece by piece as the stream brings it; nothing where it is `silent`.
 
     What comes without a stream (words of the CLI itself, say) is printed when its message comes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool) -> None:
+        self._silent = silent
         self._streamed: set[str | None] = set()
         self.at_line_start = True
 
@@ -171,13 +160,13 @@ class _Printer:
             self.close()
 
     def _write(self, text: str) -> None:
-        if text:
+        if text and not self._silent:
             click.echo(text, nl=False)
             sys.stdout.flush()
             self.at_line_start = text.endswith("\n")
 
 
-async def _run(runtime: AgentRuntime, prompt: str, show: _Printer | _Nothing) -> _Outcome:
+async def _run(runtime: AgentRuntime, prompt: str, show: _Printer) -> _Outcome:
     from mala_context.cli.live_gauge import gauge_lines
 
     outcome = _Outcome()

@@ -19,13 +19,14 @@ from mala_context.cli.inputs import (
     TRANSCRIPT,
     Moment,
     ThereDirectory,
+    auto_compact_option,
     complete_session,
+    in_words,
     one_session,
     transcripts,
 )
 from mala_context.cli.streams import can_redraw
 from mala_context.errors import MalaContextError
-from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,12 +87,7 @@ WHILE_READING: Final = 0.3
     metavar="SESSIONS",
     help="Number of sessions to follow, the last used first; the others are counted.",
 )
-@click.option(
-    "--auto-compact-window",
-    type=click.IntRange(1),
-    metavar="TOKENS",
-    help=f"What {AUTO_COMPACT_WINDOW} is for the sessions.  [default: what it is here]",
-)
+@auto_compact_option
 def watch(
     sessions: tuple[str, ...],
     since: str,
@@ -116,11 +112,9 @@ def watch(
     from mala_context.cli.agent_runner import ended_like_ctrl_c
     from mala_context.transcripts.projects import default_projects_dirs
 
-    if auto_compact_window is None:
-        auto_compact_window = auto_compact_window_of(os.environ)
     begin = calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%S"))
     directories = list(projects) or default_projects_dirs()
-    nothing = f"no session was active after {since} UTC in {_where(directories)}"
+    nothing = f"no session was active after {since} UTC in {in_words(directories)}"
     if time.time() - begin < LONG_AGO:
         nothing += "; --since 30d looks further back"
     watcher = Watcher(
@@ -155,7 +149,7 @@ def _transcript(session: str, directories: Sequence[str]) -> str:
     found = list(transcripts(folders, session))
     one = one_session(session, {each.session_id for each in found})
     if one is None:
-        raise MalaContextError(f"no session {session} in {_where(directories)}")
+        raise MalaContextError(f"no session {session} in {in_words(directories)}")
     return max(each for each in found if each.session_id == one).path
 
 
@@ -299,12 +293,6 @@ def _look(out: Console, watcher: Watcher) -> Look:
 
     marks = Marks() if can_encode(out, "".join(Marks())) else PLAIN
     return Look(out.width, time.time(), marks, watcher.older)
-
-
-def _where(directories: Sequence[str]) -> str:
-    from mala_context._util.text import printable
-
-    return ", ".join(map(printable, directories)) or "any directory, since HOME names no home directory"
 
 
 def _complain(error: OSError) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from mala_context._util.text import plural, utc_seconds
+from mala_context.cli.inputs import upwards
 from mala_context.transcripts.json_rows import content_of, objects
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 from mala_context.transcripts.rows import file_chunks, rows
@@ -78,18 +79,9 @@ def changed_lines(found: Sequence[ChangedFile], end: float, source: str, cwd: st
         yield f"and {len(found) - SHOWN:,} more; --json lists all"
     place = f"cd {shlex.quote(cwd)} && " if cwd else ""
     yield f"with Claude Code's checkpoints: {place}claude --resume {source}, then /rewind"
-    if cwd is not None and _is_in_git(cwd):
+    if cwd is not None and any(os.path.lexists(os.path.join(each, ".git")) for each in upwards(cwd)):
         inside = [shlex.quote(each.path) for each in found[:SHOWN] if each.path.startswith(cwd + os.sep)]
         if inside:
             git = f"git -C {shlex.quote(cwd)}"
             commit = f'"$({git} rev-list -1 --before={int(end)} HEAD)"'
             yield f"with git, as of the last commit before then: {git} restore --source={commit} -- {' '.join(inside)}"
-
-
-def _is_in_git(path: str) -> bool:
-    while not os.path.lexists(os.path.join(path, ".git")):
-        above = os.path.dirname(path)
-        if above == path:
-            return False
-        path = above
-    return True

@@ -5,7 +5,6 @@ Those that remove something only show what they would do until they get `--yes`.
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +30,11 @@ from mala_context.cli.archives.common import (
     repo_option,
     say_json,
     session_argument,
+    transcript_options,
     wrong_values,
 )
 from mala_context.cli.exit_status import CHECK_FAILED
-from mala_context.cli.inputs import ThereDirectory
+from mala_context.cli.inputs import ThereDirectory, must_be_there
 from mala_context.cli.progress import waiting
 from mala_context.errors import MalaContextError
 
@@ -288,8 +288,7 @@ def _plain_bytes(archive: TranscriptArchive, session_id: str) -> int:
 @click.argument("session", shell_complete=complete_archived)
 @click.argument("file", type=click.Path(dir_okay=False))
 @place_options
-@click.option("--agent", help="A subagent's own transcript, by its id.")
-@click.option("--chain", type=click.IntRange(min=1), help="A chain by its number; else the newest.")
+@transcript_options
 @click.option("--redact", is_flag=True, help="Mask secrets; the documentation lists what is not found.")
 @click.option("--html", "as_html", is_flag=True, help="Write the conversation as a page to read in a browser instead.")
 @json_option
@@ -358,8 +357,7 @@ def import_(
     archive = open_archive(repo, directory, new=True)
     dry = remove and not yes
     for path in paths:
-        if not os.path.lexists(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        must_be_there(path)
     places = paths or (archive.location,)
     with waiting("importing") as progress:
         copies = find_copies(places)

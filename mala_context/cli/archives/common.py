@@ -15,7 +15,7 @@ from mala_context.archive.directory import is_for_archives
 from mala_context.archive.layout import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.inputs import OFFERED, ThereDirectory, one_session
+from mala_context.cli.inputs import OFFERED, ThereDirectory, one_session, upwards
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError, MalaContextError, SessionNotFoundError
 from mala_context.transcripts.session_ids import check_session_id
@@ -65,7 +65,19 @@ def place_options(command: F) -> F:
     return repo_option(command)
 
 
+def transcript_options(command: F) -> F:
+    """Give a command `--agent` and `--chain`, which choose one of a session's transcripts."""
+    number = click.IntRange(min=1)
+    command = click.option("--chain", type=number, help="A chain by its number; else the newest.")(command)
+    return click.option("--agent", help="A subagent's own transcript, by its id.")(command)
+
+
 repo_option = click.option("--repo", type=ThereDirectory(), help="The archive of this repository.")
+
+
+all_option = click.option(
+    "--all", "everywhere", is_flag=True, help="The archives of all repositories; the default where this one has none."
+)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for machines.")
@@ -117,15 +129,9 @@ def know_object_store(archive: TranscriptArchive) -> None:
 
 def repository() -> str:
     """Return the nearest directory from here upwards that has an archive, else the working directory."""
-    here = os.path.realpath(os.getcwd())
-    each = here
-    while True:
-        if os.path.isdir(os.path.join(layout.repo_runs_dir(each), layout.ARCHIVES)):
-            return each
-        parent = os.path.dirname(each)
-        if parent == each:
-            return here
-        each = parent
+    places = upwards(os.getcwd())
+    has_archive = (each for each in places if os.path.isdir(os.path.join(layout.repo_runs_dir(each), layout.ARCHIVES)))
+    return next(has_archive, os.path.realpath(os.getcwd()))
 
 
 def all_archives() -> Iterator[tuple[str, TranscriptArchive]]:

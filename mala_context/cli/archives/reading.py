@@ -21,6 +21,7 @@ from mala_context.archive.search import search as find
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     F,
+    all_option,
     archives_of,
     complete_archived,
     fields_of,
@@ -30,6 +31,7 @@ from mala_context.cli.archives.common import (
     place_options,
     say_json,
     session_argument,
+    transcript_options,
 )
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.progress import Wait, waiting
@@ -51,9 +53,7 @@ R = TypeVar("R", Row, Row | LongRow)
 
 @click.command("list")
 @place_options
-@click.option(
-    "--all", "everywhere", is_flag=True, help="The archives of all repositories; the default where this one has none."
-)
+@all_option
 @json_option
 def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bool) -> None:
     """List sessions and what is archived of each.
@@ -111,10 +111,8 @@ def _opening(archive: TranscriptArchive, session_id: str) -> Iterator[dict[str, 
 
 
 def _part_options(command: F) -> F:
-    number = click.IntRange(min=1)
-    command = click.option("--dropped-by", type=number, help="Only what compaction N discarded.")(command)
-    command = click.option("--chain", type=number, help="A chain by its number; else the newest.")(command)
-    return click.option("--agent", help="A subagent's own transcript, by its id.")(command)
+    option = click.option("--dropped-by", type=click.IntRange(min=1), help="Only what compaction N discarded.")
+    return transcript_options(option(command))
 
 
 @click.command()
@@ -263,9 +261,7 @@ def _checking(archive: TranscriptArchive, session_ids: Collection[str] | None = 
 @click.command()
 @click.argument("sessions", nargs=-1, shell_complete=complete_archived)
 @place_options
-@click.option(
-    "--all", "everywhere", is_flag=True, help="The archives of all repositories; the default where this one has none."
-)
+@all_option
 @click.option("--repair", is_flag=True, help="Rebuild manifest rows from the files, and fix permissions.")
 @json_option
 def verify(
@@ -354,7 +350,7 @@ def lost(session: str | None, repo: str | None, directory: str | None, as_json: 
     shell_complete=complete_archived,
     help="Only in this session; the first letters of its id are enough.",
 )
-@click.option("--all", "everywhere", is_flag=True, help="In all archives; the default where this repository has none.")
+@all_option
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=LIMIT, show_default=True, help="Number of places to show."
 )
