@@ -10,7 +10,7 @@ before they are written, so no row after it was there either, whatever its own s
 
 from __future__ import annotations
 
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.transcripts.compactions import MARKS, is_boundary, is_summary
 from mala_context.transcripts.json_rows import objects
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _ASSISTANT = b'"assistant"'
 
 
-@record
-class Compaction:
+class Compaction(Frozen):
     """One compaction of the main agent, as the transcript tells it."""
 
     number: int
@@ -40,8 +39,7 @@ class Compaction:
     uuid: str | None = None
 
 
-@record
-class Cut:
+class Cut(Frozen):
     """Where a transcript is cut."""
 
     offset: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mala_context.archive.atomic_write import place
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import choose_chain, chunks
 from mala_context.transcripts.long_rows import LONG, shortened
 from mala_context.transcripts.rows import rows
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 
-@record
-class ExportResult:
+class ExportResult(Frozen):
     """The file that was written."""
 
     path: str

@@ -12,7 +12,7 @@ from contextlib import closing
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import choose_chain, chunks, missing_pieces, open_current
 from mala_context.archive.source import Source
 from mala_context.transcripts.projects import find_transcript
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from mala_context.transcripts.rows import Row
 
 
-@record
-class Known:
+class Known(Frozen):
     """What the manifest knows of where a session ran."""
 
     transcript: str | None

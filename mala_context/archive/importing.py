@@ -18,7 +18,7 @@ import stat
 
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import chunks
 from mala_context.archive.source import Source
 from mala_context.archive.verify import strays
@@ -39,8 +39,7 @@ _SEED = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,127})_.*_transcript")
 _SUFFIXES = (".jsonl", ".txt", ".json", ".bak")
 
 
-@record
-class Imported:
+class Imported(Frozen):
     """What became of one copy."""
 
     path: str

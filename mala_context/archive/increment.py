@@ -10,18 +10,19 @@ incremental, or all full copies.
 from __future__ import annotations
 
 import errno
+import time
 from contextlib import closing
 from itertools import count
 
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import ArchiveResult, record
+from mala_context.archive.layout import ArchiveResult, Frozen
 from mala_context.archive.source import digest_of, fill
 from mala_context.transcripts.session_ids import check_session_id, session_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
     from mala_context.archive.interface import Archiver, Reader, SessionFiles, SessionView, Write
@@ -49,8 +50,7 @@ _FOUND_BY_NAME = frozenset({"empty path", "missing", "not a regular file"})
 """Reasons for which a transcript is looked for by its session's name."""
 
 
-@record
-class Request:
+class Request(Frozen):
     """What is to be archived, and how."""
 
     session_id: str
@@ -65,8 +65,7 @@ class Request:
     """From when on an agent's piece without an outcome is of this same compaction, in microseconds since 1970."""
 
 
-@record
-class Plan:
+class Plan(Frozen):
     """Where the next piece goes."""
 
     chain: int
@@ -217,14 +216,7 @@ def _write(
         nonlocal digest
         digest = source.copy(plan.offset, end, write)
 
-    while True:
-        newest = layout.next_stamp(request.now, newest)
-        name = layout.piece_name(request.session_id, request.subagent, plan.chain, newest, ext)
-        try:
-            files.publish(name, copy)
-        except FileExistsError:
-            continue  # not ours to replace, whatever it is; the next microsecond is free
-        break
+    name, newest = publish_next(files, request.subagent, plan.chain, ext, newest, copy, now=request.now)
     length = end - plan.offset
     row = manifests.new_row(
         "piece",
@@ -258,6 +250,27 @@ def _write(
         sha256=digest,
         transcript=source.path,
     )
+
+
+def publish_next(
+    files: SessionFiles,
+    subagent: str | None,
+    chain: int,
+    ext: str,
+    newest: str | None,
+    fill: Callable[[Write], object],
+    now: int | None = None,
+) -> tuple[str, str]:
+    """Write the next piece of a chain, after the stamp of its `newest` one; return its name and stamp."""
+    moment = time.time_ns() // 1000 if now is None else now
+    while True:
+        newest = layout.next_stamp(moment, newest)
+        name = layout.piece_name(files.session_id, subagent, chain, newest, ext)
+        try:
+            files.publish(name, fill)
+        except FileExistsError:
+            continue  # not ours to replace, whatever it is; the next microsecond is free
+        return name, newest
 
 
 def _say_archived(request: Request, path: str, length: int) -> None:

@@ -7,8 +7,8 @@ A session id has no dot (`transcripts.session_ids`), because a dot separates the
 `SESSION.2`, `SESSION.manifest.jsonl`. So the glob `SESSION_*` names the first chain of the main transcript and no other
 file of that session.
 
-`dataclasses` costs a hook process about 18 ms of import, more than the rest of the archive together. So forty lines of
-our own (`record`) make the records. A type checker sees frozen, keyword-only dataclasses.
+`dataclasses` costs a hook process about 18 ms of import, more than the rest of the archive together, so that `Frozen`
+makes the records. A type checker sees frozen, keyword-only dataclasses.
 """
 
 from __future__ import annotations
@@ -23,51 +23,53 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-    from typing import Any, TypeVar, dataclass_transform
-
-    T = TypeVar("T")
-
-    @dataclass_transform(frozen_default=True, kw_only_default=True)
-    def record(cls: type[T]) -> type[T]: ...  # noqa: D103  # the type checker's view of the function below
-
+    from typing import Any, ClassVar, Self, dataclass_transform
 else:
 
-    def record(cls: type) -> type:
-        """Make a class with annotated attributes a frozen record with keyword arguments, equality, hash and repr."""
-        fields = tuple(cls.__annotations__)
-        defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
-
-        names, required = frozenset(fields), frozenset(fields) - defaults.keys()
-
-        def __init__(self: object, **values: object) -> None:  # noqa: N807  # becomes the class's own method
-            if not required <= values.keys() <= names:
-                unknown, missing = sorted(values.keys() - names), sorted(required - values.keys())
-                raise TypeError(f"{cls.__name__}: unknown {unknown}, missing {missing}")
-            self.__dict__.update(defaults)
-            self.__dict__.update(values)
-
-        def __setattr__(self: object, name: str, value: object) -> None:  # noqa: N807  # as above
-            raise AttributeError(f"{cls.__name__} is frozen: cannot set {name}")
-
-        def __delattr__(self: object, name: str) -> None:  # noqa: N807  # as above
-            raise AttributeError(f"{cls.__name__} is frozen: cannot delete {name}")
-
-        def __eq__(self: object, other: object) -> bool:  # noqa: N807  # as above
-            return self.__dict__ == other.__dict__ if type(other) is cls else NotImplemented
-
-        def __hash__(self: object) -> int:  # noqa: N807  # as above
-            return hash(tuple(self.__dict__[name] for name in fields))
-
-        def __repr__(self: object) -> str:  # noqa: N807  # as above
-            return f"{cls.__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in fields)})"
-
-        for method in (__init__, __setattr__, __delattr__, __eq__, __hash__, __repr__):
-            setattr(cls, method.__name__, method)
-        return cls
+    def dataclass_transform(**_: object) -> object:
+        """Stand for that of `typing`, which a hook does not load."""
+        return lambda cls: cls
 
 
-@record
-class StoredFile:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Frozen:
+    """A record: annotations are its fields, given by their names and never set again."""
+
+    _defaults: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls) -> None:
+        cls._defaults = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
+
+    def __init__(self, **values: Any) -> None:
+        """Take all fields that have no default; raises `TypeError` for others."""
+        fields, given = self.__annotations__.keys(), self._defaults | values
+        if given.keys() != fields:
+            unknown, missing = sorted(given.keys() - fields), sorted(fields - given.keys())
+            raise TypeError(f"{self.__class__.__name__}: unknown {unknown}, missing {missing}")
+        vars(self).update(given)
+
+    def but(self, **changes: Any) -> Self:
+        """Return the same with other values in some fields."""
+        return self.__class__(**{**vars(self), **changes})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self.__class__.__name__} is frozen: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{self.__class__.__name__} is frozen: cannot delete {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__annotations__))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__annotations__)
+        return f"{self.__class__.__name__}({values})"
+
+
+class StoredFile(Frozen):
     """One file of an archive, as the store lists it."""
 
     name: str
@@ -82,8 +84,7 @@ class StoredFile:
     """The address of the object store that alone holds it; `None` where it is here."""
 
 
-@record
-class PieceName:
+class PieceName(Frozen):
     """What the name of a piece says; see `docs/reference/archive-format.md`."""
 
     session_id: str
@@ -110,8 +111,7 @@ class PieceName:
         return f"{self.stream}{chain}_{self.stamp}_transcript{self.ext}"
 
 
-@record
-class Piece:
+class Piece(Frozen):
     """One piece of an archive: what its file is, with what the manifest knows about it."""
 
     name: str
@@ -153,8 +153,7 @@ class Piece:
         return None if self.offset is None or self.length is None else self.offset + self.length
 
 
-@record
-class ArchiveResult:
+class ArchiveResult(Frozen):
     """What one call of `TranscriptArchive.archive` did; nothing is to be done next."""
 
     session_id: str
@@ -180,8 +179,7 @@ class ArchiveResult:
         return self.path is not None
 
 
-@record
-class SessionSummary:
+class SessionSummary(Frozen):
     """One archived session, as `TranscriptArchive.sessions` lists it."""
 
     session_id: str
@@ -272,6 +270,12 @@ def parse_piece_name(name: str) -> PieceName | None:
     if chain == 1 and key.endswith(".1"):
         return None
     return PieceName(session_id=session_id, subagent=subagent, chain=chain, stamp=when, ext=f".{ext}", packed=packed)
+
+
+def plain_name(name: str) -> str:
+    """Return the name that a file had before it was packed."""
+    parsed = parse_piece_name(name)
+    return name if parsed is None else parsed.plain
 
 
 def _is_stamp(text: str) -> bool:

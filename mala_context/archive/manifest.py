@@ -9,7 +9,7 @@ pure; rows of kinds and fields that we do not know pass through untouched.
 from __future__ import annotations
 
 from mala_context.archive import layout
-from mala_context.archive.layout import Piece, PieceName, SessionSummary, StoredFile, record
+from mala_context.archive.layout import Frozen, Piece, PieceName, SessionSummary, StoredFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ TOOK_PLACE = frozenset({"compacted", "hook_skipped", "by_reference"})
 """Outcomes of compactions that replaced the conversation."""
 
 
-@record
-class Manifest:
+class Manifest(Frozen):
     """The rows of one session that could be read."""
 
     rows: tuple[Row, ...]
@@ -224,9 +223,9 @@ def _same_chain(piece: Piece, name: PieceName) -> bool:
 def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece | None) -> Piece:
     known = row or {}
     full = known.get("mode") == "full"
-    length = _count(known.get("length")) if name.packed else file.size
+    length = count(known.get("length")) if name.packed else file.size
     offset: int | None = 0 if full or previous is None else previous.end
-    stated = _count(known.get("offset"))
+    stated = count(known.get("offset"))
     if stated is not None and stated != offset:
         offset = None
     return Piece(
@@ -247,7 +246,8 @@ def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece |
     )
 
 
-def _count(value: object) -> int | None:
+def count(value: object) -> int | None:
+    """Return a value that is a number from 0, `None` for any other."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 

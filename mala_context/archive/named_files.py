@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from mala_context.archive import log
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.side_files import side_directory
 from mala_context.transcripts.session_ids import AGENT_ID_MAX
 
@@ -29,8 +29,7 @@ MOST = 10_000
 """Names beyond this number are not followed."""
 
 
-@record
-class SideFiles:
+class SideFiles(Frozen):
     """What became of the side files that a restored session's rows name."""
 
     put_back: tuple[str, ...] = ()

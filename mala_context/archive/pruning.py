@@ -14,21 +14,20 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.full_outputs import sweep
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.remote import uploaded
 from mala_context.archive.retention import PruneResult, choose, remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from mala_context.archive.layout import SessionSummary
     from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.retention import Limits
 
 
-@record
-class _Standing:
+class _Standing(Frozen):
     """Where a session's files are."""
 
     remote: bool
@@ -79,30 +78,14 @@ def prune(
         trust_clock=trust_clock,
     )
     uploaded_ones = dict.fromkeys(each for each in plan.removed if standing[each].remote)
-    result = _with(plan, plan.removed, 0, waiting, uploaded_ones)
+    result = plan
     if not dry_run:
-        rest = _with(plan, tuple(each for each in plan.removed if each not in uploaded_ones), 0, (), ())
+        rest = plan.but(removed=tuple(each for each in plan.removed if each not in uploaded_ones))
         done = remove(archive.store(create=False), sessions, rest, progress)
         dropped = {each: _drop(archive, each) for each in uploaded_ones}
-        freed = done.freed + sum(dropped.values())
-        result = _with(done, (*done.removed, *dropped), freed, waiting, uploaded_ones)
+        result = done.but(removed=(*done.removed, *dropped), freed=done.freed + sum(dropped.values()))
     sweep(archive, dry_run=dry_run)
-    return result
-
-
-def _with(
-    plan: PruneResult, removed: tuple[str, ...], freed: int, waiting: Iterable[str], remote: Iterable[str]
-) -> PruneResult:
-    return PruneResult(
-        removed=removed,
-        freed=freed or plan.freed,
-        only_copies=plan.only_copies,
-        busy=plan.busy,
-        clock_in_doubt=plan.clock_in_doubt,
-        dry_run=plan.dry_run,
-        not_uploaded=tuple(waiting),
-        uploaded=tuple(remote),
-    )
+    return result.but(not_uploaded=tuple(waiting), uploaded=tuple(uploaded_ones))
 
 
 def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:
@@ -133,10 +116,10 @@ def _drop(archive: ArchiveReader, session_id: str) -> int:
     except ArchiveBusyError:
         return 0
     with files:
-        done = {uploaded.plain(name) for name in uploaded.uploads(manifests.parse(files.manifest()))}
+        done = {layout.plain_name(name) for name in uploaded.uploads(manifests.parse(files.manifest()))}
         for file in reversed(files.list()):
             here = file.remote is None and file.name != layout.manifest_name(session_id)
-            if here and uploaded.plain(file.name) in done:
+            if here and layout.plain_name(file.name) in done:
                 files.remove(file.name)
                 freed += file.size
     log.info("Archive of session %s: %s here removed, the object store has them", session_id, log.size_text(freed))

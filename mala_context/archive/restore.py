@@ -19,7 +19,7 @@ from mala_context._util.text import plural
 from mala_context.archive import log
 from mala_context.archive.compactions import cut_before, moment_of
 from mala_context.archive.history import History
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.named_files import look_after, results_named, subagents_named
 from mala_context.archive.session_copy import Renaming
 from mala_context.archive.subagents import bring_subagents
@@ -42,8 +42,7 @@ _FORK_MOST = 16 << 20
 """Bytes of a transcript past which the SDK's fork, which takes about ten times that in memory, is not asked."""
 
 
-@record
-class RestoreResult:
+class RestoreResult(Frozen):
     """A session that was restored; resume it with `session_id` in `cwd`.
 
     Of a dry run it says what would be written; a `*` stands for the new session's id then, and `through` is empty.
@@ -91,8 +90,7 @@ _READINGS = 3
 """How often rows are read: for the cut, for what they name, and to be written."""
 
 
-@record
-class _Scan:
+class _Scan(Frozen):
     """What a first reading of the rows up to the cut found."""
 
     conversation: int

@@ -17,7 +17,7 @@ import time
 
 from mala_context._util.text import LARGEST, size_bytes
 from mala_context.archive import log
-from mala_context.archive.layout import SessionSummary, record
+from mala_context.archive.layout import Frozen, SessionSummary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ DAY = 86_400 * 1_000_000_000
 WITNESS = 3_600 * 1_000_000_000
 
 
-@record
-class Limits:
+class Limits(Frozen):
     """How much may stay; `None` is no limit."""
 
     days: float | None = None
@@ -42,8 +41,7 @@ class Limits:
     """Number of sessions that may stay; the oldest go first."""
 
 
-@record
-class PruneResult:
+class PruneResult(Frozen):
     """What `prune` removed, or would remove."""
 
     removed: tuple[str, ...] = ()
@@ -167,12 +165,8 @@ def remove(
     a row of the manifest says first what goes, so that what is gone then is not missed.
     """
     from mala_context.archive import manifest as manifests
-    from mala_context.archive.layout import manifest_name, parse_piece_name
+    from mala_context.archive.layout import manifest_name, plain_name
     from mala_context.errors import ArchiveBusyError
-
-    def plain(name: str) -> str:
-        parsed = parse_piece_name(name)
-        return name if parsed is None else parsed.plain
 
     stored = {each.session_id: each.stored for each in sessions}
     removed, busy = [], list(plan.busy)
@@ -184,7 +178,7 @@ def remove(
             continue
         with files:
             names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
-            row = manifests.new_row("removing", time.time_ns() // 1000, names=[plain(name) for name in names])
+            row = manifests.new_row("removing", time.time_ns() // 1000, names=[plain_name(name) for name in names])
             with contextlib.suppress(OSError):  # on a full disk, which removing is there to fix
                 files.append(manifests.dump([row]))
             for name in [*reversed(names), manifest_name(session_id)]:
@@ -193,11 +187,5 @@ def remove(
         if progress is not None:
             progress(stored[session_id])
         log.info("Archive of session %s removed (%s)", session_id, log.size_text(stored[session_id]))
-    return PruneResult(
-        removed=tuple(removed),
-        freed=sum(stored[each] for each in removed),
-        only_copies=plan.only_copies,
-        busy=tuple(busy),
-        clock_in_doubt=plan.clock_in_doubt,
-        dry_run=False,
-    )
+    freed = sum(stored[each] for each in removed)
+    return plan.but(removed=tuple(removed), freed=freed, busy=tuple(busy), dry_run=False)

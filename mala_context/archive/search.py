@@ -26,7 +26,7 @@ from mala_context._util.safe_open import Held
 from mala_context.archive import manifest as manifests
 from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import chunks
 from mala_context.errors import ArchiveUnavailableError
 from mala_context.transcripts.compactions import is_clear, is_summary
@@ -81,8 +81,7 @@ _MARK = "\u200b"
 """Stands between two words that have no space between them; the index takes it for one."""
 
 
-@record
-class Hit:
+class Hit(Frozen):
     """One place that was found."""
 
     session_id: str

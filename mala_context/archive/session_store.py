@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from mala_context._util.background import Worker, wait_for
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
+from mala_context.archive.increment import publish_next
 from mala_context.archive.reading import chunks
 from mala_context.errors import InvalidSessionIdError
 from mala_context.transcripts.json_rows import objects
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     )
 
     from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
-    from mala_context.archive.layout import Piece, StoredFile
+    from mala_context.archive.layout import Piece
 
 T = TypeVar("T")
 
@@ -148,7 +149,7 @@ class ArchiveSessionStore:
             if not fresh:
                 return
             data = b"".join(json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n" for entry in fresh)
-            name = _publish(files, stream, state.newest, data)
+            name, _ = publish_next(files, stream, 1, ".jsonl", state.newest, lambda write: write(data))
             row = manifests.new_row(
                 "piece",
                 time.time_ns() // 1000,
@@ -185,15 +186,10 @@ class ArchiveSessionStore:
         return cast("list[SessionStoreEntry]", entries) if found else None
 
     def _sessions(self, project_key: str) -> dict[str, int]:
-        groups: dict[str, list[StoredFile]] = {}
-        for file in self._store(project_key).list():
-            session_id = layout.session_of(file.name)
-            if session_id is not None:
-                groups.setdefault(session_id, []).append(file)
         return {
-            session_id: max(file.mtime_ns for file in files) // 1_000_000
-            for session_id, files in groups.items()
-            if any((name := layout.parse_piece_name(file.name)) and name.subagent is None for file in files)
+            each.session_id: each.newest_ns // 1_000_000
+            for each in self._store(project_key).summaries()
+            if any((name := layout.parse_piece_name(file)) and name.subagent is None for file in each.files)
         }
 
     def _summaries(self, project_key: str) -> list[SessionSummaryEntry]:
@@ -315,17 +311,6 @@ def _mark(files: SessionFiles) -> tuple[int, int, str]:
     """Return what changes whenever anybody writes to the session."""
     names = [file.name for file in files.list()]
     return len(files.manifest()), len(names), names[-1] if names else ""
-
-
-def _publish(files: SessionFiles, stream: str | None, newest: str | None, data: bytes) -> str:
-    while True:
-        newest = layout.next_stamp(time.time_ns() // 1000, newest)
-        name = layout.piece_name(files.session_id, stream, 1, newest, ".jsonl")
-        try:
-            files.publish(name, lambda write: write(data))
-        except FileExistsError:
-            continue
-        return name
 
 
 def _delete_stream(files: SessionFiles, stream: str | None) -> None:

@@ -14,7 +14,7 @@ import os
 from mala_context._util.safe_open import Held
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.source import Source, open_directory
 
 TYPE_CHECKING = False
@@ -59,8 +59,7 @@ def walk(transcript: str) -> Iterator[tuple[str, str]]:
                 yield name, os.path.join(top, name)
 
 
-@record
-class _Entry:
+class _Entry(Frozen):
     name: str
     is_directory: bool
     is_file: bool

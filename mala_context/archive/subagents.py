@@ -20,7 +20,7 @@ from mala_context.archive import log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import place
 from mala_context.archive.history import continues
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.named_files import MOST, side_directory_of, subagents_named
 from mala_context.archive.reading import choose_chain, chunks
 from mala_context.archive.side_files import subagent_of, walk
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 _OF_WORKFLOWS = ("subagents/workflows/", "workflows/")
 
 
-@record
-class Subagents:
+class Subagents(Frozen):
     """What became of the subagents of a restored session."""
 
     copied: tuple[str, ...] = ()

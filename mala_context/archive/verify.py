@@ -17,7 +17,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import set_mode
 from mala_context.archive.increment import repair_pieces
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import open_current
 from mala_context.archive.source import digest_of
 from mala_context.transcripts.session_ids import check_session_id
@@ -52,8 +52,7 @@ KINDS = {
 """What can be wrong, in words."""
 
 
-@record
-class Problem:
+class Problem(Frozen):
     """One thing that is wrong."""
 
     kind: str
@@ -70,8 +69,7 @@ class Problem:
         return KINDS[self.kind] + (f" ({self.detail})" if self.detail else "")
 
 
-@record
-class VerifyReport:
+class VerifyReport(Frozen):
     """What `verify` found."""
 
     location: str
@@ -297,7 +295,7 @@ def _repaired(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]
     result = []
     for problem in problems:
         fixed = problem.kind in done or (problem.kind == "mode" and set_mode(problem.path, 0o600))
-        result.append(Problem(**{**vars(problem), "fixed": fixed}))
+        result.append(problem.but(fixed=fixed))
     return result
 
 

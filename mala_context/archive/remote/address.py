@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ _PLACES: Final = ("{host}", "{repo}")
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-@record
-class Target:
+class Target(Frozen):
     """Where an archive's pieces are sent."""
 
     address: str

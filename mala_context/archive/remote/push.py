@@ -22,7 +22,7 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
 from mala_context.archive.increment import repair_pieces
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.archive.remote import uploaded
 from mala_context.archive.source import digest_of
 
@@ -44,8 +44,7 @@ _ROUNDS = 3
 _PAUSE = 0.1
 
 
-@record
-class PushResult:
+class PushResult(Frozen):
     """What `push` did."""
 
     address: str

@@ -30,7 +30,7 @@ def uploads(manifest: Manifest, base: str | None = None) -> dict[str, Mapping[st
         for row in manifest.of_kind(KIND)
         if isinstance(row.get("name"), str)
         and isinstance(row.get("to"), str)
-        and _count(row.get("length")) is not None
+        and manifests.count(row.get("length")) is not None
         and base in {None, row["to"]}
     }
 
@@ -44,21 +44,22 @@ def elsewhere(session_id: str, data: bytes, here: Iterable[StoredFile]) -> list[
     """Return the files that only an object store holds: those with a row and no file here, packed or plain."""
     if _NEEDLE not in data:
         return []
-    known = {plain(file.name) for file in here}
+    known = {layout.plain_name(file.name) for file in here}
     found: dict[str, StoredFile] = {}
     for name, row in uploads(manifests.parse(data)).items():
         of_session = layout.session_of(name) == session_id and name != layout.manifest_name(session_id)
-        if of_session and plain(name) not in known:
-            found[plain(name)] = StoredFile(
-                name=name, size=row["length"], mtime_ns=_count(row.get("mtime_ns")) or 0, remote=row["to"]
+        if of_session and layout.plain_name(name) not in known:
+            mtime_ns = manifests.count(row.get("mtime_ns")) or 0
+            found[layout.plain_name(name)] = StoredFile(
+                name=name, size=row["length"], mtime_ns=mtime_ns, remote=row["to"]
             )
     return list(found.values())
 
 
 def pending(names: Iterable[str], manifest: Manifest, base: str) -> list[str]:
     """Return those of the local files that have not arrived at a place, in their order; not the manifest."""
-    done = {plain(name) for name in uploads(manifest, base)}
-    return [name for name in names if plain(name) not in done and not name.endswith(".manifest.jsonl")]
+    done = set(map(layout.plain_name, uploads(manifest, base)))
+    return [name for name in names if layout.plain_name(name) not in done and not name.endswith(".manifest.jsonl")]
 
 
 def manifest_is_uploaded(session_id: str, manifest: Manifest, base: str) -> bool:
@@ -110,13 +111,3 @@ def _taken(row: Mapping[str, Any], known: Collection[str]) -> Mapping[str, Any] 
 def _stamp(name: str) -> str:
     parsed = layout.parse_piece_name(name)
     return name if parsed is None else parsed.stamp
-
-
-def plain(name: str) -> str:
-    """Return the name of a file before it was packed."""
-    parsed = layout.parse_piece_name(name)
-    return name if parsed is None else parsed.plain
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

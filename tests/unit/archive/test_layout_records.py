@@ -2,11 +2,10 @@
 
 import pytest
 
-from mala_context.archive.layout import ArchiveResult, Piece, StoredFile, record
+from mala_context.archive.layout import ArchiveResult, Frozen, Piece, StoredFile
 
 
-@record
-class Pair:
+class Pair(Frozen):
     first: int
     second: str = "b"
 
@@ -28,6 +27,12 @@ def test_wrong_keywords_are_named():
         Pair(third=1)
     with pytest.raises(TypeError):
         Pair(1)
+
+
+def test_a_record_with_other_values():
+    assert Pair(first=1).but(second="c") == Pair(first=1, second="c")
+    with pytest.raises(TypeError, match="third"):
+        Pair(first=1).but(third=1)
 
 
 def test_a_record_is_frozen():

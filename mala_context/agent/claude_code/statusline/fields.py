@@ -6,7 +6,7 @@ from mala_context._util.text import printable
 from mala_context.agent.claude_code.statusline.input_values import count, table, tokens_of
 from mala_context.agent.claude_code.statusline.usable import threshold_of
 from mala_context.agent.hook_io import text_in
-from mala_context.archive.layout import record
+from mala_context.archive.layout import Frozen
 from mala_context.tracking.auto_compact import LARGEST_WINDOW
 
 TYPE_CHECKING = False
@@ -22,8 +22,7 @@ TEMPLATE = "{model} {bar} {about}{percent} ({tokens} of {window})"
 _UNKNOWN_TEMPLATE = "{model} context {percent} (of {window})"
 
 
-@record
-class Gauge:
+class Gauge(Frozen):
     """What a status line can say of one session; sizes in tokens, unknown is `None`."""
 
     session_id: str | None
