@@ -78,7 +78,8 @@ class Counter:
             found = self._first_row(value)
             if found is not None:
                 self._number += 1
-                return _compaction(self._number, row.offset, found)
+                time, uuid = _text(found.get("timestamp")), _text(found.get("uuid"))
+                return Compaction(number=self._number, offset=row.offset, time=time, uuid=uuid, **told_by(found))
         return None
 
     def _first_row(self, value: dict[str, Any]) -> dict[str, Any] | None:
@@ -93,11 +94,6 @@ class Counter:
         continues = summary and self._open
         self._open = True
         return None if continues else value
-
-
-def _compaction(number: int, offset: int, value: dict[str, Any]) -> Compaction:
-    time, uuid = _text(value.get("timestamp")), _text(value.get("uuid"))
-    return Compaction(number=number, offset=offset, time=time, uuid=uuid, **told_by(value))
 
 
 def told_by(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,33 +63,33 @@ class History:
     ) -> None:
         self.session_id = session_id
         self._progress = progress
-        self._files: SessionView = archive.store(create=False).view(session_id)
+        self.files: SessionView = archive.store(create=False).view(session_id)
+        """The session's files in the archive."""
         try:
-            self.manifest = manifests.parse(self._files.manifest())
+            self.manifest = manifests.parse(self.files.manifest())
             self.known = _known(self.manifest)
-            pieces = manifests.pieces_of(self._files.list(), self.manifest)
-            path = None if chain is not None else _find(archive, session_id, self.manifest, projects)
+            pieces = manifests.pieces_of(self.files.list(), self.manifest)
+            path = None
+            if chain is None and projects is not None:
+                path = find_transcript(session_id, projects_dirs=projects)
+            elif chain is None:
+                path = transcript_of(archive, session_id, self.manifest)
             self.pieces: list[Piece] = []
             if path is None or manifests.chains_of(pieces, None):
                 self.pieces = choose_chain(pieces, session_id, archive.location, chain=chain)
-            self.transcript = path if path is not None and continues(self._files, path, self.pieces) else None
+            self.transcript = path if path is not None and continues(self.files, path, self.pieces) else None
             """The transcript that is read; `None` where the archive is."""
             self.beside = path
             """The transcript that is there, whether or not it is read."""
         except BaseException:
-            self._files.close()
+            self.files.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
-
-    @property
-    def files(self) -> SessionView:
-        """The session's files in the archive."""
-        return self._files
+        self.files.close()
 
     def size(self) -> int:
         """Return the bytes of all rows, as far as that is known without reading them."""
@@ -112,7 +112,7 @@ class History:
             self.told(line.size)
 
     def _data(self) -> Iterator[bytes]:
-        return file_chunks(self.transcript) if self.transcript is not None else chunks(self._files, self.pieces)
+        return file_chunks(self.transcript) if self.transcript is not None else chunks(self.files, self.pieces)
 
     def expect(self, size: int) -> None:
         """Tell `progress`, where it can be told, of bytes that are going to be read."""
@@ -127,7 +127,7 @@ class History:
 
     def side_file(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a side file by its name in the archive; raises `OSError`."""
-        with closing(self._files.open(name)) as reader:
+        with closing(self.files.open(name)) as reader:
             buffer = bytearray(1 << 18)
             while count := reader.readinto(buffer):
                 yield bytes(memoryview(buffer)[:count])
@@ -145,12 +145,6 @@ def _known(manifest: Manifest) -> Known:
         if isinstance(cwd, str) and os.path.isabs(cwd):
             cwds[cwd] = None
     return Known(transcript=transcript, cwds=tuple(cwds))
-
-
-def _find(archive: ArchiveReader, session_id: str, manifest: Manifest, projects: Sequence[str] | None) -> str | None:
-    if projects is not None:
-        return find_transcript(session_id, projects_dirs=projects)
-    return transcript_of(archive, session_id, manifest)
 
 
 def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:

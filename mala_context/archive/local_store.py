@@ -41,30 +41,25 @@ class LocalStore(PieceStore):
     def __init__(self, directory: str) -> None:
         self.location = directory
 
+    def _open(self) -> int | None:
+        """Open the directory and return its descriptor; `None` where it is not there yet."""
+        try:
+            return open_archives(self.location, create=False)
+        except FileNotFoundError:
+            return None
+
     @contextmanager
     def _opened(self) -> Iterator[int | None]:
-        """Open the directory; `None` where it is not there yet."""
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            yield None
-            return
+        fd = self._open()
         try:
             yield fd
         finally:
-            os.close(fd)
+            if fd is not None:
+                os.close(fd)
 
     def view(self, session_id: str) -> LocalView:
         """Open a session's files for reading."""
-        check_session_id(session_id)
-        try:
-            fd = open_archives(self.location, create=False)
-        except FileNotFoundError:
-            return LocalView(session_id, self.location, None)
-        return self._view(session_id, fd)
-
-    def _view(self, session_id: str, directory: int) -> LocalView:
-        return LocalView(session_id, self.location, directory)
+        return LocalView(check_session_id(session_id), self.location, self._open())
 
     def lock(self, session_id: str, timeout: float) -> LocalFiles:
         """Become the session's only writer."""
@@ -145,10 +140,11 @@ class ListedStore(LocalStore):
         with self._opened() as fd:
             return self if fd is None or self._names.is_current(fd) else super().listed(self._only)
 
-    def _view(self, session_id: str, directory: int) -> LocalView:
+    def view(self, session_id: str) -> LocalView:
+        """Open a session's files for reading."""
         from mala_context.archive.directory_cache import ListedView
 
-        return ListedView(self._names, session_id, self.location, directory)
+        return ListedView(self._names, check_session_id(session_id), self.location, self._open())
 
     def lock(self, session_id: str, timeout: float) -> LocalFiles:
         """Become the session's only writer."""

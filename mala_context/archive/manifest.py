@@ -188,7 +188,8 @@ def pieces_of(files: Iterable[StoredFile], manifest: Manifest) -> list[Piece]:
     result: list[Piece] = []
     for name, file in ordered:
         row = rows.get(name.plain)
-        previous = result[-1] if result and _same_chain(result[-1], name) else None
+        same_chain = result and (result[-1].subagent, result[-1].chain) == (name.subagent, name.chain)
+        previous = result[-1] if same_chain else None
         result.append(_piece(name, file, row, previous))
     return result
 
@@ -214,10 +215,6 @@ def summaries(files: Iterable[StoredFile]) -> list[SessionSummary]:
         for session_id, group in groups.items()
     ]
     return sorted(found, key=lambda each: (-each.newest_ns, each.session_id))
-
-
-def _same_chain(piece: Piece, name: PieceName) -> bool:
-    return (piece.subagent, piece.chain) == (name.subagent, name.chain)
 
 
 def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece | None) -> Piece:

@@ -52,13 +52,10 @@ def missing_pieces(files: SessionView, pieces: Sequence[Piece]) -> list[str]:
         return []
     key = (pieces[0].subagent, pieces[0].chain)
     manifest = manifests.parse(files.manifest())
-    known = manifest.pieces()
-    there = {piece.plain for piece in pieces} | manifest.removed()
-    return sorted(
-        name
-        for name, row in known.items()
-        if name not in there and (row.get("subagent"), row.get("chain")) == key and row.get("mode") != "full"
-    )
+    rows = manifest.pieces()
+    gone = [(name, rows[name]) for name in manifests.gone(pieces, manifest)]
+    of_chain = [(name, row) for name, row in gone if (row.get("subagent"), row.get("chain")) == key]
+    return [name for name, row in of_chain if row.get("mode") != "full"]
 
 
 def chunks(files: SessionView, pieces: Sequence[Piece], *, strict: bool = True) -> Iterator[bytes]:

@@ -171,16 +171,14 @@ class Redactor:
         if isinstance(value, str):
             if name in _NO_SECRETS:
                 return value
-            if name and _VALUE.fullmatch(value) and (_NAMED.search(name) or self._is_secret(name, value)):
+            tells = name and _VALUE.fullmatch(value)
+            if tells and (_NAMED.search(name) or self._keywords(f'{name} = "{value}"')):
                 self.found += 1
                 return MASK
             return self.text(value)
         if isinstance(value, list | dict):
             todo.append((value, name))
         return value
-
-    def _is_secret(self, name: str, value: str) -> bool:
-        return bool(self._keywords(f'{name} = "{value}"'))
 
     def _keywords(self, line: str) -> set[str]:
         if self._keyword is None or not _TELLING.search(line):

@@ -30,7 +30,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
-    from typing import Any
 
     from mala_context.archive.compactions import Compaction, Cut
     from mala_context.archive.interface import Write
@@ -195,16 +194,6 @@ def _new_session(history: History, cut: Cut, scan: _Scan, directory: str) -> tup
         path, through = _write(history, cut, scan, directory), "archive"
     os.utime(path)
     return path, through
-
-
-def restore_options(archive: ArchiveReader, session_id: str, **where: Any) -> dict[str, Any]:
-    """Restore, and return the fields of `ClaudeAgentOptions` that open the new session: `resume`, `cwd` if known.
-
-    Takes the arguments of `restore` and raises what it raises.
-    """
-    result = restore(archive, session_id, **where)
-    fields = {"resume": result.session_id}
-    return fields if result.cwd is None else {**fields, "cwd": result.cwd}
 
 
 def _check(at: int | None, before: datetime | str | None) -> datetime | None:

@@ -390,8 +390,4 @@ def _excerpt(text: str, words: re.Pattern[str]) -> str:
         first = text.find(" ", first, place) + 1 or first
     if after:
         last = max(text.rfind(" ", place, last), place + _BEFORE)
-    return f"{before}{_line(text[first:last])}{after}"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+    return f"{before}{' '.join(text[first:last].split())}{after}"

@@ -14,7 +14,6 @@ import os
 from mala_context._util.safe_open import Held
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
-from mala_context.archive.layout import Frozen
 from mala_context.archive.source import Source, open_directory
 
 TYPE_CHECKING = False
@@ -46,12 +45,12 @@ def walk(transcript: str) -> Iterator[tuple[str, str]]:
             entries = _entries(top, prefix.split("/")[:-1])
         except OSError:
             continue
-        for entry in entries:
-            name = prefix + entry.name
-            if entry.is_directory:
+        for entry, is_directory, is_file in entries:
+            name = prefix + entry
+            if is_directory:
                 if depth < DEPTH:
                     pending.append((f"{name}/", depth + 1))
-            elif entry.is_file:
+            elif is_file:
                 seen += 1
                 if seen > MOST:
                     log.warning("More than %d files beside %s: the rest is not archived", MOST, transcript)
@@ -59,24 +58,12 @@ def walk(transcript: str) -> Iterator[tuple[str, str]]:
                 yield name, os.path.join(top, name)
 
 
-class _Entry(Frozen):
-    name: str
-    is_directory: bool
-    is_file: bool
-
-
-def _entries(top: str, folders: list[str]) -> list[_Entry]:
-    """Return what is in a directory, in order; a link is neither a directory nor a file."""
+def _entries(top: str, folders: list[str]) -> list[tuple[str, bool, bool]]:
+    """Return names in a directory, in order, and whether each is a directory, and a file; a link is neither."""
     with Held(open_directory(top, folders)) as fd, os.scandir(fd) as found:
-        entries = [
-            _Entry(
-                name=each.name,
-                is_directory=each.is_dir(follow_symlinks=False),
-                is_file=each.is_file(follow_symlinks=False),
-            )
-            for each in found
-        ]
-    return sorted(entries, key=lambda entry: entry.name)
+        return sorted(
+            (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False)) for each in found
+        )
 
 
 def subagent_of(name: str) -> str | None:

@@ -428,10 +428,9 @@ class TranscriptArchive(ArchiveReader):
         return restore(self, session_id, **where)
 
     def restore_options(self, session_id: str, **where: Any) -> dict[str, Any]:
-        """Undo a compaction, and return the fields of `ClaudeAgentOptions` that open the new session."""
-        from mala_context.archive.restore import restore_options
-
-        return restore_options(self, session_id, **where)
+        """Undo a compaction; return the fields of `ClaudeAgentOptions` that open the new session: `resume`, `cwd`."""
+        result = self.restore(session_id, **where)
+        return {"resume": result.session_id, **({} if result.cwd is None else {"cwd": result.cwd})}
 
     def on_change(self, observer: Callable[[str], object] | None) -> None:
         """Have `observer` called with a session's id whenever something of it was archived; `None` for none."""

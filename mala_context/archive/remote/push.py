@@ -15,6 +15,7 @@ files at the same time; the session's own lock is held only while a row is added
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from hashlib import sha256
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from mala_context.archive.interface import SessionView
     from mala_context.archive.layout import StoredFile
     from mala_context.archive.reader import ArchiveReader
     from mala_context.archive.remote.bucket import Bucket
@@ -118,7 +118,7 @@ class _Sender:
         `names` are those of its files here, where they were listed already.
         """
         with self._archive.view(self._session_id) as files:
-            here = _names(files) if names is None else names
+            here = [file.name for file in files.list() if file.remote is None] if names is None else names
             manifest = manifests.parse(files.manifest())
         any_piece = any(not name.endswith(".manifest.jsonl") for name in here) or uploaded.uploads(manifest)
         self.done = not any_piece or uploaded.is_complete(self._session_id, here, manifest, self._bucket.base)
@@ -127,7 +127,10 @@ class _Sender:
     def run(self) -> None:
         self._bucket.drop_unfinished((f"{self._session_id}_", f"{self._session_id}."))
         self._pack()
-        self._give_rows()
+        # The store's manifest names all pieces: also one whose writer was killed before it had a row.
+        if manifests.without_row(self._archive.pieces(self._session_id)):
+            with self._archive.lock(self._session_id) as locked:
+                repair_pieces(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
         for _ in range(_ROUNDS):
             with self._archive.view(self._session_id) as files:
                 manifest = manifests.parse(files.manifest())
@@ -145,12 +148,6 @@ class _Sender:
         if self._wants_packed:
             with contextlib.suppress(ArchiveError, OSError):  # `tidy` says why it cannot be packed
                 pack_sessions(self._archive, [self._session_id])
-
-    def _give_rows(self) -> None:
-        """Give a row to each piece whose writer was killed before it had one: the store's manifest names all."""
-        if manifests.without_row(self._archive.pieces(self._session_id)):
-            with self._archive.lock(self._session_id) as locked:
-                repair_pieces(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
 
     def _send(self, files: Any, manifest: Any, file: StoredFile) -> None:
         try:
@@ -207,7 +204,7 @@ class _Sender:
         if name not in uploaded.uploads(manifest, self._bucket.base):
             data = self._take_over(name, data)
         digest = sha256(data).hexdigest()
-        self._bucket.put(name, _reader(data), len(data))
+        self._bucket.put(name, io.BytesIO(data), len(data))
         self._check(name, len(data), digest)
         row = uploaded.new_row(name, self._bucket.base, len(data), digest, _now())
         with self._archive.lock(self._session_id) as locked:
@@ -226,7 +223,7 @@ class _Sender:
         local, remote = manifests.parse(data), manifests.parse(there)
         if not uploaded.continues(local, remote):
             aside = f"{self._session_id}.manifest.{sha256(there).hexdigest()[:12]}.jsonl"
-            self._bucket.put(aside, _reader(there), len(there))
+            self._bucket.put(aside, io.BytesIO(there), len(there))
             self._check(aside, len(there), sha256(there).hexdigest())
             log.warning(
                 "Session %s was uploaded before by a machine of this name: that manifest is kept as %s",
@@ -240,10 +237,6 @@ class _Sender:
                 locked.append(manifests.dump(rows))
                 return bytes(locked.manifest())
         return data
-
-
-def _names(files: SessionView) -> list[str]:
-    return [file.name for file in files.list() if file.remote is None]
 
 
 @contextlib.contextmanager
@@ -268,12 +261,6 @@ def _turn(directory: str, patience: float) -> Iterator[None]:
             close_locked(fd)
     finally:
         thread_locks.release(key)
-
-
-def _reader(data: bytes) -> Any:
-    import io
-
-    return io.BytesIO(data)
 
 
 def _now() -> int:
