@@ -43,7 +43,7 @@ def show(path: str, as_json: bool) -> None:
             {
                 "path": loaded.path,
                 "values": {
-                    name: {"value": value, "line": line, "from": _from(loaded.path, line)}
+                    name: {"value": value, "line": line, "from": "default" if line is None else f"{loaded.path}:{line}"}
                     for name, (value, line) in values.items()
                 },
             }
@@ -54,10 +54,6 @@ def show(path: str, as_json: bool) -> None:
     for name, (value, line) in values.items():
         origin = "default" if line is None else f"line {line}"
         click.echo(f"{name.ljust(width)}  {origin.ljust(8)}  {printable(_text(value))}")
-
-
-def _from(path: str | None, line: int | None) -> str:
-    return "default" if line is None else f"{path}:{line}"
 
 
 def _text(value: Any) -> str:
@@ -89,7 +85,8 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
             problems = [{"key": each.key, "line": each.line, "message": each.message} for each in error.problems]
             results.append({"path": error.path, "ok": False, "problems": problems, "text": str(error)})
         else:
-            results.append({"path": loaded.path, "ok": True, "problems": [], "text": _well(loaded.path, path)})
+            found = f"{loaded.path}: valid" if loaded.path else f"{path}: no mala.yaml, the defaults are in force"
+            results.append({"path": loaded.path, "ok": True, "problems": [], "text": found})
     if as_json:
         say_json([{name: each[name] for name in ("path", "ok", "problems")} for each in results])
     else:
@@ -100,10 +97,6 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
         click.get_current_context().exit(UNUSABLE_INPUT)
     if not all(each["ok"] for each in results):
         click.get_current_context().exit(CHECK_FAILED)
-
-
-def _well(file: str | None, asked: str) -> str:
-    return f"{asked}: no mala.yaml, the defaults are in force" if file is None else f"{file}: valid"
 
 
 @config.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,9 +15,12 @@ from mala_context.cli.progress import waiting
 from mala_context.cli.session_lines import LINES, must_tell, read, sum_of, write_totals
 
 if TYPE_CHECKING:
+    from mala_context.analysis.cache import AgentCache
     from mala_context.analysis.replay.record import AgentRecord, SessionRecord
 
 FORMATS: Final = ("table", "json", "ndjson", "csv", "parquet")
+_MOST_REWRITES: Final = 10
+"""Re-writes of the prompt cache that the table lists, the dearest."""
 
 
 @click.command()
@@ -71,7 +74,7 @@ def replay(
     if totals:
         write_totals(sessions, sys.stdout)
     elif output is None:
-        _WRITERS[form](sessions, sys.stdout)
+        _write(sessions, form, sys.stdout)
     elif form == "parquet":
         from mala_context.cli.files import write_parquet
 
@@ -80,21 +83,54 @@ def replay(
         from mala_context.cli.files import publish
 
         with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-            _WRITERS[form](sessions, file)
+            _write(sessions, form, file)
     must_tell(everything, given)
 
 
 def _cache(paths: Sequence[str], form: str, output: str | None, money: bool, where: dict[str, Any]) -> None:
     from mala_context.analysis.cache import read_cache
-    from mala_context.cli import cache_table
 
-    if form not in cache_table.FORMATS or output is not None:
-        raise click.UsageError(f"--cache prints {', '.join(cache_table.FORMATS)} to standard output")
+    if form not in {"table", *LINES} or output is not None:
+        raise click.UsageError(f"--cache prints table, {', '.join(LINES)} to standard output")
     with chosen(**where) as engine, waiting("reading") as progress:
         agents = read_cache(paths, engine=engine, progress=progress)
     if not agents:
         must_hold_rows(paths)
-    cache_table.write(agents, form, sys.stdout, money=money)
+    if form == "table":
+        _show_cache(agents, sys.stdout, money=money)
+    else:
+        LINES[form]((agent.as_dict(money=money) for agent in agents), sys.stdout)
+
+
+def _show_cache(agents: Sequence[AgentCache], out: Any, *, money: bool) -> None:
+    from mala_context.analysis.cache import total
+    from mala_context.cli.scenarios.report import Lines, Table
+    from mala_context.cli.tables import console, show
+    from mala_context.tracking.cache import CAUSES
+
+    screen, use = console(out), total(agents)
+    written = use.written_5m + use.written_1h
+    rows = [
+        ("read from the cache", use.read),
+        ("written for 5 minutes", use.written_5m),
+        ("written for an hour", use.written_1h),
+        ("neither", use.uncached),
+    ]
+    responses = sum(len(agent.responses) for agent in agents)
+    show(screen, Table(f"{plural(responses, 'response')} of {plural(len(agents), 'agent')}", ("<", "tokens"), rows))
+    causes = [(CAUSES[cause], *each[:2], round(each.cost)) for cause, each in use.causes]
+    causes.sort(key=lambda row: -row[3])
+    share = f"{use.rewritten / written:.1%}" if written else "none"
+    show(screen, Table(f"Written again: {share} of what was written", ("<cause", "requests", "tokens", "cost"), causes))
+    screen.print("cost: beyond that of reading them, in units of an uncached input token")
+    again = [(agent, each) for agent in agents for each in agent.written if each.rewrite.again]
+    again.sort(key=lambda pair: -pair[1].rewrite.cost)
+    if again:
+        lines = [f"{agent.path}:{each.row}: {each.rewrite.line}" for agent, each in again[:_MOST_REWRITES]]
+        show(screen, Lines("Written again, the dearest first", lines))
+    if money:
+        spent = sum(agent.dollars or 0.0 for agent in agents)
+        screen.print(f"\nAt list prices, an estimate: to write again cost ${spent:,.2f} more than to read.")
 
 
 def _trace(paths: Sequence[str], since: str | None) -> None:
@@ -190,8 +226,8 @@ def _row(session: SessionRecord) -> tuple[Any, ...]:
     )
 
 
-_WRITERS: Final[dict[str, Callable[[Sequence[SessionRecord], Any], None]]] = {
-    **LINES,
-    "table": _table,
-    "csv": _csv,
-}
+def _write(sessions: Sequence[SessionRecord], form: str, out: Any) -> None:
+    if form in LINES:
+        LINES[form]((each.as_dict() for each in sessions), out)
+    else:
+        {"table": _table, "csv": _csv}[form](sessions, out)

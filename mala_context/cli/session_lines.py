@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.analysis.replay import replay
@@ -36,7 +36,10 @@ def fast(arguments: Sequence[str]) -> int | None:
         streams.prepare()
         totals = "--totals" in options
         sessions = read(paths, LocalEngine(int(jobs) if "--jobs" in options else None), estimates=not totals)
-        (write_totals if totals else write)(sessions, sys.stdout)
+        if totals:
+            write_totals(sessions, sys.stdout)
+        else:
+            write((each.as_dict() for each in sessions), sys.stdout)
         sys.stdout.flush()
         must_tell(sessions, paths)
     except (KeyboardInterrupt, MalaContextError, OSError) as error:
@@ -73,18 +76,17 @@ def sum_of(sessions: Sequence[SessionRecord]) -> dict[str, int]:
     return {"sessions": len(sessions), "responses": responses, **found}
 
 
-def _json(sessions: Sequence[SessionRecord], out: Any) -> None:
-    """Write one array with a session on each line."""
+def _json(objects: Iterable[dict[str, Any]], out: Any) -> None:
+    """Write one array with an object on each line."""
     out.write("[")
-    for place, session in enumerate(sessions):
-        out.write(("," if place else "") + "\n" + json.dumps(session.as_dict()))
+    for place, each in enumerate(objects):
+        out.write(("," if place else "") + "\n" + json.dumps(each))
     out.write("\n]\n")
 
 
-def _ndjson(sessions: Sequence[SessionRecord], out: Any) -> None:
-    for session in sessions:
-        out.write(json.dumps(session.as_dict()) + "\n")
+def _ndjson(objects: Iterable[dict[str, Any]], out: Any) -> None:
+    out.writelines(json.dumps(each) + "\n" for each in objects)
 
 
-LINES: Final[dict[str, Callable[[Sequence[SessionRecord], Any], None]]] = {"json": _json, "ndjson": _ndjson}
-"""Formats with a session on each line; they can hold the records of `--trace` too."""
+LINES: Final[dict[str, Callable[[Iterable[dict[str, Any]], Any], None]]] = {"json": _json, "ndjson": _ndjson}
+"""Formats with an object on each line, a session or an agent; they can hold the records of `--trace` too."""

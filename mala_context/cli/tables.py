@@ -81,7 +81,7 @@ def _show_table(out: Console, part: Table) -> None:
     cells = [[_cell(value) for value in row] for row in part.rows]
     columns = [printable(heading) for heading in part.columns]
     widths = [
-        max(_widest_word(heading), *(len(row[place]) for row in cells if len(row) > 1), 1)
+        max(1, *map(len, heading.removeprefix("<").split()), *(len(row[place]) for row in cells if len(row) > 1))
         for place, heading in enumerate(columns)
     ]
     left = [heading.startswith("<") for heading in columns]
@@ -108,10 +108,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> 
         for cell, width, on_the_left in zip(cells, widths, left, strict=True)
     )
     return (" " * (2 if roomy else 1)).join(placed).rstrip()
-
-
-def _widest_word(heading: str) -> int:
-    return max((len(word) for word in heading.removeprefix("<").split()), default=1)
 
 
 def _cell(value: Any) -> str:

@@ -73,7 +73,8 @@ class Column(NamedTuple):
     heading: str
     rank: int
     """Order in which columns are chosen for the width of a terminal; 0 is the first."""
-    cell: Callable[[AgentLine, Look], str]
+    cell: Callable[[AgentLine, Look], str | None]
+    """Its text of an agent; `None` where that is unknown."""
     most: int = 0
     """Columns at most, for text; 0 for figures, which are never cut."""
     least: int = 0
@@ -101,15 +102,16 @@ def table(
     `widest` keeps the widths of cells by heading from one drawing to the next, so that columns do not jump.
     """
     widest = {} if widest is None else widest
-    cells = [[column.cell(line, look) for column in COLUMNS] for line in body]
+    known = ([column.cell(line, look) for column in COLUMNS] for line in body)
+    cells = [[look.marks.unknown if text is None else text for text in texts] for texts in known]
     for place, column in enumerate(COLUMNS):
         found = max([cell_len(column.heading), *(cell_len(each[place]) for each in cells)])
         widest[column.heading] = max(found, widest.get(column.heading, 0))
     widths = _widths(widest, look.width)
     drawn = [Text(" ".join(_placed(column, column.heading, width, look) for column, width in widths), style="bold")]
     for line, texts in zip(body, cells, strict=True):
-        known = dict(zip((column.heading for column in COLUMNS), texts, strict=True))
-        drawn.append(_draw(line, [(column, known[column.heading], width) for column, width in widths], look))
+        cell = dict(zip((column.heading for column in COLUMNS), texts, strict=True))
+        drawn.append(_draw(line, [(column, cell[column.heading], width) for column, width in widths], look))
         if line is selected:
             drawn[-1].stylize("reverse")
     for text in drawn:
@@ -120,7 +122,7 @@ def table(
 def _widths(widest: dict[str, int], width: int) -> list[tuple[Column, int]]:
     """Choose the columns that fit, and share what is left among those that can use it."""
     natural = {column.heading: min(widest[column.heading], column.most or width * 2) for column in COLUMNS}
-    natural["CONTEXT"] = _column("CONTEXT").most
+    natural["CONTEXT"] = next(each.most for each in COLUMNS if each.heading == "CONTEXT")
     given: dict[str, int] = {}
     left = width
     for column in sorted(COLUMNS, key=lambda each: each.rank):
@@ -209,19 +211,19 @@ def _project(line: AgentLine, look: Look) -> str:
     return look.marks.branch + one_line(line.row.agent_id or "") if line.is_below else project(line.row)
 
 
-def _model(line: AgentLine, look: Look) -> str:
+def _one_line(text: str | None) -> str | None:
+    return None if text is None else one_line(text)
+
+
+def _model(line: AgentLine, look: Look) -> str | None:
     model = line.row.model
-    return look.marks.unknown if model is None else one_line(plain_name(model)).removeprefix("claude-")
+    return None if model is None else one_line(plain_name(model)).removeprefix("claude-")
 
 
-def _ratio(line: AgentLine, look: Look) -> str:
-    return look.marks.unknown if line.row.ratio is None else percent(line.row.ratio)
-
-
-def _tokens(line: AgentLine, look: Look) -> str:
+def _tokens(line: AgentLine, look: Look) -> str | None:
     row = line.row
     if row.tokens is None:
-        return look.marks.unknown
+        return None
     return f"{'' if row.accuracy == 'exact' else look.marks.about}{row.tokens:,}"
 
 
@@ -231,14 +233,9 @@ def _window(line: AgentLine, look: Look) -> str:
     return size + ("?" if row.window_source == "guess" else "")
 
 
-def _change(line: AgentLine, look: Look) -> str:
-    change = line.row.change
-    return look.marks.unknown if change is None else f"{change:+,}"
-
-
-def _left(line: AgentLine, look: Look) -> str:
+def _left(line: AgentLine, look: Look) -> str | None:
     left = line.row.turns_left
-    return look.marks.unknown if left is None else str(left) if left < 1_000 else "999+"
+    return None if left is None else str(left) if left < 1_000 else "999+"
 
 
 def _compactions(line: AgentLine, look: Look) -> str:
@@ -248,25 +245,9 @@ def _compactions(line: AgentLine, look: Look) -> str:
     return f"{look.marks.at_least if row.compactions_at_least else ''}{row.compactions}{micro}"
 
 
-def _archived(line: AgentLine, look: Look) -> str:
+def _archived(line: AgentLine, look: Look) -> str | None:
     archived = line.row.archived
-    return look.marks.unknown if archived is None else age(look.now - archived.time)
-
-
-def _seen(line: AgentLine, look: Look) -> str:
-    return age(look.now - line.row.last)
-
-
-def _id(line: AgentLine, look: Look) -> str:
-    return look.marks.unknown if line.row.session_id is None else printable(line.row.session_id[:8])
-
-
-def _branch(line: AgentLine, look: Look) -> str:
-    return look.marks.unknown if line.row.branch is None else one_line(line.row.branch)
-
-
-def _first_prompt(line: AgentLine, look: Look) -> str:
-    return look.marks.unknown if line.row.first_prompt is None else one_line(line.row.first_prompt)
+    return None if archived is None else age(look.now - archived.time)
 
 
 def age(seconds: float) -> str:
@@ -282,25 +263,21 @@ def age(seconds: float) -> str:
 COLUMNS: Final = (
     Column("PROJECT", 0, _project, most=40, least=12),
     Column("CONTEXT", 2, lambda *_: "", most=40, least=8),
-    Column("%", 1, _ratio),
+    Column("%", 1, lambda line, _: None if line.row.ratio is None else percent(line.row.ratio)),
     Column("TOKENS", 5, _tokens),
     Column("OF", 10, _window),
-    Column("+/TURN", 9, _change),
+    Column("+/TURN", 9, lambda line, _: None if line.row.change is None else f"{line.row.change:+,}"),
     Column("LEFT", 4, _left),
     Column("COMP", 8, _compactions),
     Column("ARCH", 11, _archived),
     Column("MODEL", 6, _model, most=24, least=10),
-    Column("SEEN", 7, _seen),
-    Column("ID", 3, _id, most=8),
-    Column("BRANCH", 12, _branch, most=24, least=8),
-    Column("FIRST PROMPT", 13, _first_prompt, most=120, least=16),
+    Column("SEEN", 7, lambda line, look: age(look.now - line.row.last)),
+    Column("ID", 3, lambda line, _: _one_line(line.row.session_id and line.row.session_id[:8]), most=8),
+    Column("BRANCH", 12, lambda line, _: _one_line(line.row.branch), most=24, least=8),
+    Column("FIRST PROMPT", 13, lambda line, _: _one_line(line.row.first_prompt), most=120, least=16),
 )
 """All columns, from left to right."""
 _FLEXIBLE: Final = ("PROJECT", "MODEL", "BRANCH", "FIRST PROMPT", "CONTEXT")
-
-
-def _column(heading: str) -> Column:
-    return next(each for each in COLUMNS if each.heading == heading)
 
 
 def legend(body: Sequence[AgentLine], look: Look) -> list[Text]:

@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
@@ -158,11 +158,7 @@ class LoopbackServer(ThreadingHTTPServer):
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._join([self._accepting, *threads])
-
-    @staticmethod
-    def _join(threads: Iterable[threading.Thread]) -> None:
-        for thread in threads:
+        for thread in (self._accepting, *threads):
             thread.join(timeout=5)
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -136,7 +136,9 @@ async def play_survival(
     given = parse(config) if isinstance(config, str) else config
     prompts = [canary.text for canary in canaries]
     seen: list[tuple[int, Request]] = []
-    with ScriptedMessagesAPI(_work(len(prompts), rounds), compactions=_again(summary(summaries)), strict=False) as api:
+    with ScriptedMessagesAPI(
+        _work(len(prompts), rounds), compactions=lambda _request: summary(summaries), strict=False
+    ) as api:
         runtime = instrument(api.options(**(options or {})), config=given)
         async with runtime.session() as session:
             for number, prompt in enumerate(_prompts(prompts, rounds), 1):
@@ -172,10 +174,6 @@ def _work(planted: int, rounds: int) -> Iterator[Reply]:
         yield tool("Bash", command=f"yes '{number + 1}: {_OUTPUT}' | head -n 200", description="Look")
         yield text(f"The output of round {number + 1} was read.")
         yield text("Going on.")
-
-
-def _again(reply: Reply) -> Callable[[Request], Reply]:
-    return lambda _request: reply
 
 
 def fate_of(canary: Canary, request: Request, runtime: AgentRuntime, session_id: str | None) -> Fate:

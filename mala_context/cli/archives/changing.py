@@ -194,7 +194,9 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
 
     Uses the repository's `mala.yaml`: mode, compression, retention, and the object store to upload to.
     """
-    archive = open_archive(None, directory) if directory is not None and repo is None else _configured(repo, directory)
+    if directory is not None and repo is not None:
+        raise click.UsageError("--repo and --dir exclude each other")
+    archive = configured(repo) if directory is None else open_archive(None, directory)
     with waiting("catching up") as progress:
         results = archive.catch_up(progress=progress)
     new = [each for each in results if each.archived]
@@ -208,12 +210,6 @@ def catch_up(repo: str | None, directory: str | None, as_json: bool) -> None:
         sent = _push(archive, None)
         if not as_json:
             _say_pushed(sent)
-
-
-def _configured(repo: str | None, directory: str | None) -> TranscriptArchive:
-    if directory is not None:
-        raise click.UsageError("--repo and --dir exclude each other")
-    return configured(repo)
 
 
 @click.command()
@@ -269,19 +265,15 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
         chosen = [(archive, each.session_id) for each in listed(archive)]
     saved = 0
     with waiting("packing", counts=False) as progress:
-        pieces = [(archive, session_id, _plain_bytes(archive, session_id)) for archive, session_id in chosen]
-        progress.expect(sum(size for _, _, size in pieces))
-        for archive, session_id, size in pieces:
+        plain = [[piece.stored for piece in archive.pieces(sid) if not piece.packed] for archive, sid in chosen]
+        progress.expect(sum(map(sum, plain)))
+        for (archive, session_id), sizes in zip(chosen, plain, strict=True):
             saved += archive.pack([session_id])
-            progress(size)
+            progress(sum(sizes))
     if as_json:
         say_json({"saved": saved})
     else:
         click.echo(f"{size_text(saved)} saved")
-
-
-def _plain_bytes(archive: TranscriptArchive, session_id: str) -> int:
-    return sum(piece.stored for piece in archive.pieces(session_id) if not piece.packed)
 
 
 @click.command()

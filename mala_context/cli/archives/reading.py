@@ -7,6 +7,7 @@ import json
 import sys
 from codecs import getincrementaldecoder
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -384,23 +385,17 @@ def search(
     with waiting("searching") as progress:
         progress.expect(sum(each.stored for _, each in places), len(places))
         for archive, each in places:
-            hits = heapq.nsmallest(limit, [*hits, *find(archive, each.session_id, query, limit=limit)], key=_score)
+            hits = heapq.nsmallest(
+                limit, [*hits, *find(archive, each.session_id, query, limit=limit)], key=attrgetter("score")
+            )
             progress(each.stored)
     if as_json:
         say_json([fields_of(hit) for hit in hits])
         return
     for hit in hits:
-        _show(hit)
+        about = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
+        about += ", rewound" if hit.rewound else ""
+        click.echo(f"{hit.session_id}  {printable(hit.time or '')}  {printable(hit.role)}{about}")
+        click.echo(f"    {printable(hit.text)}")
     if not hits:
         click.echo("nothing found")
-
-
-def _score(hit: Hit) -> float:
-    return hit.score
-
-
-def _show(hit: Hit) -> None:
-    about = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
-    about += ", rewound" if hit.rewound else ""
-    click.echo(f"{hit.session_id}  {printable(hit.time or '')}  {printable(hit.role)}{about}")
-    click.echo(f"    {printable(hit.text)}")

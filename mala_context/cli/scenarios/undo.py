@@ -38,6 +38,7 @@ LAST_PROMPT: Final = "What was decided so far?"
 _BEFORE, _AFTER = "before the compaction", "after it"
 _WAYS: Final = {"there": "fork_session", "deleted": "archive"}
 """What became of the transcript → what should write the restored session."""
+_RESTORED: Final = ("session_id", "through", "read_from", "rows", "path", "command", "missing")
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,10 @@ def _report(run: _Play, runtime: Any, session_id: str, archived: ArchiveFindings
         "cli_version": run.cli_version,
         "compactions": len(run.api.of_kind("compaction")),
         "requests": [asdict(each) for each in run.requests],
-        "restored": [_restored_dict(state, result) for state, result in run.restored],
+        "restored": [
+            {"transcript": state, **{name: getattr(result, name) for name in _RESTORED}}
+            for state, result in run.restored
+        ],
         "archive": asdict(archived),
     }
     rows = [
@@ -216,11 +220,6 @@ def _report(run: _Play, runtime: Any, session_id: str, archived: ArchiveFindings
     table = Table(heading, ("<request", "tokens", "prompts", "answers", "tool results"), rows)
     hint = Lines("Your own sessions", ["mala-context archives list", "mala-context archives restore SESSION --at 1"])
     return Report(data, [table, hint], checks)
-
-
-def _restored_dict(state: str, result: RestoreResult) -> dict[str, Any]:
-    names = ("session_id", "through", "read_from", "rows", "path", "command", "missing")
-    return {"transcript": state, **{name: getattr(result, name) for name in names}}
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------
