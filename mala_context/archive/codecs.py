@@ -6,6 +6,8 @@ never does: it checks packed pieces by their hash.
 
 from __future__ import annotations
 
+from mala_context.errors import ArchiveError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -29,8 +31,6 @@ class Codec:
 
             self._package = zstandard
         except ImportError:
-            from mala_context.errors import ArchiveError
-
             raise ArchiveError("packing pieces needs a zstd package: pip install 'mala-context[zstd]'") from None
 
     def compress(self, reader: Reader, write: Write, size: int) -> None:
@@ -63,8 +63,6 @@ class _Unpacking:
         try:
             return int(self._stream.readinto(buffer))
         except self._error as error:
-            from mala_context.errors import ArchiveError
-
             raise ArchiveError(f"a packed piece is damaged: {error}") from error
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import choose_chain, chunks, missing_pieces, open_current
 from mala_context.archive.source import Source
+from mala_context.errors import ArchiveError
 from mala_context.transcripts.projects import find_transcript
 from mala_context.transcripts.rows import LongRow, file_chunks, lines, rows
 
@@ -149,8 +150,6 @@ def _known(manifest: Manifest) -> Known:
 
 def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:
     """Say whether a transcript can be read and begins with exactly what these pieces hold."""
-    from mala_context.errors import ArchiveError
-
     if missing_pieces(files, pieces):
         return True  # then the transcript is the better copy in any case
     try:

@@ -22,6 +22,7 @@ from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import chunks
 from mala_context.archive.source import Source
 from mala_context.archive.verify import strays
+from mala_context.errors import ArchiveError, InvalidSessionIdError, TranscriptError
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import file_chunks, rows
 from mala_context.transcripts.session_ids import check_session_id
@@ -129,8 +130,6 @@ def import_copies(
 def _import(
     archive: TranscriptArchive, session_id: str | None, path: str, *, last: bool, remove: bool, dry_run: bool
 ) -> Imported:
-    from mala_context.errors import InvalidSessionIdError, TranscriptError
-
     def skipped(reason: str) -> Imported:
         return Imported(path=path, session_id=session_id, outcome="skipped", reason=reason)
 
@@ -170,8 +169,6 @@ def _import(
 
 def _status(path: str) -> os.stat_result:
     """Return what a copy is; raises `TranscriptError` where it is gone, or no regular file any more."""
-    from mala_context.errors import TranscriptError
-
     try:
         status = os.lstat(path)
     except OSError:
@@ -194,8 +191,6 @@ def _is_there(archive: TranscriptArchive, session_id: str, path: str) -> bool:
 
 def _begins_with(files: SessionView, chain: Sequence[Piece], path: str) -> bool:
     """Compare a copy with a chain; raises `TranscriptError` where the copy cannot be read."""
-    from mala_context.errors import ArchiveError, TranscriptError
-
     with Source(path) as source:
         offset = 0
         try:

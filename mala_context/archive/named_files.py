@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 
 from mala_context.archive import log
+from mala_context.archive.atomic_write import place
 from mala_context.archive.layout import Frozen
 from mala_context.archive.side_files import side_directory
+from mala_context.errors import ArchiveError
 from mala_context.transcripts.session_ids import AGENT_ID_MAX
 
 TYPE_CHECKING = False
@@ -68,8 +70,6 @@ def look_after(history: History, results: set[str], projects: str, *, dry_run: b
 
     In a dry run they are only named.
     """
-    from mala_context.errors import ArchiveError
-
     put_back: list[str] = []
     missing: list[str] = []
     stored = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
@@ -109,7 +109,6 @@ def _put_back(history: History, kept: str, directory: str, name: str, *, dry_run
 
     In a dry run it is only read: what cannot be read would not be written.
     """
-    from mala_context.archive.atomic_write import place
 
     def fill(write: Write) -> None:
         for data in history.side_file(kept):

@@ -14,6 +14,7 @@ from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.codecs import Codec
 from mala_context.archive.source import digest_of
+from mala_context.errors import ArchiveError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,8 +83,6 @@ def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
 
 
 def _unpacks_to(files: SessionFiles, codec: Codec, packed: str, digest: str) -> bool:
-    from mala_context.errors import ArchiveError
-
     try:
         return digest_of(codec.reader(files.open(packed)))[0] == digest
     except ArchiveError:

@@ -17,6 +17,7 @@ from mala_context.archive.full_outputs import sweep
 from mala_context.archive.layout import Frozen
 from mala_context.archive.remote import uploaded
 from mala_context.archive.retention import PruneResult, choose, remove
+from mala_context.errors import ArchiveBusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ def _is_empty(archive: ArchiveReader, session: SessionSummary) -> bool:
 
 def _drop(archive: ArchiveReader, session_id: str) -> int:
     """Remove what is uploaded of a session here; returns the bytes freed, 0 where somebody writes to it."""
-    from mala_context.errors import ArchiveBusyError
-
     freed = 0
     try:
         files = archive.store(create=False).lock(session_id, 0.0)

@@ -14,17 +14,23 @@ from __future__ import annotations
 import json
 import os
 import time
+from shlex import quote
+from uuid import uuid4
 
 from mala_context._util.text import plural
 from mala_context.archive import log
-from mala_context.archive.compactions import cut_before, moment_of
+from mala_context.archive.atomic_write import place
+from mala_context.archive.compactions import compactions, cut_before, moment_of
+from mala_context.archive.directory import make_directories
 from mala_context.archive.history import History
 from mala_context.archive.layout import Frozen
 from mala_context.archive.named_files import look_after, results_named, subagents_named
 from mala_context.archive.session_copy import Renaming
 from mala_context.archive.subagents import bring_subagents
+from mala_context.errors import PartNotFoundError
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.projects import default_projects_dirs, folder_name, folder_of, projects_dir
+from mala_context.transcripts.rows import file_chunks, rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,8 +83,6 @@ class RestoreResult(Frozen):
     @property
     def command(self) -> str:
         """The shell's words that open it; empty for a dry run."""
-        from shlex import quote
-
         if self.dry_run:
             return ""
         resume = f"claude --resume {self.session_id}"
@@ -153,8 +157,6 @@ def _make(
 ) -> RestoreResult:
     scan = _scan(history, cut)
     if scan.last_uuid is None:
-        from mala_context.errors import PartNotFoundError
-
         raise PartNotFoundError(
             history.session_id, "conversation to resume there", "no row before that point is a message"
         )
@@ -208,9 +210,6 @@ def _check(at: int | None, before: datetime | str | None) -> datetime | None:
 
 
 def _no_such(history: History, at: int | None) -> Exception:
-    from mala_context.archive.compactions import compactions
-    from mala_context.errors import PartNotFoundError
-
     count = sum(1 for _ in compactions(history.rows()))
     return PartNotFoundError(history.session_id, f"compaction {at}", f"it was compacted {plural(count, 'time')}")
 
@@ -313,17 +312,10 @@ def _sdk_finds(transcript: str, session_id: str) -> bool:
 
 
 def _forked_rows(path: str) -> int:
-    from mala_context.transcripts.rows import file_chunks, rows
-
     return sum(b'"forkedFrom"' in row.data and b'"uuid"' in row.data for row in rows(file_chunks(path)))
 
 
 def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:
-    from uuid import uuid4
-
-    from mala_context.archive.atomic_write import place
-    from mala_context.archive.directory import make_directories
-
     new_id = str(uuid4())
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
     make_directories(directory)

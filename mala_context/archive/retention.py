@@ -17,7 +17,9 @@ import time
 
 from mala_context._util.text import LARGEST, size_bytes
 from mala_context.archive import log
-from mala_context.archive.layout import Frozen, SessionSummary
+from mala_context.archive import manifest as manifests
+from mala_context.archive.layout import Frozen, SessionSummary, manifest_name, plain_name
+from mala_context.errors import ArchiveBusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,10 +166,6 @@ def remove(
     The newest pieces go first and the manifest last, so that what is left by a kill is still a transcript's beginning;
     a row of the manifest says first what goes, so that what is gone then is not missed.
     """
-    from mala_context.archive import manifest as manifests
-    from mala_context.archive.layout import manifest_name, plain_name
-    from mala_context.errors import ArchiveBusyError
-
     stored = {each.session_id: each.stored for each in sessions}
     removed, busy = [], list(plan.busy)
     for session_id in plan.removed:

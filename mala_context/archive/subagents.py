@@ -24,6 +24,7 @@ from mala_context.archive.layout import Frozen
 from mala_context.archive.named_files import MOST, side_directory_of, subagents_named
 from mala_context.archive.reading import choose_chain, chunks
 from mala_context.archive.side_files import subagent_of, walk
+from mala_context.errors import ArchiveError
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.rows import file_chunks, rows
 
@@ -110,8 +111,6 @@ class _Bringing:
 
     def _copy_file(self, name: str, *, expected: bool = False) -> str | None:
         """Copy one side file as it is there, else as it is archived; `None` where it is neither, or cannot be."""
-        from mala_context.errors import ArchiveError
-
         path, kept = self._there.get(name), self._kept.get(name)
         try:
             if path is not None:
@@ -127,8 +126,6 @@ class _Bringing:
 
     def _copied(self, agent: str) -> str | None:
         """Copy one transcript; return its new path, or `None` where there is none to copy or it went wrong."""
-        from mala_context.errors import ArchiveError
-
         name = f"agent-{agent}.jsonl"
         try:
             source = self._source(agent, f"subagents/{name}")
@@ -139,8 +136,6 @@ class _Bringing:
 
     def _named_by(self, agent: str, path: str) -> set[str]:
         """Return the ids of the subagents that a subagent's own rows name; it was copied to `path`, or would be."""
-        from mala_context.errors import ArchiveError
-
         try:
             data = self._source(agent, f"subagents/agent-{agent}.jsonl") if self._dry_run else file_chunks(path)
             return _named_in(data or ())

@@ -20,6 +20,7 @@ from mala_context.archive.increment import repair_pieces
 from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import open_current
 from mala_context.archive.source import digest_of
+from mala_context.errors import ArchiveError, SessionNotFoundError
 from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
@@ -108,8 +109,6 @@ def verify_archive(
     count = size = 0
     for session_id in wanted:
         if session_id not in known:
-            from mala_context.errors import SessionNotFoundError
-
             raise SessionNotFoundError(session_id, location)
         check = _check(listed, session_id, progress)
         if check.problems:
@@ -189,8 +188,6 @@ class _Check:
                 position = None if position is None or piece.length is None else position + piece.length
 
     def _piece(self, piece: Piece) -> None:
-        from mala_context.errors import ArchiveError
-
         if piece.row is None:
             self._say("row", piece.name)
         try:
@@ -213,8 +210,6 @@ class _Check:
         return digest_of(self._files.open(name))[0]
 
     def _side_files(self, listed: Sequence[StoredFile], manifest: Manifest) -> None:
-        from mala_context.errors import ArchiveError
-
         there = {file.name for file in listed} | manifest.removed()
         for row in {row.get("path"): row for row in manifest.of_kind("file")}.values():
             name = row.get("name")

@@ -18,11 +18,15 @@ import pathlib
 import re
 import threading
 from functools import partial
+from hashlib import sha256
 
 from mala_context._util.safe_open import Held
-from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
+from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY, publish
+from mala_context.archive.directory import open_archives
 from mala_context.archive.layout import StoredFile
 from mala_context.archive.remote.address import check_address
+from mala_context.archive.source import fill
+from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +87,6 @@ class Bucket:
     """
 
     def __init__(self, base: str, encryption: str | None = None, kms_key: str | None = None) -> None:
-        from mala_context.errors import ObjectStoreError
-
         try:
             self.base = check_address(base)
         except ValueError as error:
@@ -118,8 +120,6 @@ class Bucket:
 
         A link on the way belongs to whoever made it. Raises `ObjectStoreError`.
         """
-        from mala_context.errors import ObjectStoreError
-
         for each in () if self._folder is None else {self._folder, os.path.realpath(self._folder)}:
             path = pathlib.PurePath(each)
             for part in (path, *path.parents):
@@ -130,8 +130,6 @@ class Bucket:
 
     def put(self, name: str, reader: Reader, size: int) -> None:
         """Send `size` bytes under a name, in place of what is there. Raises `ObjectStoreError` and `OSError`."""
-        from mala_context.errors import ObjectStoreError
-
         self._check_owners()
         part = max(PART, -(-size // _MOST_PARTS))
         how = {"use_multipart": False} if size <= PART else {"chunk_size": part, "max_concurrency": _AT_ONCE}
@@ -167,8 +165,6 @@ class Bucket:
 
     def digest(self, name: str, size: int) -> str:
         """Return the SHA-256, in hexadecimal, of an object of that size, read back whole."""
-        from hashlib import sha256
-
         digest = sha256()
         for part in self.parts(name, size):
             digest.update(part)
@@ -252,9 +248,6 @@ def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
 
     The library's own files are as wide as the umask lets them be, until the last byte is written.
     """
-    from mala_context.archive.atomic_write import publish
-    from mala_context.archive.directory import open_archives
-    from mala_context.errors import ArchiveUnavailableError, ObjectStoreError
 
     def fill(write: Write) -> None:
         for part in _parts(reader, size, PART):
@@ -293,8 +286,6 @@ class _Object(io.RawIOBase):
 
 
 def _take(reader: Reader, size: int) -> bytes:
-    from mala_context.archive.source import fill
-
     buffer = bytearray(size)
     if fill(reader, buffer) != size:
         raise OSError(errno.EIO, "the file is shorter than it was")
@@ -332,8 +323,6 @@ def _interruptible(work: Callable[[], T]) -> T:
 @contextlib.contextmanager
 def _talking(base: str, name: str = "") -> Iterator[None]:
     """Turn whatever the library raises into errors that repeat nothing of what a store answered."""
-    from mala_context.errors import ObjectStoreError
-
     try:
         yield
     except FileNotFoundError as error:

@@ -22,10 +22,12 @@ from hashlib import sha256
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
+from mala_context.archive.directory import open_archives
 from mala_context.archive.increment import repair_pieces
 from mala_context.archive.layout import Frozen
 from mala_context.archive.remote import uploaded
 from mala_context.archive.source import digest_of
+from mala_context.errors import ArchiveBusyError, ArchiveError, ObjectStoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,7 +145,6 @@ class _Sender:
     def _pack(self) -> None:
         """Pack first where that is wanted; what cannot be packed is sent as it is."""
         from mala_context.archive.packing import pack_sessions
-        from mala_context.errors import ArchiveError
 
         if self._wants_packed:
             with contextlib.suppress(ArchiveError, OSError):  # `tidy` says why it cannot be packed
@@ -177,8 +178,6 @@ class _Sender:
 
     def _check(self, name: str, size: int, digest: str) -> None:
         if not self._is_there(name, size, digest):
-            from mala_context.errors import ObjectStoreError
-
             raise ObjectStoreError(self._bucket.base, f"what came back of {name} is not what was sent")
 
     def _note(self, name: str, size: int, digest: str, mtime_ns: int | None = None) -> None:
@@ -242,9 +241,6 @@ class _Sender:
 @contextlib.contextmanager
 def _turn(directory: str, patience: float) -> Iterator[None]:
     """Be the only one who uploads from an archive; raises `ArchiveBusyError` when the wait is over."""
-    from mala_context.archive.directory import open_archives
-    from mala_context.errors import ArchiveBusyError
-
     key = (directory, ".uploads")  # no session has such an id
     until = time.monotonic() + patience
     if not thread_locks.acquire(key, patience):

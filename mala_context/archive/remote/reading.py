@@ -13,6 +13,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.interface import PieceStore, SessionView
 from mala_context.archive.remote import uploaded
 from mala_context.archive.remote.bucket import bucket_at
+from mala_context.errors import ArchiveUnavailableError
 from mala_context.transcripts.session_ids import check_session_id
 
 TYPE_CHECKING = False
@@ -85,8 +86,6 @@ class RemoteStore(PieceStore):
 
     def lock(self, session_id: str, timeout: float) -> NoReturn:
         """Refuse: what is in an object store is written by `push` alone, from the machine that archived it."""
-        from mala_context.errors import ArchiveUnavailableError
-
         check_session_id(session_id)
         raise ArchiveUnavailableError(
             f"{self.location} is read only: an archive is changed on the machine that it was pushed from",
