@@ -10,8 +10,11 @@ from typing import Any
 import click
 
 from mala_context._util.text import plural
+from mala_context.cli.files import publish, write_parquet
 from mala_context.cli.inputs import chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
+from mala_context.cli.scenarios.report import Lines, Table
+from mala_context.cli.session_names import named
 
 WORDS = {
     "pre_tokens": "Against preTokens, the CLI's own count when it compacted",
@@ -78,12 +81,9 @@ def audit(
     if not findings.observations:
         must_hold_rows(paths)
     if parquet is not None:
-        from mala_context.cli.files import write_parquet
-
         write_parquet([each.as_row() for each in findings.observations], parquet)
     if plot is not None:
         from mala_context.analysis.error_plot import draw
-        from mala_context.cli.files import publish
 
         with publish(plot) as temporary:
             draw(findings, temporary)
@@ -94,8 +94,6 @@ def audit(
 
 
 def _show(report: Mapping[str, Any], by: str | None) -> None:
-    from mala_context.cli.scenarios.report import Lines, Table
-    from mala_context.cli.session_names import named
     from mala_context.cli.tables import console, show
 
     out = console()

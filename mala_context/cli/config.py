@@ -12,7 +12,9 @@ import click
 from mala_context._util.text import printable
 from mala_context.cli.archives.common import say_json
 from mala_context.cli.exit_status import CHECK_FAILED, SUBCOMMAND, UNUSABLE_INPUT, help_if_alone
+from mala_context.cli.files import publish
 from mala_context.cli.inputs import must_be_there
+from mala_context.errors import ConfigError
 
 if TYPE_CHECKING:
     from mala_context.errors import ConfigError
@@ -71,7 +73,6 @@ def check(paths: tuple[str, ...], as_json: bool) -> None:
     Exit status 1 if something is wrong, 3 if a file is not there or cannot be read.
     """
     from mala_context.config import load_with_lines
-    from mala_context.errors import ConfigError
 
     results: list[dict[str, Any]] = []
     unreadable: list[ConfigError] = []
@@ -108,7 +109,6 @@ def init(path: str, force: bool, to_stdout: bool) -> None:
 
     A file that is there stays as it is, unless you give --force.
     """
-    from mala_context.cli.files import publish
     from mala_context.config.reading import FILE_NAME
     from mala_context.config.template import template
 

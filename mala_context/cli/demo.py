@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mala_context.cli.agent_runner import load_sdk, run_agent
 from mala_context.cli.scenarios import SCENARIOS
+from mala_context.cli.scenarios.report import Stage
 
 if TYPE_CHECKING:
     from mala_context.cli.scenarios.report import Report
@@ -50,8 +54,6 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
     """
     if estimators and scenario != "compaction":
         raise click.UsageError("--estimators works with the scenario compaction only")
-    from mala_context.cli.agent_runner import load_sdk
-
     load_sdk()
     with _directory(keep) as directory:
         started = time.monotonic()
@@ -65,11 +67,7 @@ def demo(scenario: str, turns: int, estimators: bool, as_json: bool, keep: str |
 
 
 def _play(scenario: str, directory: str, turns: int, *, estimators: bool) -> Report:
-    from importlib import import_module
-
-    from mala_context.cli.agent_runner import run_agent
     from mala_context.cli.live_gauge import progress
-    from mala_context.cli.scenarios.report import Stage
 
     with progress(turns) as watcher:
         play = import_module(SCENARIOS[scenario][0]).play
@@ -139,8 +137,6 @@ def _claim(directory: str, given: str) -> bool:
 
 
 def _print_json(report: Report, scenario: str, turns: int, seconds: float, keep: str | None) -> None:
-    import json
-
     result: dict[str, Any] = {
         "scenario": scenario,
         "scripted_api": True,

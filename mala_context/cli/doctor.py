@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,8 +67,6 @@ def doctor(repo: str | None, no_session: bool, fix: bool, yes: bool, as_json: bo
 
 def _run(found: Sequence[Finding], *, ask: bool) -> bool:
     """Run the commands of findings, each finding's after a question; return whether anything was run."""
-    import subprocess
-
     has_run = False
     for finding in found:
         if not finding.commands:
@@ -148,8 +148,6 @@ def _summary(found: Sequence[Finding]) -> str:
 
 
 def _show_finding(out: Any, finding: Finding) -> None:
-    from textwrap import wrap
-
     from rich.text import Text
 
     colour = {"error": "bold red", "warning": "yellow"}[finding.severity]

@@ -18,6 +18,8 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from mala_context.transcripts.projects import config_dir
+
 _MODE: Final = 0o644
 """Mode of a new file before the umask takes from it: only its owner may write to it, whatever the umask is."""
 _PRIVATE: Final = 0o600
@@ -65,8 +67,6 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
 
 def _is_transcript(target: str) -> bool:
     """Tell whether a file may be the only copy of a session: everything that lies where the CLI keeps transcripts."""
-    from mala_context.transcripts.projects import config_dir
-
     home = config_dir(os.environ)
     return home is not None and target.startswith(os.path.join(os.path.realpath(home), "projects", ""))
 

@@ -9,6 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.analysis.doctor.facts import HookProof
+from mala_context.archive.manifest import PRECOMPACT_TRIGGERS
+from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent
 from mala_context.errors import MalaContextError
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ def prove(**options: Any) -> HookProof:
     Nothing outside a temporary directory is read or written, but for what whoever manages this machine has set.
     `options` are fields of `ClaudeAgentOptions`. Raises `KeyboardInterrupt` alone.
     """
-    from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent
     from mala_context.testing import ScriptError
 
     load_sdk()
@@ -48,7 +49,6 @@ async def _play(directory: str, options: Mapping[str, Any]) -> bool:
     import anyio
 
     from mala_context.agent.builder import instrument
-    from mala_context.archive.manifest import PRECOMPACT_TRIGGERS
     from mala_context.config import ArchiveConfig, ContextConfig
     from mala_context.testing import ScriptedMessagesAPI
 

@@ -21,11 +21,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from mala_context._util.safe_open import read_regular
 from mala_context._util.text import printable
 from mala_context.analysis.doctor.checks.settings import has_plugin, hooks_of, is_ours
 from mala_context.cli.files import publish
 from mala_context.cli.inputs import ThereDirectory
 from mala_context.errors import ConfigError, MalaContextError
+from mala_context.transcripts.projects import config_dir
 
 KEPT: Final = ".before-mala-context"
 """What follows the name of a file as it was before the first change."""
@@ -153,8 +155,6 @@ def _holds_ours(change: Change) -> bool:
 
 def _read(path: str) -> bytes | None:
     """Return a file's bytes, `None` where it is not there. Raises `OSError` where it is no file or cannot be read."""
-    from mala_context._util.safe_open import read_regular
-
     try:
         data = read_regular(os.path.realpath(path), _MOST_BYTES + 1)
     except FileNotFoundError:
@@ -168,8 +168,6 @@ def _read(path: str) -> bytes | None:
 
 
 def _settings_path(scope: str, repo: str) -> str:
-    from mala_context.transcripts.projects import config_dir
-
     if scope != "user":
         name = "settings.json" if scope == "project" else "settings.local.json"
         return os.path.join(os.path.abspath(repo), ".claude", name)

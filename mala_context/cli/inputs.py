@@ -6,6 +6,8 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -13,6 +15,7 @@ import click
 from mala_context._util.text import printable, utc_text
 from mala_context.errors import MalaContextError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_WINDOW, auto_compact_window_of
+from mala_context.transcripts.projects import default_projects_dirs, entries, folder_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -47,8 +50,6 @@ class ThereDirectory(click.Path):
 
 def upwards(path: str) -> Iterator[str]:
     """Yield a real path and each directory above it, the nearest first."""
-    from pathlib import Path
-
     here = Path(os.path.realpath(path))
     yield from map(str, (here, *here.parents))
 
@@ -66,8 +67,6 @@ class Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the UTC time; raises `click.BadParameter`."""
-        from datetime import UTC, datetime, timedelta
-
         text = str(value)
         try:
             if text[-1:] in _UNITS and text[:-1].isdigit():
@@ -170,8 +169,6 @@ def project_folders(project: str | None) -> list[str]:
 
     Raises `MalaContextError` where there are none.
     """
-    from mala_context.transcripts.projects import default_projects_dirs, entries, folder_of
-
     directories = default_projects_dirs()
     if project is None:
         found = [each.path for directory in directories for each in entries(directory) if each.is_dir()]
@@ -191,8 +188,6 @@ def in_words(directories: Iterable[str]) -> str:
 
 def transcripts(folders: Iterable[str], session: str = "") -> Iterator[Transcript]:
     """Yield the transcripts in project folders whose session's id begins like that; subagents' are not among them."""
-    from mala_context.transcripts.projects import entries
-
     for folder in folders:
         for each in entries(folder):
             if each.name.startswith(session) and each.name.endswith(TRANSCRIPT) and each.is_file(follow_symlinks=False):

@@ -13,8 +13,10 @@ import click
 from mala_context._util.text import percent, plural
 from mala_context.cli.inputs import ThereDirectory, complete_session, must_hold_rows, own_transcript
 from mala_context.cli.progress import waiting
+from mala_context.cli.scenarios.report import Lines, Table
 from mala_context.errors import MalaContextError
 from mala_context.tracking.auto_compact import auto_compact_window_of
+from mala_context.tracking.context_map import GROUPS
 
 if TYPE_CHECKING:
     from mala_context.analysis.context_maps import RecordedMap
@@ -56,7 +58,6 @@ def map(  # noqa: A001 - the command's name
 
 
 def _show(found: RecordedMap, top: int) -> None:
-    from mala_context.cli.scenarios.report import Lines, Table
     from mala_context.cli.tables import console, show
 
     now = found.snapshot
@@ -80,8 +81,6 @@ def _show(found: RecordedMap, top: int) -> None:
 
 def _rows(parts: tuple[ContextPart, ...], tokens: int, top: int) -> Iterator[tuple[str, str, int, str]]:
     """Yield the largest parts, in their order, and the rest as one."""
-    from mala_context.tracking.context_map import GROUPS
-
     shown = set(sorted(parts, key=lambda part: -part.tokens)[:top])
     for part in parts:
         if part in shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Sequence
@@ -10,9 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context._util.text import plural, printable
+from mala_context.cli.files import publish, write_parquet
 from mala_context.cli.inputs import DASK, chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
+from mala_context.cli.scenarios.report import Lines, Table
 from mala_context.cli.session_lines import LINES, must_tell, read, sum_of, write_totals
+from mala_context.cli.session_names import LEAST_PROMPT, PROJECT_WIDTH, name_of_file
+from mala_context.tracking.cache import CAUSES
 
 if TYPE_CHECKING:
     from mala_context.analysis.cache import AgentCache
@@ -76,12 +81,8 @@ def replay(
     elif output is None:
         _write(sessions, form, sys.stdout)
     elif form == "parquet":
-        from mala_context.cli.files import write_parquet
-
         write_parquet([flat(each) for each in sessions], output)
     else:
-        from mala_context.cli.files import publish
-
         with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             _write(sessions, form, file)
     must_tell(everything, given)
@@ -104,9 +105,7 @@ def _cache(paths: Sequence[str], form: str, output: str | None, money: bool, whe
 
 def _show_cache(agents: Sequence[AgentCache], out: Any, *, money: bool) -> None:
     from mala_context.analysis.cache import total
-    from mala_context.cli.scenarios.report import Lines, Table
     from mala_context.cli.tables import console, show
-    from mala_context.tracking.cache import CAUSES
 
     screen, use = console(out), total(agents)
     written = use.written_5m + use.written_1h
@@ -172,8 +171,6 @@ def flat(session: SessionRecord) -> dict[str, Any]:
 
 
 def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
-    import csv
-
     rows = [flat(session) for session in sessions]
     writer = csv.DictWriter(out, list(rows[0]) if rows else ["session_id"])
     writer.writeheader()
@@ -182,8 +179,6 @@ def _csv(sessions: Sequence[SessionRecord], out: Any) -> None:
 
 
 def _table(sessions: Sequence[SessionRecord], out: Any) -> None:
-    from mala_context.cli.scenarios.report import Table
-    from mala_context.cli.session_names import LEAST_PROMPT, PROJECT_WIDTH, name_of_file
     from mala_context.cli.tables import PIPE_WIDTH, console, show
 
     screen = console(out)

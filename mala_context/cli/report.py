@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 import sys
+import webbrowser
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -11,9 +14,11 @@ import click
 
 from mala_context._util.text import printable, size_text
 from mala_context.cli.archives.common import find_session, place_options
+from mala_context.cli.files import publish
 from mala_context.cli.inputs import auto_compact_option, complete_session, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
+from mala_context.transcripts.projects import find_transcript
 
 if TYPE_CHECKING:
     from mala_context.analysis.report import ContextReport
@@ -100,9 +105,6 @@ def report(
 
 
 def _open(path: str) -> None:
-    import pathlib
-    import webbrowser
-
     if not webbrowser.open(pathlib.Path(os.path.realpath(path)).as_uri()):
         raise MalaContextError("no browser could be started; open the file yourself")
 
@@ -143,8 +145,6 @@ def _warn_at(given: float | None) -> float | None:
 
 def _inputs(paths: Iterable[str], repo: str | None, directory: str | None) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the recordings among the arguments, and the archived sessions with their archives' directories."""
-    from mala_context.transcripts.projects import find_transcript
-
     recorded: list[str] = []
     archived: list[tuple[str, str]] = []
     for path in paths:
@@ -187,8 +187,6 @@ def _picture(found: ContextReport, target: str) -> None:
 
 
 def _data(found: ContextReport, target: str) -> None:
-    import json
-
     json.dump(found.as_dict(), sys.stdout)
     sys.stdout.write("\n")
 
@@ -209,8 +207,6 @@ def _write(target: str, parts: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    from mala_context.cli.files import publish
-
     size = 0
     with publish(target, private=True) as temporary, open(temporary, "wb") as file:
         for part in parts:

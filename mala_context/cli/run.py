@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mala_context.cli.agent_runner import why_failed
+from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent, why_failed
 from mala_context.cli.inputs import ThereDirectory, complete_session
+from mala_context.errors import ArchiveUnavailableError
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
@@ -50,15 +52,11 @@ def run(
     the snapshot), compactions, archive (its directory, or null).
     """
     text = _read_prompt(prompt)
-    from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent
-
     load_sdk()
     runtime = _runtime(model, os.path.abspath(cwd), resume, permission_mode)
     show = _Printer(silent=as_json)
     outcome = run_agent(_run, runtime, text, show)
     if as_json:
-        import json
-
         click.echo(json.dumps(_summary(runtime, outcome), indent=2, ensure_ascii=False))
     if outcome.not_logged_in:
         raise AgentUnusableError(
@@ -182,8 +180,6 @@ async def _run(runtime: AgentRuntime, prompt: str, show: _Printer) -> _Outcome:
 
 
 def _summary(runtime: AgentRuntime, outcome: _Outcome) -> dict[str, Any]:
-    from mala_context.errors import ArchiveUnavailableError
-
     result, snapshot = outcome.result, runtime.tracker.snapshot()
     try:
         directory = None if runtime.archive is None else runtime.archive.location

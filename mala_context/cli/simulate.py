@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mala_context._util.text import plural
+from mala_context.cli.files import write_parquet
 from mala_context.cli.inputs import chosen, engine_options, must_be_there, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
+from mala_context.cli.scenarios.report import Lines, Table
+from mala_context.cli.session_names import named
 
 if TYPE_CHECKING:
     from mala_context.analysis.kept_by_reference import KeptByReference
@@ -71,8 +74,6 @@ def simulate(
     if not outcomes:
         must_hold_rows(paths)
     if parquet is not None:
-        from mala_context.cli.files import write_parquet
-
         write_parquet([flat(each) for each in outcomes], parquet)
     if best:
         _rank(outcomes, list(configs), as_json=as_json)
@@ -85,7 +86,6 @@ def simulate(
 
 def _rank(outcomes: Sequence[Outcome], names: Sequence[str], *, as_json: bool) -> None:
     """Print the policies, the cheapest first, and how much of what really happened each saves."""
-    from mala_context.cli.scenarios.report import Lines, Table
     from mala_context.cli.tables import console, show
 
     groups = {name: [each for each in outcomes if each.policy == name] for name in names}
@@ -135,8 +135,6 @@ def _name(path: str, policies: Sequence[str]) -> str:
 
 
 def _show(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
-    from mala_context.cli.scenarios.report import Lines, Table
-    from mala_context.cli.session_names import named
     from mala_context.cli.tables import console, show
 
     out = console()

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mala_context._util.text import printable
 from mala_context.analysis.watch.view import ORDERS, ordered
 from mala_context.analysis.watch.watcher import MOST
+from mala_context.cli.agent_runner import ended_like_ctrl_c
 from mala_context.cli.inputs import (
     TRANSCRIPT,
     Moment,
@@ -25,8 +27,11 @@ from mala_context.cli.inputs import (
     one_session,
     transcripts,
 )
+from mala_context.cli.keys import GONE, SUSPEND, keys, suspend
+from mala_context.cli.progress import waiting
 from mala_context.cli.streams import can_redraw
 from mala_context.errors import MalaContextError
+from mala_context.transcripts.projects import default_projects_dirs, entries
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,8 +114,6 @@ def watch(
     pace of the last ones.
     """
     from mala_context.analysis.watch import Watcher
-    from mala_context.cli.agent_runner import ended_like_ctrl_c
-    from mala_context.transcripts.projects import default_projects_dirs
 
     begin = calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%S"))
     directories = list(projects) or default_projects_dirs()
@@ -141,7 +144,6 @@ def watch(
 def _transcript(session: str, directories: Sequence[str]) -> str:
     """Return the transcript that an argument means."""
     from mala_context.analysis.watch.watcher import check_readable
-    from mala_context.transcripts.projects import entries
 
     if os.sep in session or session.endswith(TRANSCRIPT) or os.path.isfile(session):
         return check_readable(session)
@@ -158,8 +160,6 @@ def _transcript(session: str, directories: Sequence[str]) -> str:
 
 def _settle(watcher: Watcher) -> None:
     """Read all that is there now."""
-    from mala_context.cli.progress import waiting
-
     with waiting("reading") as progress:
         watcher.tick()
         while watcher.busy:
@@ -236,7 +236,6 @@ def _live(watcher: Watcher, interval: float, nothing: str, order: str) -> None:
     """Draw the table until q or Ctrl-C; the terminal is as before then, and while Ctrl-Z has stopped it."""
     from rich.live import Live
 
-    from mala_context.cli.keys import GONE, SUSPEND, keys, suspend
     from mala_context.cli.tables import console
     from mala_context.cli.watch_screen import WatchScreen
     from mala_context.cli.watch_session import describe
@@ -255,8 +254,6 @@ def _live(watcher: Watcher, interval: float, nothing: str, order: str) -> None:
 def _draw(watcher: Watcher, live: Live, screen: WatchScreen, nothing: str, pressed: Callable[[], str | None]) -> str:
     """Draw each change until a key ends that; return the key."""
     from rich.text import Text
-
-    from mala_context.cli.keys import GONE, SUSPEND
 
     out, size, drawn, key = live.console, None, 0.0, None
     while True:
@@ -296,8 +293,6 @@ def _look(out: Console, watcher: Watcher) -> Look:
 
 
 def _complain(error: OSError) -> None:
-    from mala_context._util.text import printable
-
     click.echo(f"mala-context: {printable(f'{error.filename or error}: {error.strerror or error}')}", err=True)
 
 

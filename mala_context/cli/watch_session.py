@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mala_context._util.text import percent, plural, printable
 from mala_context.cli.watch_table import Look, age, bar, cut, one_line, project
+from mala_context.tracking.context_map import GROUPS
 
 if TYPE_CHECKING:
     from mala_context.analysis.report import CompactionEntry, Mark
@@ -94,8 +95,6 @@ def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:
 
 def _contents(parts: Sequence[Mapping[str, Any]], marks: Sequence[Mark], look: Look) -> Iterator[Text]:
     """Yield what the context holds, and the last request that was not what was projected."""
-    from mala_context.tracking.context_map import GROUPS
-
     alarms = [mark.words for mark in marks if mark.kind == "silent_change"]
     if alarms:
         yield Text(f"Not as projected: {plural(len(alarms), 'request')}; the last:", style="bold")

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.archived import mode_text
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
+from mala_context.config import GuardConfig
+from mala_context.testing.replies import tool
 
 if TYPE_CHECKING:
     from mala_context.testing.requests import Request
@@ -37,8 +39,6 @@ class _Worker:
         self.last: Request | None = None
 
     def __call__(self, request: Request) -> Any:
-        from mala_context.testing.replies import tool
-
         self.step += 1
         if self.step == 1:
             look = tool("Bash", command="head -c 24000 service.log", description="Look at the log")
@@ -55,8 +55,6 @@ class _Worker:
 
 async def play(stage: Stage) -> Report:
     """Play both runs and check them. Raises what the SDK raises where the CLI cannot be run."""
-    from mala_context.config import GuardConfig
-
     runs, workers = {}, {}
     with environment("MALA_RUNS_DIR", stage.place("runs")):
         for name, guard in (("without", GuardConfig()), ("with", GuardConfig(tool_output_tokens="auto"))):

@@ -28,6 +28,7 @@ from mala_context._util.text import size_text
 from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.recording import CompactionRow, Recorder, ResponseRow
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, ended_well, percent_off
+from mala_context.testing.scripts import fill_until_compaction
 
 if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextSnapshot
@@ -38,8 +39,6 @@ ESTIMATE_WITHIN: Final = 5.0
 
 async def play(stage: Stage) -> Report:
     """Play the session and check it. Raises what the SDK raises where the CLI cannot be run."""
-    from mala_context.testing.scripts import fill_until_compaction
-
     scenario = fill_until_compaction(stage.place("project"), turns=stage.turns)
     with scenario.api(strict=False) as api:
         runtime = stage.runtime(api, options={"env": scenario.env})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
+from mala_context.testing.replies import tool
 
 if TYPE_CHECKING:
     from mala_context.agent.telemetry.records import FinalTurn
@@ -32,8 +33,6 @@ class _Worker:
         self.saved = False
 
     def __call__(self, request: Request) -> Any:
-        from mala_context.testing.replies import tool
-
         if not self.listens or not request.contains(DENIED):
             return self.looking.next(request)
         if not self.saved:

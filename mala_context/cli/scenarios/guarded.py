@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.agent_runner import terminal_reason
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
+from mala_context.testing.api import ScriptedMessagesAPI
+from mala_context.testing.replies import tool
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
@@ -37,8 +39,6 @@ class Looking:
 
     def next(self, request: Request) -> Reply:
         """Return the next look, as many parallel calls as it takes."""
-        from mala_context.testing.replies import tool
-
         if not self._characters:
             room = max(1, WINDOW - request.received_tokens)
             self._characters = max(1, int(room * CHARS_PER_TOKEN * 1.4 / self.times))
@@ -116,8 +116,6 @@ def report(without: Run, kept: Run, label: str, checks: Sequence[Check], **more:
 
 async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts: Sequence[str], **keys: Any) -> Run:
     """Play one run with these keys of `context:`; stops at the first turn that the API refused."""
-    from mala_context.testing.api import ScriptedMessagesAPI
-
     stage.write(f"project-{name}", "service.log", "".join(_log_lines()))
     with ScriptedMessagesAPI(script, window=WINDOW, chars_per_token=CHARS_PER_TOKEN, strict=False) as api:
         runtime = stage.runtime(api, f"-{name}", {"env": {"DISABLE_AUTO_COMPACT": "1"}}, window=WINDOW, **keys)

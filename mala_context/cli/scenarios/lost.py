@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.live_gauge import logging_to
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, ended_well
+from mala_context.testing.api import ScriptedMessagesAPI
+from mala_context.testing.replies import summary, tool
 
 if TYPE_CHECKING:
     from mala_context.testing.requests import Request
@@ -80,9 +82,6 @@ def _shown(request: Request | None, words: str) -> bool:
 
 
 async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
-    from mala_context.testing.api import ScriptedMessagesAPI
-    from mala_context.testing.replies import summary, tool
-
     reads = [tool("Read", file_path=stage.write(f"project-{name}", file, _functions(file))) for file in FILES]
     looks = [tool("Bash", command="seq 1 6000", description="Look")] * LOOKS
     release = tool("Bash", command=COMMAND, description="Release")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table, ended_well, environment, percent_off
+from mala_context.testing.replies import summary
+from mala_context.testing.scripts import fill_until_compaction
 from mala_context.testing.survival import CANARIES, SCRIPTED_SUMMARY, said_in
 
 if TYPE_CHECKING:
@@ -99,9 +101,6 @@ async def play(stage: Stage) -> Report:
 
 
 async def _run(stage: Stage, name: str) -> _Run:
-    from mala_context.testing.replies import summary
-    from mala_context.testing.scripts import fill_until_compaction
-
     scenario = fill_until_compaction(stage.place(f"project-{name}"), window=WINDOW, turns=max(4, stage.turns))
     prompts = list(scenario.prompts)
     prompts[0] += "".join(f"\n{canary.text}" for canary in CANARIES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mala_context.agent.restart import CHECKPOINT_PROMPT
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.report import Check, Report, Stage
 
@@ -27,8 +28,6 @@ class _Worker:
         self.looks = 0
 
     def __call__(self, request: Request) -> Any:
-        from mala_context.agent.restart import CHECKPOINT_PROMPT
-
         if CHECKPOINT_PROMPT.splitlines()[0][:40] in request.prompt:
             return f"<checkpoint>{CHECKPOINT}</checkpoint>"
         if self.looks == LOOKS:

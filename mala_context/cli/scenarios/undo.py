@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.recording import Recorder
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, ended_well, environment
+from mala_context.testing import ScriptedMessagesAPI
+from mala_context.testing.replies import text, tool
 
 if TYPE_CHECKING:
     from mala_context.archive.restore import RestoreResult
@@ -70,8 +72,6 @@ class OldConversation:
 
     def script(self, request: Request) -> Reply:
         """Answer a request of the main thread: look first, then decide."""
-        from mala_context.testing.replies import text, tool
-
         if LAST_PROMPT in request.prompt:
             return text("That is all I know.")
         for number, prompt in enumerate(self.prompts, 1):
@@ -161,8 +161,6 @@ class _Play:
 
 async def play(stage: Stage) -> Report:
     """Play the session, undo its compaction twice, and check it. Raises what the SDK raises without a CLI."""
-    from mala_context.testing import ScriptedMessagesAPI
-
     conversation = OldConversation.of(stage.place("project"), stage.turns - 1)
     with ScriptedMessagesAPI(conversation.script, chars_per_token=3.0, strict=False) as api:
         run = _Play(stage, api, conversation)

@@ -12,8 +12,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context import SilentChange
+from mala_context.agent.session import says_window
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Step, Table, environment
 from mala_context.cli.scenarios.why_cache import WORDS, compact_while_idle, name_a_lapse
+from mala_context.testing import ScriptedMessagesAPI, tool
+from mala_context.testing.replies import text
+from mala_context.tracking.context_map import GROUPS
+from mala_context.tracking.events import WindowReport
 
 if TYPE_CHECKING:
     from mala_context.agent.telemetry.records import SilentChange
@@ -51,11 +57,6 @@ def _text(characters: int) -> str:
 async def show_map(stage: Stage) -> Step:
     """Play a session that reads a file, and hold its map against the server's count."""
     import anyio
-
-    from mala_context.agent.session import says_window
-    from mala_context.testing import ScriptedMessagesAPI, tool
-    from mala_context.tracking.context_map import GROUPS
-    from mala_context.tracking.events import WindowReport
 
     stage.write("project-map", "CLAUDE.md", _text(MEMORY))
     read = tool("Read", file_path=stage.write("project-map", "notes.txt", _text(FILE)))
@@ -102,8 +103,6 @@ class _Tampering:
         self.counted = 0
 
     def __call__(self, request: Request) -> Any:
-        from mala_context.testing.replies import text
-
         self.sizes.append(request.tokens)
         if len(self.sizes) < 3:
             return text("Done.")
@@ -114,9 +113,6 @@ class _Tampering:
 
 async def change_in_silence(stage: Stage) -> Step:
     """Have the server count one request otherwise, and hold the alarm against the server's log."""
-    from mala_context import SilentChange
-    from mala_context.testing import ScriptedMessagesAPI
-
     heard: list[SilentChange] = []
     script = _Tampering()
     with ScriptedMessagesAPI(script) as api:

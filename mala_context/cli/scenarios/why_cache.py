@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mala_context import CacheRewritten
 from mala_context.cli.scenarios.report import Check, Lines, Stage, Step
+from mala_context.testing import ScriptedClock, ScriptedMessagesAPI
 
 WORDS: Final = "the quick brown fox jumps over the lazy dog "
 IDLE: Final = 71 * 60
@@ -27,9 +29,6 @@ async def _say(session: Any, prompt: str) -> None:
 
 async def name_a_lapse(stage: Stage) -> Step:
     """Let the cache lapse between two prompts, and hold the ledger's word of it against the server's."""
-    from mala_context import CacheRewritten
-    from mala_context.testing import ScriptedClock, ScriptedMessagesAPI
-
     heard: list[CacheRewritten] = []
     clock = ScriptedClock()
     with ScriptedMessagesAPI(["Done.", "Done.", "Welcome back."], clock=clock) as api:
@@ -62,8 +61,6 @@ async def name_a_lapse(stage: Stage) -> Step:
 async def compact_while_idle(stage: Stage) -> Step:
     """Let an idle session compact before its cache lapses, and see in the server's log what that read."""
     import anyio.to_thread
-
-    from mala_context.testing import ScriptedClock, ScriptedMessagesAPI
 
     clock = ScriptedClock()
     with ScriptedMessagesAPI(["Done.", "Done.", "Going on."], clock=clock) as api:

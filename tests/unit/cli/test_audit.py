@@ -5,7 +5,6 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from mala_context.cli import files
 from mala_context.cli.audit import audit
 from tests.helpers.recordings import dump, plain
 
@@ -70,7 +69,7 @@ def test_the_spread_is_drawn_into_a_file(path, tmp_path):
 
 def test_every_truth_is_a_row_of_a_parquet_file(path, tmp_path, monkeypatch):
     written = {}
-    monkeypatch.setattr(files, "write_parquet", lambda rows, place: written.update({place: rows}))
+    monkeypatch.setattr("mala_context.cli.audit.write_parquet", lambda rows, place: written.update({place: rows}))
     run(path, "--parquet", tmp_path / "a.parquet")
     (rows,) = written.values()
     truths = {row["truth"]: (row["true_tokens"], row["tokens"]) for row in rows}

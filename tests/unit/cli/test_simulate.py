@@ -7,7 +7,6 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from mala_context.cli import files
 from mala_context.cli.simulate import simulate
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -90,7 +89,7 @@ def test_a_policy_is_needed(arguments):
 
 def test_every_outcome_is_a_row_of_plain_values_in_a_parquet_file(tmp_path, monkeypatch):
     written = {}
-    monkeypatch.setattr(files, "write_parquet", lambda rows, place: written.update({place: rows}))
+    monkeypatch.setattr("mala_context.cli.simulate.write_parquet", lambda rows, place: written.update({place: rows}))
     run("--policy", A, "--parquet", str(tmp_path / "s.parquet"))
     (rows,) = written.values()
     outcomes = json.loads(run("--policy", A, "--json"))
