@@ -22,7 +22,6 @@ from mala_context.tracking.context_map import GROUPS
 from mala_context.tracking.events import WindowReport
 
 if TYPE_CHECKING:
-    from mala_context.agent.telemetry.records import SilentChange
     from mala_context.testing.requests import Request
 
 MODEL: Final = "claude-sonnet-4-5"
