@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
-from mala_context.agent.archiving.uploads import uploads_of
+from mala_context.agent.archiving.uploads import Uploads
 from mala_context.errors import ArchiveError, ArchiveUnavailableError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ArchiveMaintenance:
         self._catching_up: Future[Any] | None = None
         self._tidying = Worker("mala-context tidy")
         self._last: Future[Any] | None = None
-        self._uploads = uploads_of(archive, tell)
+        self._uploads = None if archive.target is None else Uploads(archive, tell)
 
     def begin(self, own: Collection[str]) -> None:
         """Archive the rest of what earlier sessions left, all but our `own`; only the first call does anything."""

@@ -1,8 +1,8 @@
 """Uploading in the background: pieces go to the object store while the agent works, and no caller waits for them.
 
-One daemon thread for each archive, alive while there is something to send. It never holds the process at its exit:
-what was not sent is found in the manifests by the next start, or by `archives push`. The first round looks at every
-session for what an earlier process left, later ones at those that changed.
+One worker for each archive. It never holds the process at its exit: what was not sent is found in the manifests by the
+next start, or by `archives push`. The first round looks at every session for what an earlier process left, later ones
+at those that changed.
 
 Where another process uploads from the same archive its turn is waited for. While the store cannot be used the thread
 tries again after 5 seconds, then 10, up to 5 minutes: one WARNING when it begins to fail, one INFO when it works
@@ -14,15 +14,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mala_context._util.background import in_forks, wait_for
+from mala_context._util.background import Worker, in_forks, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.telemetry.records import Uploaded, UploadOutcome
 from mala_context.errors import ArchiveBusyError, ArchiveError, ArchiveUnavailableError, ObjectStoreError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mala_context.archive.store import TranscriptArchive
 
 FIRST_PAUSE: Final = 5.0
@@ -52,6 +54,7 @@ class Uploads:
         self._archive = archive
         self._tell = tell
         self._pause = pause
+        self._worker = Worker("mala-context uploads")
         self._everything = True
         self._after_fork()
         in_forks(self)
@@ -60,76 +63,64 @@ class Uploads:
         archive.on_change(self.wake)
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
         self._hurry = threading.Event()
         self._waiting: set[str] = set()
         self._running = False
-        self._idle: list[Future[None]] = []
+        self._job: Future[None] | None = None
 
     def wake(self, session_id: str | None = None) -> None:
         """Send what is new of a session soon; returns at once, also while the store does not answer."""
-        with self._lock:
-            if self._given_up:
-                return
-            if session_id is not None:
-                self._waiting.add(session_id)
-            start, self._running = not self._running, True
-        if start:
-            try:
-                threading.Thread(target=self._run, name="mala-context uploads", daemon=True).start()
-            except BaseException as error:  # no more threads or memory just now; the next change tries again
-                self._running = False
-                if not isinstance(error, Exception):
-                    raise
+        if self._given_up:
+            return
+        if session_id is not None:
+            self._waiting.add(session_id)
+        if self._running:
+            self._worker.start()  # where its thread could not be started before
+        else:
+            self._begin(SETTLE_SECONDS)
 
     async def finish(self, seconds: float) -> None:
         """Wait for what is to be sent, at most `seconds`, and not at all while the store fails. Never raises."""
-        future: Future[None] = Future()
-        with self._lock:
-            if self._running and not self._failing:
-                self._idle.append(future)
-                self._hurry.set()
-            else:
-                future.set_result(None)
+        job = self._job
+        if job is None or not self._running or self._failing:
+            return
+        self._hurry.set()
         try:
-            await wait_for(future, seconds=max(0.0, seconds))
+            await wait_for(job, seconds=max(0.0, seconds))
         except TimeoutError:
             log.info("Archive: not all is uploaded; the next start goes on, or `mala-context archives push` does")
 
-    def _run(self) -> None:
+    def _begin(self, pause: float) -> None:
+        self._running = True
+        self._job = self._worker.submit(partial(self._send, pause))
+
+    def _send(self, pause: float) -> None:
+        """Send what waits after a pause in seconds; where the store fails, another job tries it again."""
         try:
-            self._rounds()
+            self._pause(self._hurry, pause)
+            is_sent = self._rounds()
         except BaseException:  # the next change begins again, and no caller waits for this thread
             log.exception("Archive: uploading failed")
-            with self._lock:
-                self._running = False
-                self._release()
-
-    def _rounds(self) -> None:
-        pause = FIRST_PAUSE
-        self._pause(self._hurry, SETTLE_SECONDS)
-        while True:
-            with self._lock:
-                sessions = None if self._everything else sorted(self._waiting)
-                self._everything, self._waiting = False, set()
-                if sessions == [] or self._given_up:
-                    self._running = False  # here, under the lock: a change that comes now starts another thread
-                    self._release()
-                    return
-            if self._round(sessions):
-                pause = FIRST_PAUSE
-                continue
-            with self._lock:
-                self._release()
-            self._pause(self._hurry, pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _release(self) -> None:
-        """Let go those who wait; the lock is held."""
+            self._running = False
+            return
         self._hurry.clear()
-        for future in self._idle:
-            future.set_result(None)
-        self._idle.clear()
+        if not is_sent:
+            self._begin(FIRST_PAUSE if pause < FIRST_PAUSE else min(2 * pause, LONGEST_PAUSE))
+            return
+        self._running = False
+        if self._waiting:  # a change that came while this job ended, and saw it running
+            self.wake()
+
+    def _rounds(self) -> bool:
+        """Send until nothing waits; false where it has to be tried again."""
+        while not self._given_up:
+            waiting = sorted(self._waiting.pop() for _ in range(len(self._waiting)))
+            sessions, self._everything = None if self._everything else waiting, False
+            if sessions == []:
+                break
+            if not self._round(sessions):
+                return False
+        return True
 
     def _round(self, sessions: list[str] | None) -> bool:
         """Send once; false where it has to be tried again."""
@@ -160,18 +151,12 @@ class Uploads:
         return True
 
     def _failed(self, error: Exception, sessions: list[str] | None) -> None:
-        with self._lock:
-            self._everything = self._everything or sessions is None
-            self._waiting.update(sessions or ())
-            self._given_up = isinstance(error, ObjectStoreError) and not error.installed
-            if isinstance(error, ArchiveBusyError):
-                return  # another process of this archive uploads, or writes: nothing is wrong
-            said, self._failing = self._failing, True
+        self._everything = self._everything or sessions is None
+        self._waiting.update(sessions or ())
+        self._given_up = isinstance(error, ObjectStoreError) and not error.installed
+        if isinstance(error, ArchiveBusyError):
+            return  # another process of this archive uploads, or writes: nothing is wrong
+        said, self._failing = self._failing, True
         if not said:
             tail = "what is archived stays here" if self._given_up else "it is tried again, what is archived stays here"
             log.warning("Archive: not uploaded: %s; %s", error, tail)
-
-
-def uploads_of(archive: TranscriptArchive, tell: Callable[[object], object] = lambda _: None) -> Uploads | None:
-    """Return what uploads an archive, `None` where it has no object store; `tell` is given each `Uploaded`."""
-    return None if archive.target is None else Uploads(archive, tell)

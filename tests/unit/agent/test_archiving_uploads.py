@@ -9,7 +9,8 @@ import uuid
 import anyio
 import pytest
 
-from mala_context.agent.archiving.uploads import LONGEST_PAUSE, Uploads, uploads_of
+from mala_context.agent.archiving.maintenance import ArchiveMaintenance
+from mala_context.agent.archiving.uploads import LONGEST_PAUSE, Uploads
 from mala_context.agent.telemetry.records import Uploaded
 from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.push import PushResult
@@ -64,7 +65,7 @@ class Failing:
 
 
 def test_what_is_archived_is_sent(archive, tmp_path):
-    uploads = uploads_of(archive)
+    uploads = Uploads(archive)
     archive.archive(tmp_path / "s1.jsonl", "s1")
     anyio.run(uploads.finish, 30.0)
     assert set(names(archive)) <= there(archive)
@@ -72,14 +73,14 @@ def test_what_is_archived_is_sent(archive, tmp_path):
 
 
 def test_on_trio(archive, tmp_path):
-    uploads = uploads_of(archive)
+    uploads = Uploads(archive)
     archive.archive(tmp_path / "s1.jsonl", "s1")
     anyio.run(uploads.finish, 30.0, backend="trio")
     assert set(names(archive)) <= there(archive)
 
 
 def test_an_archive_without_a_store_has_no_uploads(tmp_path):
-    assert uploads_of(TranscriptArchive(tmp_path)) is None
+    assert ArchiveMaintenance(TranscriptArchive(tmp_path))._uploads is None
 
 
 def test_the_first_round_is_all_sessions_and_later_ones_those_that_changed():
@@ -183,7 +184,7 @@ def test_a_store_that_is_slow_is_waited_for_so_long_only(caplog):
 
 def test_rounds_are_told_with_what_arrived(archive, tmp_path):
     told = []
-    uploads = uploads_of(archive, told.append)
+    uploads = Uploads(archive, told.append)
     archive.archive(tmp_path / "s1.jsonl", "s1")
     anyio.run(uploads.finish, 30.0)
     settle(uploads)
