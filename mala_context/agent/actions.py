@@ -233,11 +233,6 @@ class Actions:
         """Whether one more restart is allowed."""
         return self.policy.can_restart
 
-    @property
-    def restart_due(self) -> bool:
-        """Whether the next step would be a restart, by the ratio that the policy saw last."""
-        return self.policy.restart_due
-
     def failed(self) -> None:
         """Take note that nothing came of the last step."""
         self._quiet = NOT_QUIET

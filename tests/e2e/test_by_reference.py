@@ -9,7 +9,7 @@ import pytest
 from claude_agent_sdk import ClaudeSDKClient
 
 from mala_context import instrument
-from mala_context.agent.reference import mod_files
+from mala_context.agent.reference import compactor
 from mala_context.agent.reference.compactor import FULL_NAME, SERVER
 from mala_context.archive.full_outputs import Spills
 from mala_context.archive.search import search
@@ -303,9 +303,9 @@ async def test_a_cli_that_does_not_load_the_mod_compacts_as_ever(agent, caplog, 
 @pytest.fixture
 def older_cli(monkeypatch, tmp_path):
     """Have the mod find what it finds before 2.1.326: no `$.session.info`."""
-    with open(mod_files._SOURCE, encoding="utf-8") as file:
+    with open(compactor._SOURCE, encoding="utf-8") as file:
         (tmp_path / "register.ts").write_text(file.read().replace("$.session.info()", "$.session.inform()"))
-    monkeypatch.setattr(mod_files, "_SOURCE", str(tmp_path / "register.ts"))
+    monkeypatch.setattr(compactor, "_SOURCE", str(tmp_path / "register.ts"))
 
 
 @pytest.mark.usefixtures("older_cli")

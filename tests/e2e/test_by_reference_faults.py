@@ -9,7 +9,7 @@ import pytest
 
 from mala_context import instrument
 from mala_context.agent.reference import answer as answers
-from mala_context.agent.reference import compactor, mod_files
+from mala_context.agent.reference import compactor
 from mala_context.archive import full_outputs, writer
 from mala_context.config import parse
 from mala_context.testing import summary, too_long, tool
@@ -149,10 +149,10 @@ def mod(change):
     """Make a fault of the mod's own code."""
 
     def fault(patch, tmp_path):
-        with open(mod_files._SOURCE, encoding="utf-8") as file:
+        with open(compactor._SOURCE, encoding="utf-8") as file:
             code = change(file.read())
         (tmp_path / "register.ts").write_text(code)
-        patch.setattr(mod_files, "_SOURCE", str(tmp_path / "register.ts"))
+        patch.setattr(compactor, "_SOURCE", str(tmp_path / "register.ts"))
 
     return fault
 

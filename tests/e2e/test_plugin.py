@@ -13,7 +13,7 @@ import pytest
 from claude_agent_sdk import ClaudeSDKClient
 
 from mala_context import TranscriptArchive, instrument
-from mala_context.agent.reference.mod_files import mod_directory
+from mala_context.agent.reference.compactor import mod_directory
 from mala_context.testing import summary, too_long, tool
 
 from .driving import check_private, check_whole, outcomes, prose, rows_of, triggers, turn

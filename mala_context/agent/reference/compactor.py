@@ -8,12 +8,17 @@ CLI compacts as it always did; so it does wherever an answer is in doubt or take
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.log import get_logger
+from mala_context._util.safe_open import read_regular
 from mala_context.agent.reference.answer import SERVER, Doubt, Settings, say
-from mala_context.agent.reference.mod_files import NAME, mod_directory
+from mala_context.archive import layout
+from mala_context.archive.directory import open_archives
+from mala_context.archive.full_outputs import publish
 from mala_context.errors import ArchiveError
 from mala_context.tracking.events import PluginSaid, SessionStart
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from mala_context.config import ContextConfig
     from mala_context.tracking.events import Event
 
+NAME: Final = "mala-context-reference"
+"""The plugin's name, as the CLI tells it."""
 TOOL: Final = "compact"
 FULL_NAME: Final = f"mcp__{SERVER}__{TOOL}"
 CAP: Final = "cap"
@@ -35,6 +42,8 @@ NEEDS: Final = ("plugins", "mcp_servers", "disallowed_tools", "env")
 SECONDS: Final = 2.0
 """Longest that a compaction waits for us."""
 _SCHEMA: Final = {"type": "object", "properties": {}}
+_SOURCE: Final = os.path.join(os.path.dirname(__file__), "register.ts")
+_LARGEST_SOURCE: Final = 1 << 20
 
 log = get_logger(__name__)
 
@@ -166,3 +175,37 @@ class ByReference:
 def _is_ours(plugin: object) -> bool:
     path = plugin.get("path") if isinstance(plugin, Mapping) else None
     return isinstance(path, str) and f"/{NAME}-" in path
+
+
+# -- the mod's files -------------------------------------------------------------------------------------------------
+
+
+def mod_directory() -> str:
+    """Return the directory of a private copy of the mod, a plugin that the CLI can load; make it where it is missing.
+
+    Some CLIs write into a plugin's directory, so it is never the installed package. The content names the directory, so
+    that versions lie side by side and a copy is made once.
+
+    Raises `ArchiveUnavailableError` where there is no place for one, and `OSError` where it cannot be written.
+    """
+    files = _files()
+    digest = sha256(b"\0".join(data for _, data in sorted(files.items()))).hexdigest()[:12]
+    top = os.path.join(os.path.realpath(layout.runs_dir()), ".mods", f"{NAME}-{digest}")
+    for name, data in files.items():
+        folder = open_archives(os.path.join(top, os.path.dirname(name)), create=True)
+        try:
+            publish(folder, os.path.basename(name), data)
+        finally:
+            os.close(folder)
+    return top
+
+
+def _files() -> dict[str, bytes]:
+    about = "Compaction by reference: what the user said stays, tool calls become pointers, no model is asked."
+    manifest = {"name": NAME, "version": "1.0.0", "description": about, "author": {"name": "mala-context"}}
+    hooks = {"description": about, "modules": ["./register.ts"]}
+    return {
+        ".claude-plugin/plugin.json": json.dumps(manifest).encode(),
+        "hooks/hooks.json": json.dumps(hooks).encode(),
+        "hooks/register.ts": read_regular(_SOURCE, _LARGEST_SOURCE),
+    }

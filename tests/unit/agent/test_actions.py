@@ -430,7 +430,7 @@ def test_restarts_are_counted_up_to_their_maximum():
     bench = Bench(warn_at=None, restart_at=0.8, max_restarts=1)
     assert bench.actions.can_restart
     bench.responds(850)
-    assert bench.actions.restart_due
+    assert bench.actions.policy.restart_due
     bench.actions.next_step()
     bench.actions.restarted()
     assert bench.actions.policy.restarts == 1

@@ -11,7 +11,7 @@ import pytest
 from mala_context import TranscriptArchive
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.reference import answer as answers
-from mala_context.agent.reference import compactor, mod_files
+from mala_context.agent.reference import compactor
 from mala_context.agent.reference.answer import Answer, Doubt, Settings, answer, say
 from mala_context.agent.reference.compactor import SERVER, ByReference
 from mala_context.agent.stream import MessageStreamProcessor
@@ -162,9 +162,9 @@ def test_what_is_said_of_it(world, caplog):
 
 
 def test_the_mod_is_a_private_copy_that_is_made_once(world):
-    directory = mod_files.mod_directory()
+    directory = compactor.mod_directory()
     before = {path: os.stat(path).st_mtime_ns for path in _files(directory)}
-    assert mod_files.mod_directory() == directory
+    assert compactor.mod_directory() == directory
     assert {path: os.stat(path).st_mtime_ns for path in _files(directory)} == before
     assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in before)
     assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
@@ -215,7 +215,7 @@ async def test_it_answers_the_mod_and_tells_the_tracker(world, caplog):
 async def test_a_compaction_that_the_cli_makes_itself_has_one_warning(world, caplog, loaded, asked, why):
     agent = Agent(world)
     if loaded:
-        agent.processor.take(PluginSaid(SID, mod_files.NAME, "ready"))
+        agent.processor.take(PluginSaid(SID, compactor.NAME, "ready"))
     if asked is not None:
         await agent.ask(world.request(**asked))
     await agent.by_reference.left_to_cli({})
@@ -258,7 +258,7 @@ def test_the_options_have_the_mod_last_and_once(world):
     wired = Agent(world).by_reference.options(given)
     again = Agent(world).by_reference.options(SimpleNamespace(**wired))
     for each in (wired, again):
-        assert each["plugins"] == [theirs, {"type": "local", "path": mod_files.mod_directory()}]
+        assert each["plugins"] == [theirs, {"type": "local", "path": compactor.mod_directory()}]
         assert set(each["mcp_servers"]) == {"other", SERVER}
         assert each["disallowed_tools"] == ["Agent", *compactor._OURS]
         assert each["env"] == {"A": "b", "MALA_CONTEXT_REFERENCE": "sdk", "MALA_CONTEXT_CAP": ""}
@@ -280,7 +280,7 @@ def test_with_servers_in_a_file_one_warning_says_so(world, caplog):
 def test_the_mod_says_that_it_was_loaded(world, caplog):
     agent = Agent(world)
     agent.processor.take(PluginSaid(SID, "another", "ready"))
-    agent.processor.take(PluginSaid(SID, mod_files.NAME, "ready"))
+    agent.processor.take(PluginSaid(SID, compactor.NAME, "ready"))
     agent.processor.take(SessionStart(SID, "init"))
     assert not warnings_of(caplog)
 

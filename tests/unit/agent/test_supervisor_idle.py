@@ -6,8 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mala_context.agent.idle import compact_when_idle, due_in
 from mala_context.agent.running_tasks import RunningTasks
+from mala_context.agent.supervisor import compact_when_idle, due_in
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
 
