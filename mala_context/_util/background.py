@@ -99,25 +99,22 @@ class _Job(Future[T]):
         self.worker = worker
 
 
-class _Forked:
-    """What is made again in the child of a fork, where no thread but the forking one is left."""
-
-    def __init__(self) -> None:
-        self.all: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def after(self) -> None:
-        for each in list(self.all):
-            each._after_fork()
+_in_forks: weakref.WeakSet[Any] = weakref.WeakSet()
+"""What is made again in the child of a fork, where no thread but the forking one is left."""
 
 
-_forked = _Forked()
+def _after_fork() -> None:
+    for each in list(_in_forks):
+        each._after_fork()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked.after)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def in_forks(thing: Any) -> None:
     """Have a thing's `_after_fork` called in the child of each fork, for locks, queues and threads that it has."""
-    _forked.all.add(thing)
+    _in_forks.add(thing)
 
 
 async def wait_for(future: Future[T], *, seconds: float) -> T:

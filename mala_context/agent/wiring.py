@@ -55,7 +55,9 @@ def wire(
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env, repo)
-    archivist = _archivist(repo, config, env, hub)
+    archivist = None
+    if config.archive.enabled:
+        archivist = SessionArchiver.for_repo(repo, config.archive, _projects_dirs(env), tell=hub.tell)
     policy = Policy(thresholds_from(config))
     processor = MessageStreamProcessor(
         tracker,
@@ -77,13 +79,18 @@ def wire(
         verbatim=bool(getattr(options, "verbatim_prompts", False)),
         subagents=subagent_thresholds(config),
     )
-    gauge = _gauge(processor, options, env)
-    cap = _tool_cap(repo, config, tracker, actions)
+    resumed = getattr(options, "resume", None)
+    resumes = bool(resumed or getattr(options, "continue_conversation", None))
+    gauge = TranscriptFeed(processor, resumes=resumes, resume_of=resumed, projects_dirs=_projects_dirs(env))
+    cap = None
+    if config.enabled and config.guard.tool_output_tokens is not None:
+        cap = ToolCap(config.guard, Spills(repo), tracker, actions.acted)
+    denies = config.final_at is not None or config.subagents.final_at is not None
     parts = {
         "archivist": archivist,
         "gauge": gauge if config.enabled else None,
         "notes": actions if config.enabled else None,
-        "gate": actions if config.enabled and _denies(config) else None,
+        "gate": actions if config.enabled and denies else None,
         "cap": cap,
         "pin": _pin(repo, config, archivist),
         "reference": _by_reference(repo, config, archivist, processor, cap),
@@ -99,22 +106,6 @@ def wire(
 
     made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another, gauge.connected)
     return AgentRuntime(copy_wired(options), made)
-
-
-def _denies(config: ContextConfig) -> bool:
-    return config.final_at is not None or config.subagents.final_at is not None
-
-
-def _archivist(repo: str, config: ContextConfig, env: Mapping[str, str], hub: Hub) -> SessionArchiver | None:
-    if not config.archive.enabled:
-        return None
-    return SessionArchiver.for_repo(repo, config.archive, _projects_dirs(env), tell=hub.tell)
-
-
-def _gauge(processor: MessageStreamProcessor, options: Any, env: Mapping[str, str]) -> TranscriptFeed:
-    resumed = getattr(options, "resume", None)
-    resumes = bool(resumed or getattr(options, "continue_conversation", None))
-    return TranscriptFeed(processor, resumes=resumes, resume_of=resumed, projects_dirs=_projects_dirs(env))
 
 
 def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: str) -> ContextTracker:
@@ -223,12 +214,6 @@ def _template(repo: str, name: str | None) -> str | None:
     if PLACE not in text:
         raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
     return text
-
-
-def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions: Actions) -> ToolCap | None:
-    if not config.enabled or config.guard.tool_output_tokens is None:
-        return None
-    return ToolCap(config.guard, Spills(repo), tracker, actions.acted)
 
 
 def _pin(repo: str, config: ContextConfig, archivist: SessionArchiver | None) -> Pin | None:

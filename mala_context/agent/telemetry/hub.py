@@ -205,7 +205,6 @@ _EVENTS: Final[dict[type, Callable[..., None]]] = {
 }
 
 
-log = get_logger(__name__)
 _level = logging.getLogger(__name__)  # asked once a record, where structlog's own filter would be dear
 _RENAMED = {"session_id": "session", "bytes": "size"}
 """Names that the other lines use for the same value, or that read badly alone."""

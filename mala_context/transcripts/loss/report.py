@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -59,9 +59,9 @@ class Loss:
         earlier = [item._replace(named=text.names_sentence(item.text)) for item in items if item.text not in known]
         return Loss(tuple(sorted((*self.items, *earlier), key=lambda item: list(KINDS).index(item.kind))))
 
-    def count(self, *kinds: Kind) -> tuple[int, int]:
-        """Return how many items of these kinds are named, and how many there are."""
-        chosen = [item.named for item in self.items if item.kind in kinds]
+    def count(self, kind: Kind) -> tuple[int, int]:
+        """Return how many items of this kind are named, and how many there are."""
+        chosen = [item.named for item in self.items if item.kind == kind]
         return sum(chosen), len(chosen)
 
     def words(self, text: str = "summary") -> str:
@@ -69,7 +69,7 @@ class Loss:
 
         `text` says which text was looked into.
         """
-        return _sentence(self.count("written", "read"), self.count("instruction"), text)
+        return lost_words(self.as_dict(), text)
 
     def as_dict(self) -> dict[str, Any]:
         """Return counts and what is missing, kind by kind, for a manifest's row; texts are at most 300 characters."""
@@ -80,36 +80,29 @@ class Loss:
             result[kind] = {"total": total, "named": named, "missing": lost}
         return result
 
-    def pin(
-        self,
-        archive: str | None = None,
-        *,
-        max_tokens: int = PIN_TOKENS,
-        count: Callable[[str], int] | None = None,
-    ) -> str:
+    def pin(self, archive: str | None = None, *, max_tokens: int = PIN_TOKENS) -> str:
         """Return what the agent should hear after the compaction, within `max_tokens`; empty if nothing is missing.
 
         The weightiest items come first, and where not all fit the rest is counted. `archive` is the path of the full
-        history. Without `count` tokens are estimated on the safe side.
+        history. Tokens are estimated on the safe side.
         """
         missing = self.missing
         if not missing:
             return ""
-        size = count or safe_tokens
         where = f"The full history is in {archive}" if archive else ""
         lines = ["The summary above does not mention the following, from before the compaction."]
         left_out = 0
         heading: Kind | None = None
         for item in missing:
             added = [f"- {item.shown()}"] if item.kind == heading else [f"{KINDS[item.kind]}:", f"- {item.shown()}"]
-            if left_out or size("\n".join([*lines, *added, _more(len(missing)), where])) > max_tokens:
+            if left_out or safe_tokens("\n".join([*lines, *added, _more(len(missing)), where])) > max_tokens:
                 left_out += 1
                 continue
             lines += added
             heading = item.kind
         lines += [_more(left_out)] if left_out else []
         text = "\n".join([*lines, where] if where else lines)
-        return text if size(text) <= max_tokens else ""
+        return text if safe_tokens(text) <= max_tokens else ""
 
 
 def lost_words(lost: Mapping[str, Any], text: str = "summary") -> str:
@@ -120,10 +113,7 @@ def lost_words(lost: Mapping[str, Any], text: str = "summary") -> str:
         named, total = (sum(int(entry.get(key) or 0) for entry in entries) for key in ("named", "total"))
         return named, total
 
-    return _sentence(count("written", "read"), count("instruction"), text)
-
-
-def _sentence(files: tuple[int, int], instructions: tuple[int, int], text: str) -> str:
+    files, instructions = count("written", "read"), count("instruction")
     return f"{text} names {files[0]} of {files[1]} files, {instructions[0]} of {instructions[1]} instructions"
 
 

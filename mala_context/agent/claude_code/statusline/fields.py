@@ -68,19 +68,9 @@ class Gauge(Frozen):
 
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
-        names = (
-            "session_id",
-            "model",
-            "tokens",
-            "window",
-            "window_source",
-            "threshold",
-            "source",
-            "turns",
-        )
-        cache = None if self.cache is None else round(self.cache)
-        more = {name: getattr(self, name) for name in ("exact", "usable", "ratio", "usable_ratio")}
-        return {**{name: getattr(self, name) for name in names}, "cache": cache, **more}
+        names = (*self.__annotations__, "exact", "usable", "ratio", "usable_ratio")
+        values = {name: getattr(self, name) for name in names}
+        return values | {"cache": None if self.cache is None else round(self.cache)}
 
 
 def short(tokens: int | None) -> str:
@@ -190,9 +180,12 @@ def measure(given: Mapping[str, Any], env: Mapping[str, str], *, history: bool =
     """
     context, model = table(given, "context_window"), table(given, "model")
     path, identity = text_in(given, "transcript_path"), text_in(model, "id")
-    tokens, source, named = tokens_of(table(context, "current_usage")), "cli", None
-    if not tokens:
-        tokens, source, named = _recorded(path) if path else (None, "none", None)
+    tokens, named = tokens_of(table(context, "current_usage")), None
+    source = "none" if tokens is None else "cli"
+    if tokens is None and path:
+        from mala_context.agent.claude_code.statusline.recorded import from_transcript  # most lines need none of it
+
+        tokens, source, named = from_transcript(path)
     window, window_source = _window(context, model, identity or named or "", tokens)
     threshold = threshold_of(window, given, env)
     turns = cache = None
@@ -218,12 +211,6 @@ def _history(path: str, left: int | None) -> tuple[int | None, float | None]:
 
     pace, lapses = pace_and_cache(path)
     return pace.turns_left(left), None if lapses is None else lapses - time.time()
-
-
-def _recorded(path: str) -> tuple[int | None, str, str | None]:
-    from mala_context.agent.claude_code.statusline.recorded import from_transcript  # most lines need none of it
-
-    return from_transcript(path)
 
 
 def _window(context: Mapping[str, Any], model: Mapping[str, Any], identity: str, tokens: int | None) -> tuple[int, str]:
