@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+from mala_context._util.text import utc_seconds
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
 from mala_context.archive.store import TranscriptArchive
@@ -107,19 +108,13 @@ class LatestArchives:
 
 def last_of(manifest: manifests.Manifest) -> LastArchive | None:
     """Return the newest piece of the session's own transcript that a manifest tells of."""
-    rows = [row for row in manifest.of_kind("piece") if row.get("subagent") is None and _moment(row) is not None]
-    if not rows:
+    own = (row for row in manifest.of_kind("piece") if row.get("subagent") is None)
+    timed = [(moment, row) for row in own if (moment := utc_seconds(row.get("time"))) is not None]
+    if not timed:
         return None
-    row = max(rows, key=lambda each: _moment(each) or 0.0)
+    moment, row = max(timed, key=lambda each: each[0])
     outcomes = {each.get("piece"): each.get("outcome") for each in manifest.of_kind("outcome")}
-    return LastArchive(_moment(row) or 0.0, _text(row.get("trigger")), _text(outcomes.get(row.get("name"))))
-
-
-def _moment(row: Mapping[str, Any]) -> float | None:
-    from mala_context.archive.compactions import moment_of
-
-    moment = moment_of(row.get("time"))
-    return None if moment is None else moment.timestamp()
+    return LastArchive(moment, _text(row.get("trigger")), _text(outcomes.get(row.get("name"))))
 
 
 def _text(value: object) -> str | None:

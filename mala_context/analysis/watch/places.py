@@ -119,22 +119,14 @@ class TranscriptFinder:
     def _everything(self) -> Iterator[str]:
         for path in self._only:
             yield path
-            yield from _agents_below(_subagents_of(path))
+            yield from _agents_below(os.path.join(os.path.splitext(path)[0], _SUBAGENTS))
         for projects in self._projects:
             for folder in (each.path for each in entries(projects) if each.is_dir()):
                 for each in entries(folder):
-                    if _is_transcript(each):
+                    if each.name.endswith(".jsonl") and each.is_file(follow_symlinks=False):
                         yield each.path
                     elif each.is_dir(follow_symlinks=False):
                         yield from _agents_below(os.path.join(each.path, _SUBAGENTS))
-
-
-def _is_transcript(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
-
-
-def _subagents_of(path: str) -> str:
-    return os.path.join(os.path.splitext(path)[0], _SUBAGENTS)
 
 
 def _agents_below(directory: str) -> Iterator[str]:

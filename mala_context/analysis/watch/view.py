@@ -33,7 +33,7 @@ class Threshold(NamedTuple):
         return self.source != "reported"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRow:
     """One agent at one moment; what is not known is `None`, and sizes are in tokens."""
 
@@ -61,17 +61,17 @@ class WatchRow:
     """`tokens` as a share of the window."""
     threshold: Threshold | None
     """Where it is compacted automatically."""
-    change: int | None
+    change: int | None = None
     """What the turn under way has added so far, else the last one."""
-    pace: float | None
+    pace: float | None = None
     """Mean of what the last turns added."""
-    turns_left: int | None
+    turns_left: int | None = None
     """Turns until the threshold, where it is acted on, or else until the window is full, at that pace."""
     compactions: int
     """Compactions so far."""
-    compactions_at_least: bool
+    compactions_at_least: bool = False
     """Whether there may be more, since the transcript has not been read from its top."""
-    archived: LastArchive | None
+    archived: LastArchive | None = None
     """The session's last archive."""
     last: float
     """When the transcript was written to last, in seconds since 1970."""
@@ -131,8 +131,7 @@ def row_of(state: TranscriptState, path: str, last: float, *, before: int | None
     """
     snapshot = state.snapshot()
     row = _row(state, snapshot, path, last)
-    limit = row.limit
-    left = None if snapshot.tokens is None else max(0, limit - snapshot.tokens)
+    left = None if snapshot.tokens is None else max(0, row.limit - snapshot.tokens)
     inside = [replace(_row(state, each, path, last), agent_id=key) for key, each in state.inside.items()]
     return replace(
         row,
@@ -145,31 +144,15 @@ def row_of(state: TranscriptState, path: str, last: float, *, before: int | None
     )
 
 
+_OF_STATE: Final = ("session_id", "agent_id", "cwd", "branch", "first_prompt", "microcompactions", "silent_changes")
+_OF_SNAPSHOT: Final = ("model", "tokens", "accuracy", "window", "window_source", "ratio", "compactions")
+"""Fields of a row that are the state's, and the snapshot's."""
+
+
 def _row(state: TranscriptState, snapshot: ContextSnapshot, path: str, last: float) -> WatchRow:
-    return WatchRow(
-        state.session_id,
-        state.agent_id,
-        path,
-        state.cwd,
-        state.branch,
-        snapshot.model,
-        snapshot.tokens,
-        snapshot.accuracy,
-        snapshot.window,
-        snapshot.window_source,
-        snapshot.ratio,
-        threshold_of(snapshot, state.last_automatic),
-        None,
-        None,
-        None,
-        snapshot.compactions,
-        compactions_at_least=False,
-        archived=None,
-        last=last,
-        first_prompt=state.first_prompt,
-        microcompactions=state.microcompactions,
-        silent_changes=state.silent_changes,
-    )
+    values: dict[str, Any] = {name: getattr(state, name) for name in _OF_STATE}
+    values |= {name: getattr(snapshot, name) for name in _OF_SNAPSHOT}
+    return WatchRow(**values, path=path, last=last, threshold=threshold_of(snapshot, state.last_automatic))
 
 
 def joined(mains: Iterable[WatchRow], agents: Iterable[WatchRow]) -> list[WatchRow]:
