@@ -13,8 +13,9 @@ from typing import Any, Final
 from mala_context.analysis.report.contributors import Contribution
 from mala_context.analysis.report.model import Discarded, NamedTokens
 from mala_context.tracking.projection import Ratios
-from mala_context.tracking.text_counts import all_text, field, kind_of
+from mala_context.tracking.text_counts import all_text, kind_of
 from mala_context.transcripts.compactions import BOUNDARY, KEPT_MARKS, is_summary
+from mala_context.transcripts.json_rows import content_text
 from mala_context.transcripts.loss import measure
 
 _BETWEEN: Final = {"type": "system", "subtype": BOUNDARY}
@@ -79,7 +80,7 @@ class SinceCompaction:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return None
-        return measure(waiting, _text(content), preserved=self._preserved).as_dict()
+        return measure(waiting, content_text(content) or all_text(content), preserved=self._preserved).as_dict()
 
     def kept(self, text: str) -> dict[str, Any] | None:
         """Take the text of a row that a compaction by reference kept; the last one tells what was not kept."""
@@ -90,11 +91,3 @@ class SinceCompaction:
         """Forget everything: a new conversation begins."""
         self._before, self._rows, self._waiting = [], [], None
         self._begin()
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list | tuple) else []
-    parts = [field(block, "text") for block in blocks if field(block, "type") == "text"]
-    return "\n".join(part for part in parts if isinstance(part, str)) or all_text(content)

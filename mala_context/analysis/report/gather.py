@@ -253,8 +253,8 @@ def _archives(recordings: Iterable[Recording]) -> dict[str, TranscriptArchive]:
 
 def _outcomes(part: SessionPart, archive: TranscriptArchive, session_id: str) -> None:
     """Add what the manifest knows of the compactions."""
-    rows = archive.manifest(session_id).of_kind("outcome")
-    rows = [row for row in rows if row.get("outcome") in TOOK_PLACE and _is_main(row)]
+    outcomes = archive.manifest(session_id).of_kind("outcome")
+    rows = [row for row in outcomes if row.get("outcome") in TOOK_PLACE and row.get("agent") in {None, "main"}]
     entries = part.compactions
     for place, row in enumerate(rows):
         if place < len(entries):
@@ -283,10 +283,6 @@ def _lost(archive: TranscriptArchive, session_id: str, row: Mapping[str, Any]) -
     except (MalaContextError, OSError):
         return None
     return None if loss is None else loss.as_dict()
-
-
-def _is_main(row: Mapping[str, Any]) -> bool:
-    return row.get("agent") in {None, "main"}
 
 
 def _number(value: object) -> int | None:

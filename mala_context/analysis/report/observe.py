@@ -162,7 +162,8 @@ class ReportReader(RecordingReader):
         taker = _TAKERS.get(event.__class__)
         if taker is not None:
             taker(self, event, state)
-        self._alarms()
+        for alarm in self.tracker.alarms():  # those of subagents too
+            self._mark("silent_change", self._x(), alarm.tokens if alarm.agent is None else None, alarm.line)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -182,7 +183,9 @@ class ReportReader(RecordingReader):
             if not now.begun:
                 now.begun = True
                 now.start += max(0, tokens - now.appended)
-            self._arrived(tokens)
+            entries = now.part.compactions
+            if entries and not entries[-1].after_exact:  # the first request after the last compaction
+                entries[-1].after, entries[-1].after_exact = tokens, True
             now.since.response()
             points.add(self._x() + 1.0, self._time, tokens, self.number)
             now.identity = identity
@@ -198,25 +201,11 @@ class ReportReader(RecordingReader):
             now.ledger.plain("answers", ANSWERS, now.answer)
         now.identity, now.answer = None, 0
 
-    def _arrived(self, tokens: int) -> None:
-        """Note the size of the first request after the last compaction."""
-        entries = self._now.part.compactions
-        if entries and not entries[-1].after_exact:
-            entries[-1].after, entries[-1].after_exact = tokens, True
-
-    def _alarms(self) -> None:
-        """Mark requests that were not what was projected, among them those of subagents."""
-        for alarm in self.tracker.alarms():
-            self._mark("silent_change", self._x(), alarm.tokens if alarm.agent is None else None, alarm.line)
-
     def _warn(self, tokens: int, state: AgentState) -> None:
-        window = self._window(state)
+        window = self.options.window or self.tracker.window_of(state.model).tokens
         if self._now.warning.reached(tokens / window if window > 0 else None):
             words = f"{tokens / window:.1%} of the window"
             self._mark("warning", self._now.part.points.x[-1], tokens, words)
-
-    def _window(self, state: AgentState) -> int:
-        return self.options.window or self.tracker.window_of(state.model).tokens
 
     def _subagent(self, state: AgentState, tokens: int) -> None:
         key = state.agent_id or state.tool_use_id or "?"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mala_context.analysis.report.html_text import count, markup, share, short
+from mala_context.analysis.report.html_text import count, markup, plain, share, short
 from mala_context.analysis.report.model import Mark, Points, SessionReport
 from mala_context.analysis.svg import apart, line, tag, ticks, words
 
@@ -115,7 +115,7 @@ def panel(session: SessionReport, palette: Mapping[str, str]) -> str:
     """Return the drawing of one session, without the tag around it."""
     scale = _Scale(session, palette)
     parts = [
-        words(_LEFT, 24, _cut(title(session), 110), 15, palette["ink"], font_weight=600),
+        words(_LEFT, 24, plain(title(session), 110), 15, palette["ink"], font_weight=600),
         *_grid(scale),
         *_limits(session, scale),
         *(_line(agent.points, scale, "agent", 1.2) for agent in session.subagents),
@@ -125,10 +125,6 @@ def panel(session: SessionReport, palette: Mapping[str, str]) -> str:
         *_legend(session, palette),
     ]
     return "".join(parts)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _grid(scale: _Scale) -> list[str]:
