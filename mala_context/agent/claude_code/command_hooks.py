@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
-    from mala_context.agent.reference.answer import Answer
     from mala_context.archive.layout import ArchiveResult
     from mala_context.archive.store import TranscriptArchive
 
@@ -286,27 +285,10 @@ def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None
     except Doubt as doubt:
         _say(f"compaction left to the CLI: {doubt}")
         return None
-    lost = _lost_by_reference(archive, request, made, agent)
+    path = made.archived.transcript if agent is None else text_in(request, "transcript")
+    lost = _lost(archive, request.get("session"), "\n".join(made.kept.texts()), path, agent)
     archive.note_kept(request.get("session"), made.kept.as_dict(), agent=agent or "main", lost=lost)
     return json.dumps({"rows": made.rows()}).encode()
-
-
-def _lost_by_reference(
-    archive: TranscriptArchive, request: Mapping[str, Any], made: Answer, agent: str | None
-) -> Mapping[str, Any] | None:
-    """Return what the kept text does not mention; `None` where that cannot be told, which is no reason to wait."""
-    from mala_context.archive.losses import read_loss, read_subagent_loss
-    from mala_context.errors import ArchiveError
-
-    words, path = "\n".join(made.kept.texts()), made.archived.transcript
-    try:
-        if agent is None:
-            loss = read_loss(archive, str(request.get("session")), words, transcript=path)
-        else:
-            loss = read_subagent_loss(str(request.get("transcript")), agent, words)
-    except (ArchiveError, OSError):
-        return None
-    return None if loss is None else loss.as_dict()
 
 
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
@@ -364,9 +346,14 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes
         "kept": row and row["kept"],
     }
     if agent == "main" and row is None:
-        path = found.get("transcript_path")
+        path = text_in(found, "transcript_path")
         outcome.update(_stated_sizes(archive, str(session_id), path))
-        archive.compaction_seen(path, session_id, measure=lambda: _lost(archive, found), **outcome)
+        archive.compaction_seen(
+            found.get("transcript_path"),
+            session_id,
+            measure=lambda: _lost(archive, session_id, summary, path),
+            **outcome,
+        )
     else:
         how = "compacted" if row is None else "by_reference"
         archive.record_outcome(session_id, how, lost=row and row.get("lost"), **outcome)
@@ -386,14 +373,25 @@ def _stated_sizes(archive: TranscriptArchive, session_id: str, path: object) -> 
     return {name: (found or {}).get(name) for name in ("tokens_before", "tokens_after")}
 
 
-def _lost(archive: TranscriptArchive, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what the summary does not mention; `None` where that cannot be told."""
-    from mala_context.archive.losses import read_loss
+def _lost(
+    archive: TranscriptArchive, session_id: object, words: object, path: str | None, agent: str | None = None
+) -> Mapping[str, Any] | None:
+    """Return what a summary or a kept text does not mention; `None` where that cannot be told.
 
-    summary, path = found.get("compact_summary"), text_in(found, "transcript_path")
-    if not isinstance(summary, str) or path is None:
+    `path` is the main transcript, `agent` the subagent whose rows were dropped.
+    """
+    from mala_context.archive.losses import read_loss, read_subagent_loss
+    from mala_context.errors import ArchiveError
+
+    if not isinstance(words, str) or path is None:
         return None
-    loss = read_loss(archive, str(found.get("session_id")), summary, transcript=path)
+    try:
+        if agent is None:
+            loss = read_loss(archive, str(session_id), words, transcript=path)
+        else:
+            loss = read_subagent_loss(path, agent, words)
+    except (ArchiveError, OSError):  # no reason to wait, or to leave the outcome unwritten
+        return None
     return None if loss is None else loss.as_dict()
 
 
