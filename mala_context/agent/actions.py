@@ -23,7 +23,7 @@ from mala_context.agent.telemetry import Hub
 from mala_context.agent.telemetry.records import FinalTurn, GuardAction, Observer, SilentChange
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.guard.policy import LEAST_FREED, NOT_QUIET, Policy
-from mala_context.guard.thresholds import Compact, Decisions, Thresholds
+from mala_context.guard.thresholds import Decisions, Thresholds
 from mala_context.tracking.events import (
     Compaction,
     CompactionStatus,
@@ -58,7 +58,6 @@ class Actions:
         finishing_tools: what a final turn may use.
         clock: seconds from any clock that never goes back.
         hub: tells observers; a new one by default.
-        verbatim: whether the options have `verbatim_prompts`, so that a slash command is sent to the model as text.
         subagents: when to act in a subagent, as ratios of its own window; never by default.
 
     Attributes:
@@ -74,7 +73,6 @@ class Actions:
         finishing_tools: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
         hub: Hub | None = None,
-        verbatim: bool = False,
         subagents: Thresholds = NEVER,
     ) -> None:
         self.policy = policy
@@ -82,8 +80,7 @@ class Actions:
         self._hub = Hub() if hub is None else hub
         self.final_turn: FinalTurn | None = None
         self._cut_turn: Callable[[], bool] | None = None
-        self._verbatim = verbatim
-        self._said_verbatim = self._said_alone = self._steps_asked = False
+        self._said_alone = self._steps_asked = False
         self.transcript: str | None = None
         self._processor = processor
         tracker, name = processor.tracker, processor.agent_name
@@ -204,21 +201,13 @@ class Actions:
 
     # -- the policy --------------------------------------------------------------------------------------------------
 
-    def next_step(self, *, commands: bool = False) -> Step | None:
+    def next_step(self) -> Step | None:
         """Return what a session should do now that it is at a safe point, once; then say how it went.
 
-        `commands` says that `/compact` reaches the CLI as a command although the options have `verbatim_prompts`.
         After a compaction the boundary says it, or `failed`; after a restart `restarted` or `failed` does.
         """
         self._steps_asked = True
-        step = self._ask(self._processor.tracker.snapshot(), safe=True)
-        if isinstance(step, Compact) and self._verbatim and not commands:
-            if not self._said_verbatim:
-                self._said_verbatim = True
-                log.warning("Context: no /compact is asked for: verbatim_prompts would send it to the model as text")
-            self.failed()
-            return None
-        return step
+        return self._ask(self._processor.tracker.snapshot(), safe=True)
 
     def restart_with(self, cut_turn: Callable[[], bool] | None) -> None:
         """Leave restarts to a session that does them by itself, until `None` ends that.

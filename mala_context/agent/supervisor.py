@@ -111,7 +111,7 @@ class SessionSupervisor:
             return prompt
         if not full and (outstanding.subagents or (outstanding.tasks and self._actions.policy.restart_due)):
             return prompt
-        step = self._actions.next_step(commands=True)
+        step = self._actions.next_step()
         if isinstance(step, Compact):
             await self._compact(session, step)
         elif isinstance(step, Restart):
@@ -125,9 +125,7 @@ class SessionSupervisor:
         refused = bool(result.is_error) and self._processor.overflow is not None
         if session is None or not (cut or refused):
             return None
-        step = (
-            self._actions.next_step(commands=True) if self._handler is not None and self._actions.can_restart else None
-        )
+        step = self._actions.next_step() if self._handler is not None and self._actions.can_restart else None
         if isinstance(step, Restart):
             return await self._restart(session, step, self._asked, result)
         if step is not None:

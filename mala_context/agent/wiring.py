@@ -76,7 +76,6 @@ def wire(
         processor,
         finishing_tools=config.finishing_tools,
         hub=hub,
-        verbatim=bool(getattr(options, "verbatim_prompts", False)),
         subagents=subagent_thresholds(config),
     )
     resumed = getattr(options, "resume", None)

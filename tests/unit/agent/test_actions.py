@@ -623,17 +623,3 @@ async def test_a_session_that_compacts_does_not_hear_of_an_own_client(caplog):
     assert isinstance(bench.actions.next_step(), Compact)
     await bench.prompt()
     assert not warnings(caplog)
-
-
-def test_no_compact_is_asked_of_an_own_client_that_would_send_it_as_text(caplog):
-    bench = Bench(warn_at=None, compact_at=0.8)
-    bench.actions = Actions(
-        Policy(Thresholds(warn_at=None, compact_at=0.8)), bench.processor, clock=lambda: bench.now, verbatim=True
-    )
-    for number, size in enumerate((850, 950, 1_050)):
-        bench.responds(size)
-        bench.now = 10.0 * number
-        assert bench.actions.next_step() is None
-    assert [line.partition(":")[2][:26] for line in warnings(caplog)] == [" no /compact is asked for:"]
-    bench.responds(1_150)
-    assert isinstance(bench.actions.next_step(commands=True), Compact)
