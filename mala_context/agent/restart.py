@@ -34,6 +34,7 @@ import anyio
 
 from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import deny
+from mala_context.agent.sdk import SDK
 from mala_context.agent.telemetry.records import Restarted
 
 if TYPE_CHECKING:
@@ -197,7 +198,8 @@ class ContextPressureHandler:
         log.info("Session %s: resetting context usage for restart (continuation #%d)", session_id, self.restarts)
         if self._limits is not None:
             self._limits.restarted()
-        self.options = self._fresh()
+        hooks = getattr(self.options, "hooks", None)
+        self.options = self._changed({**_NEW, "session_id": str(uuid4()), "hooks": hooks})
         if self._tell is not None:
             new = str(getattr(self.options, "session_id", ""))
             self._tell(Restarted(session_id, new, reason, self.restarts, self.had_checkpoint))
@@ -257,13 +259,9 @@ class ContextPressureHandler:
     def _forked(self, session_id: str) -> Any:
         quiet = {"max_turns": 3, "output_format": None, "include_partial_messages": False, "can_use_tool": None}
         extra = {**(getattr(self.options, "extra_args", None) or {}), "no-session-persistence": None}
-        hooks = {"PreToolUse": [_matcher(_deny)]}
+        hooks = {"PreToolUse": [SDK().create_hook_matcher(None, [_deny])]}
         fork = {"resume": session_id, "fork_session": True, "hooks": hooks, "extra_args": extra}
         return self._changed({**_NEW, **quiet, **fork})
-
-    def _fresh(self) -> Any:
-        hooks = getattr(self.options, "hooks", None)
-        return self._changed({**_NEW, "session_id": str(uuid4()), "hooks": hooks})
 
     def _changed(self, changes: Mapping[str, Any]) -> Any:
         """Return the options with these fields, of which an SDK of another version may lack some."""
@@ -319,12 +317,6 @@ async def _interrupt(client: Any) -> None:
 
 async def _deny(hook_input: Any, *_: object) -> dict[str, Any]:
     return deny(_DENIED)
-
-
-def _matcher(hook: Any) -> Any:
-    from claude_agent_sdk import HookMatcher
-
-    return HookMatcher(hooks=[hook])
 
 
 def _client(options: Any) -> Any:

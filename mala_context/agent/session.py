@@ -164,7 +164,7 @@ class AgentSession:
             steward.serve(self)
         self._window_of: str | None = None
         """The model of which the CLI has said the window."""
-        processor.asks_why = self._ask_why
+        processor.asks_why = lambda: tasks.start_soon(self._explain, self.client)
         tasks.start_soon(self._pump, client, self._reading)
         self._ask_window()
 
@@ -328,9 +328,6 @@ class AgentSession:
         if report is not None and client is self.client:
             self._window_of = report.model
             self._processor.take(report)
-
-    def _ask_why(self) -> None:
-        self._tasks.start_soon(self._explain, self.client)
 
     async def _explain(self, client: Any) -> None:
         """Have the CLI say what stands before the conversation now: tools or memory files may have grown."""

@@ -148,7 +148,7 @@ class MessageStreamProcessor:
         `messages` itself raises passes through. A caller may leave at any message: there is nothing to close here, and
         `messages` stays the caller's own, to go on with or to close.
         """
-        return _Passing(self, messages) if _trio_is_here() else self._passing(messages)
+        return _Passing(self, messages) if "trio" in sys.modules else self._passing(messages)
 
     async def _passing(self, messages: AsyncIterable[M]) -> AsyncIterator[M]:
         process = self.process
@@ -263,7 +263,7 @@ class MessageStreamProcessor:
         for kind in kinds:
             self._observers.setdefault(kind, []).append(observer)
             if kind is Response:
-                self._shortcut.wanted.append(_always if wants is None else wants)
+                self._shortcut.wanted.append((lambda _: True) if wants is None else wants)
             if kind is Appended:
                 self._shortcut.leave("UserMessage")
 
@@ -389,14 +389,6 @@ class MessageStreamProcessor:
         if self.tracker.estimator == "cumulative":
             return self.context_usage.pressure_ratio(snapshot.window)
         return ratio_ahead(snapshot)
-
-
-def _always(tokens: int) -> bool:
-    return True
-
-
-def _trio_is_here() -> bool:
-    return "trio" in sys.modules
 
 
 class _Passing(AsyncIterator[M]):

@@ -47,9 +47,5 @@ def _entry(indent: str, path: str, default: Any, doc: str) -> list[str]:
     words = wrap(doc, WIDTH - len(indent) - 3)
     example = _EXAMPLES.get(path)
     tail = f"  # e.g. {example}" if example is not None and default is None else ""
-    return [*(f"{indent}## {line}" for line in words), f"{indent}# {path.rpartition('.')[2]}: {_yaml(default)}{tail}"]
-
-
-def _yaml(value: Any) -> str:
-    """Return a default as YAML on one line; JSON is YAML."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+    value = json.dumps(default)  # on one line; JSON is YAML
+    return [*(f"{indent}## {line}" for line in words), f"{indent}# {path.rpartition('.')[2]}: {value}{tail}"]

@@ -125,8 +125,6 @@ def _file(name: str) -> str:
 def library_source() -> str:
     """Return the library's script. Raises `MalaContextError` where the extra `report` is not installed."""
     try:
-        from importlib.resources import files
-
         script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
     except (ImportError, OSError):
         words = "a page needs the package plotly: pip install 'mala-context[report]', or name an .svg"

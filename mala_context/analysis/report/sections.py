@@ -8,7 +8,7 @@ from typing import Final
 from mala_context._util.text import plural, window_words
 from mala_context.analysis.report.html_text import UNKNOWN, count, markup, moment, share
 from mala_context.analysis.report.model import CompactionEntry, ContextReport, Contributor, SessionReport
-from mala_context.analysis.report.svg_chart import HEIGHT, NAMES, WIDTH, panel, title
+from mala_context.analysis.report.svg_chart import HEIGHT, LIGHT, NAMES, WIDTH, panel, title
 from mala_context.tracking.cache import CAUSES, CacheUse
 from mala_context.tracking.context_map import GROUPS
 from mala_context.transcripts.loss import KINDS, lost_words
@@ -20,13 +20,7 @@ MOST_LOST: Final = 40
 MOST_INDEXED: Final = 200
 """Sessions of the index that are in its table at first; the page's script has the others, for a table of 2,000 rows
 takes seconds to lay out."""
-_VARIABLES: Final = {
-    role: f"var(--{role})"
-    for role in (
-        *("paper", "ink", "soft", "grid", "main", "fill", "agent", "window", "threshold"),
-        *("warning", "compaction", "microcompaction", "silent_change", "restart", "clear", "refusal", "big_result"),
-    )
-}
+_VARIABLES: Final = {role: f"var(--{role})" for role in LIGHT}
 _CONTROLS: Final = (
     ("in", "Zoom in"),
     ("out", "Zoom out"),

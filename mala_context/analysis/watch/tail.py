@@ -60,16 +60,13 @@ class LiveTail(TranscriptTail):
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)
             same = path == self._path and identity == self._identity and status.st_size >= self._offset
-            if same and self._goes_on(descriptor):
+            # the bytes that were read last must still be where they were
+            if same and os.pread(descriptor, len(self._seal), self._offset - len(self._seal)) == self._seal:
                 return NewRows(self._all_rows(descriptor), restarted=False)
             self._path, self._identity, self._offset = path, identity, 0
             if status.st_size <= WHOLE:
                 return NewRows(self._all_rows(descriptor), restarted=True)
             return self._end(descriptor, path, status.st_size, enough)
-
-    def _goes_on(self, descriptor: int) -> bool:
-        """Tell whether the bytes that were read last are still where they were."""
-        return os.pread(descriptor, len(self._seal), self._offset - len(self._seal)) == self._seal
 
     def _all_rows(self, descriptor: int) -> list[dict[str, Any]]:
         rows = self._rows(descriptor)

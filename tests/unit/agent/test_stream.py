@@ -56,7 +56,9 @@ async def drain(processor, messages):
 @pytest.fixture(params=[True, False], ids=["trio is imported", "no trio"])
 def each_way(request, monkeypatch):
     """Both ways to pass messages on."""
-    monkeypatch.setattr("mala_context.agent.stream._trio_is_here", lambda: request.param)
+    monkeypatch.setattr(
+        "mala_context.agent.stream.sys", SimpleNamespace(modules={"trio": None} if request.param else {})
+    )
 
 
 def seed_processor(limit=1000, restart_at=0.5):
