@@ -143,7 +143,7 @@ def twenty_archives(base: str, steps: list[bytes], runs: int, report) -> None:
     rates = []
     transcript = os.path.join(base, "by_archive", "s.jsonl")
     for _ in range(runs):
-        with Source(transcript) as source, archive.store(create=False).view("s") as files:
+        with Source(transcript) as source, archive.view("s") as files:
             started = time.perf_counter()
             for piece in archive.pieces("s"):
                 reader = files.open(piece.name)

@@ -111,7 +111,7 @@ class Place:
         piece = {each.plain: each for each in archive.pieces(session)}.get(name)
         if piece is None:
             return False
-        with archive.store(create=False).view(session) as files:
+        with archive.view(session) as files:
             reader = open_plain(files, piece)
             try:
                 return digest_of(reader)[0] == digest

@@ -21,7 +21,7 @@ def cat(archive, session="s1", chain=None, subagent=None):
     pieces = [each for each in archive.pieces(session) if each.subagent == subagent]
     chain = chain or max(each.chain for each in pieces)
     out = b""
-    with archive.store(create=False).view(session) as files:
+    with archive.view(session) as files:
         for piece in pieces:
             if piece.chain == chain:
                 reader = open_plain(files, piece)

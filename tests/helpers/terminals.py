@@ -1,6 +1,7 @@
 """A terminal that keeps what is drawn on it, for tests of what commands draw."""
 
 import io
+import re
 
 
 class Terminal(io.StringIO):
@@ -10,3 +11,8 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
+
+
+def without_codes(text):
+    """What stands on a terminal that was written to: no colours, no movements."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)

@@ -57,7 +57,7 @@ def add_rows(archive, *rows):
 def cat(archive, *, here=False):
     """The session as its pieces have it, those that are here alone where `here` says so."""
     found = b""
-    with archive.store(create=False).view(SID) as files:
+    with archive.view(SID) as files:
         for piece in archive.pieces(SID):
             if not here or piece.remote is None:
                 with contextlib.closing(files.open(piece.name)) as reader:
@@ -89,7 +89,7 @@ ROWS = [
 def test_an_uploads_row_leads_to_no_other_file(row, archive):
     """It may name an object that is not there; it never names a file of this machine or of another session."""
     add_rows(archive, row)
-    with archive.store(create=False).view(SID) as files:
+    with archive.view(SID) as files:
         named = [file.name for file in files.list() if file.remote is not None]
         assert all(name.startswith(f"{SID}_") and "/" not in name for name in named)
         for name in named:

@@ -206,7 +206,7 @@ def test_no_odd_row_stops_anything(kind, tmp_path, monkeypatch):
 
 
 def chunks_of(archive):
-    with archive.store(create=False).view("s1") as files:
+    with archive.view("s1") as files:
         chain = manifests.chains_of(archive.pieces("s1"), None)[-1]
         yield from chunks(files, chain, strict=False)
 
@@ -239,6 +239,6 @@ def test_a_planted_chain_never_ends_an_archive(tmp_path, number, agent):
             file.write(f'{{"n":{n}}}\n')
         archive.archive(transcript, "s1", **which)
     chain = manifests.chains_of(archive.pieces("s1"), which.get("subagent"))[-1]
-    with archive.store(create=False).view("s1") as files:
+    with archive.view("s1") as files:
         assert b"".join(chunks(files, chain)) == transcript.read_bytes()
     assert len(archive.pieces("s1")) <= 5  # no row is archived with every compaction

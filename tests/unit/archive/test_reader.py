@@ -9,7 +9,7 @@ from mala_context.archive import manifest as manifests
 from mala_context.archive.local_store import LocalStore
 from mala_context.archive.reader import ArchiveReader
 from mala_context.archive.remote.address import Target
-from mala_context.errors import ArchiveUnavailableError
+from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError
 from tests.helpers.archive_memory import MemoryStore
 from tests.helpers.archive_tools import rows
 
@@ -138,3 +138,17 @@ class TestObjectStore:
         with pytest.raises(ValueError, match="address") as caught:
             ArchiveReader(tmp_path, target=Target(address=address))
         assert "secret" not in str(caught.value)
+
+
+def test_a_session_is_opened_and_locked_for_a_block(tmp_path):
+    kept = ArchiveReader(tmp_path / "archives", timeout=0.05)
+    with kept.view("s1") as files:
+        assert list(files.list()) == []
+    with kept.lock("s1") as files:
+        files.append(b"{}\n")
+        with pytest.raises(ArchiveBusyError):
+            kept.lock("s1")
+    with kept.view("s1") as files:
+        assert files.manifest() == b"{}\n"
+    with kept.lock("s1"):
+        pass

@@ -477,7 +477,7 @@ class TestPrunedHere:
 def _chunks(archive):
     from mala_context.archive.reading import chunks
 
-    with archive.store(create=False).view("s1") as files:
+    with archive.view("s1") as files:
         yield from chunks(files, archive.pieces("s1"))
 
 
@@ -515,7 +515,7 @@ class TestFromAnotherMachine:
         assert far.pieces("s9") == []
         with pytest.raises(SessionNotFoundError):
             verify_archive(far, ["s9"])
-        with far.store(create=False).view("s9") as files, pytest.raises(FileNotFoundError):
+        with far.view("s9") as files, pytest.raises(FileNotFoundError):
             files.open("s1_x")
 
 

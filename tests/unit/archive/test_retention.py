@@ -208,7 +208,7 @@ def test_a_removal_that_was_broken_off_does_not_spoil_what_is_archived_again(arc
 
 
 def reading_of(archive, session):
-    with archive.store(create=False).view(session) as files:
+    with archive.view(session) as files:
         yield from chunks(files, archive.pieces(session))
 
 

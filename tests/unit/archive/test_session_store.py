@@ -53,7 +53,7 @@ async def test_two_processes_do_not_repeat_each_other(tmp_path):
     await other.append(KEY, [entry("a"), entry("b")])
     await one.append(KEY, [entry("b"), entry("c")])
     assert [each["uuid"] for each in await other.load(KEY)] == ["a", "b", "c"]
-    with TranscriptArchive(tmp_path / "proj").store(create=False).view("sess") as files:
+    with TranscriptArchive(tmp_path / "proj").view("sess") as files:
         offsets = [piece.offset for piece in TranscriptArchive(tmp_path / "proj").pieces("sess")]
         assert None not in offsets
         assert len(files.list()) == 4  # three pieces and the manifest

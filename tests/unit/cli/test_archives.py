@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from mala_context.cli import progress
 from mala_context.cli.app import app
 from mala_context.cli.archives.common import complete_archived
 from tests.helpers.small_transcripts import SID, boundary, dump, message, session, summary
+from tests.helpers.terminals import without_codes
 
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
@@ -131,7 +131,7 @@ def test_long_work_shows_how_far_it_is(world, monkeypatch, command, doing):
         monkeypatch.setattr(progress, name, value)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", world.run(*command).stderr)
+    shown = without_codes(world.run(*command).stderr)
     assert doing in shown
     assert " of " in shown
 

@@ -18,6 +18,7 @@ from mala_context.cli.app import app
 from mala_context.cli.scenarios import compaction
 from mala_context.cli.scenarios.report import Check, Lines, Report, Table
 from mala_context.testing.environment import ANOTHER_ACCOUNT
+from tests.helpers.terminals import without_codes
 
 DEMO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo")
 KEYS = {
@@ -214,7 +215,7 @@ def test_a_terminal_gets_a_bar(env):
     assert "INFO Context" not in shown
     assert "\x1b[33m" in shown
     assert "✓" in shown
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    plain = without_codes(shown)
     table = plain[plain.index("turn  response") : plain.index("Archive\r")]
     assert max(len(line) for line in table.splitlines()) <= 80
 

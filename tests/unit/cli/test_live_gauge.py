@@ -9,7 +9,7 @@ import pytest
 
 from mala_context.cli import live_gauge as module
 from mala_context.cli.live_gauge import LOGGER, gauge_lines, logging_to, progress
-from tests.helpers.terminals import Terminal
+from tests.helpers.terminals import Terminal, without_codes
 
 log = logging.getLogger("mala_context.agent.stream")
 
@@ -36,7 +36,7 @@ def terminal(monkeypatch):
 
 
 def plain(stream):
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    return without_codes(stream.getvalue())
 
 
 class TestElsewhere:

@@ -1,7 +1,6 @@
 """A bar on the terminal for long work."""
 
 import io
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from mala_context.cli import progress as module
 from mala_context.cli.progress import waiting
-from tests.helpers.terminals import Terminal
+from tests.helpers.terminals import Terminal, without_codes
 
 MB = 1_000_000
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -28,7 +27,7 @@ def terminal(monkeypatch):
 
 
 def plain(stream):
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    return without_codes(stream.getvalue())
 
 
 def test_short_work_says_nothing(terminal, monkeypatch):
