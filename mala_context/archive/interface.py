@@ -176,14 +176,10 @@ class PieceStore(ABC):
 
         return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 
-    def recent(
-        self, until: float, progress: Callable[[int], object] | None = None, most: int | None = None
-    ) -> Sequence[str]:
+    def recent(self, until: float) -> Sequence[str]:
         """Return the sessions, the one that was written to last first; none where that takes longer than `until`.
 
-        `until` is a time of the monotonic clock. A session without a manifest may be left out. `progress` is told the
-        files that were passed since it was told last. Of more than `most` sessions, only the first `most`
-        found are sorted by their times; the others come last.
+        `until` is a time of the monotonic clock. A session without a manifest may be left out.
         """
         return [each.session_id for each in self.summaries()]
 

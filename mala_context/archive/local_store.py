@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
@@ -84,30 +84,18 @@ class LocalStore(PieceStore):
             files = [] if fd is None else sorted(scan(fd, (prefix,)), key=lambda each: each.name)
             return [each for each in summaries(files) if each.session_id.startswith(prefix)]
 
-    def recent(
-        self, until: float, progress: Callable[[int], object] | None = None, most: int | None = None
-    ) -> Sequence[str]:
+    def recent(self, until: float) -> Sequence[str]:
         """Return the sessions by their manifests, the one that was written to last first; none where time runs out."""
         times: list[tuple[int, str]] = []
-        others: list[str] = []
         with self._opened() as fd:
             for number, name in enumerate(() if fd is None else each_name(fd), 1):
-                if number % _BETWEEN_LOOKS == 0:
-                    if time.monotonic() > until:
-                        return []
-                    if progress is not None:
-                        progress(_BETWEEN_LOOKS)
+                if number % _BETWEEN_LOOKS == 0 and time.monotonic() > until:
+                    return []
                 if not name.endswith(_MANIFEST) or (session_id := layout.session_of(name)) is None:
                     continue
-                if most is not None and len(times) >= most:
-                    others.append(session_id)
-                    continue
-                try:
+                with suppress(FileNotFoundError):
                     times.append((os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns, session_id))
-                except FileNotFoundError:
-                    continue
-        times.sort(reverse=True)
-        return [*(session_id for _, session_id in times), *others]
+        return [session_id for _, session_id in sorted(times, reverse=True)]
 
     def unfinished(self) -> Sequence[str]:
         """Return the sessions that have temporary files, of a killed writer or one at work; lock each to drop them."""

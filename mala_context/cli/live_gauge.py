@@ -84,13 +84,13 @@ def _colour(snapshot: ContextSnapshot) -> str:
 
 
 @contextmanager
-def logging_to(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
-    """Send the library's log lines to a handler while the block runs."""
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    """Send the library's log lines, from INFO on, to a handler while the block runs."""
     logger = logging.getLogger(LOGGER)
     before, propagates = logger.level, logger.propagate
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(level)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
