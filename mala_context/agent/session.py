@@ -58,7 +58,7 @@ _BESIDE_SECONDS = 10.0
 log = get_logger(__name__)
 
 
-class SessionSupervisor(Protocol):
+class Steward(Protocol):
     """Who decides what a session does besides its prompts; see `supervisor`."""
 
     def serve(self, session: AgentSession) -> None:
@@ -138,7 +138,7 @@ class AgentSession:
         client: ClaudeSDKClient,
         processor: MessageStreamProcessor,
         tasks: TaskGroup,
-        steward: SessionSupervisor | None = None,
+        steward: Steward | None = None,
         asked: Callable[[], object] = lambda: None,
         *,
         verbatim: bool = False,
@@ -397,7 +397,7 @@ async def open_session(
     client: ClaudeSDKClient,
     processor: MessageStreamProcessor,
     close: Callable[[], Awaitable[None]],
-    steward: SessionSupervisor | None = None,
+    steward: Steward | None = None,
     asked: Callable[[], object] = lambda: None,
     *,
     verbatim: bool = False,

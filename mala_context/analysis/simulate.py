@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from mala_context.analysis.cost import Costs, Request
 from mala_context.analysis.kept_by_reference import KeptByReference, RecordedConversation
@@ -46,6 +46,9 @@ from mala_context.tracking.cache import (
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary
 from mala_context.tracking.text_counts import all_text
 from mala_context.tracking.windows import DEFAULT_WINDOW
+
+if TYPE_CHECKING:
+    from mala_context.tracking.snapshot import ContextSnapshot
 
 LEFT_OVER: Final = SUMMARY
 """Tokens that a compaction leaves besides what a session begins with, where the recording does not say."""
@@ -73,7 +76,7 @@ Place = tuple[int, int, float]
 
 
 class Standing(NamedTuple):
-    """What a policy reads of the simulated context."""
+    """What a policy reads of a `ContextSnapshot`, of the simulated context."""
 
     session_id: str | None
     tokens: int | None
@@ -84,6 +87,7 @@ class Standing(NamedTuple):
     auto_compact_threshold: int | None = None
     window_source: str = "config"
     """A simulated policy takes its window as given."""
+    exact: bool = True
 
 
 @dataclass(slots=True)
@@ -327,7 +331,7 @@ class Course:
 
     def _decide(self, window: int, at: Place, *, safe: bool, write: float | None = None) -> None:
         size, outcome = self._size, self.outcome
-        standing = Standing(outcome.session_id, size, size, window, size / window)
+        standing = cast("ContextSnapshot", Standing(outcome.session_id, size, size, window, size / window))
         for decision in self._policy.decide(standing, at[2], safe=safe, new_prompt=safe):
             if isinstance(decision, Warn):
                 outcome.warnings.append(at[0])

@@ -17,7 +17,7 @@ Compactions and restarts that follow one another too fast open a breaker, for th
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.guard.thresholds import (
@@ -28,13 +28,15 @@ from mala_context.guard.thresholds import (
     Decisions,
     Finish,
     OneShotThreshold,
-    PolicyInput,
     Restart,
     Tell,
     Thresholds,
     Warn,
     ratio_ahead,
 )
+
+if TYPE_CHECKING:
+    from mala_context.tracking.snapshot import ContextSnapshot
 
 LEAST_FREED: Final = 0.1
 """Share of the context that a compaction has to free to count as one that helped."""
@@ -136,7 +138,9 @@ class Policy:
             and self._restart.allowed(self._last)
         )
 
-    def decide(self, snapshot: PolicyInput, now: float, *, safe: bool = False, new_prompt: bool = False) -> Decisions:
+    def decide(
+        self, snapshot: ContextSnapshot, now: float, *, safe: bool = False, new_prompt: bool = False
+    ) -> Decisions:
         """Take a snapshot and return what to do, in order.
 
         `safe` says that this is a safe point; `new_prompt` that this is the first response to a prompt.
@@ -152,7 +156,7 @@ class Policy:
         size = snapshot.ratio
         ahead = ratio_ahead(snapshot) if self.looks_ahead else size
         self._last = ahead
-        if self._of_no_use and ahead is not None and getattr(snapshot, "exact", True):
+        if self._of_no_use and ahead is not None and snapshot.exact:
             # growth counts from here: a compaction may even add to the context
             self._of_no_use = False
             self._compact.asked(max(ahead, self._compact.floor or 0.0))
@@ -172,7 +176,7 @@ class Policy:
             self._act(ahead, now, decisions, overdue=overdue)
         return tuple(decisions)
 
-    def _unconfirmed(self, snapshot: PolicyInput) -> bool:
+    def _unconfirmed(self, snapshot: ContextSnapshot) -> bool:
         """Tell whether the window is a guess that no request has come near, and no final turn is under way."""
         if snapshot.window_source != "guess" or self._final.fired:
             return False
@@ -190,7 +194,7 @@ class Policy:
         words = f"final_at {limit:.1%} is reached, but the window of {window:,} tokens is a guess: no tool is denied"
         return (Caution("guess", f"Context: {words}"),)
 
-    def quiet(self, snapshot: PolicyInput) -> range:
+    def quiet(self, snapshot: ContextSnapshot) -> range:
         """Return the sizes of later requests (tokens) for which `decide` would decide and note nothing.
 
         So it need not be asked about such a response, as long as session and window are those of `snapshot`, the last
@@ -270,13 +274,13 @@ class Policy:
         self._overflow_restart = self.thresholds.restart_at is not None
         return (Caution("overflow", overflow.line()),)
 
-    def _tell(self, kind: str, snapshot: PolicyInput, ratio: float, decisions: list[Decision]) -> None:
+    def _tell(self, kind: str, snapshot: ContextSnapshot, ratio: float, decisions: list[Decision]) -> None:
         if self.thresholds.tell_agent:
             used = snapshot.tokens if kind == "warn" and snapshot.tokens is not None else ratio * snapshot.window
             words = _NOTES[kind].format(tokens=_rounded(used), window=f"{snapshot.window:,}")
             decisions.append(Tell(words))
 
-    def _overdue(self, snapshot: PolicyInput, new_prompt: bool, decisions: list[Decision]) -> bool:
+    def _overdue(self, snapshot: ContextSnapshot, new_prompt: bool, decisions: list[Decision]) -> bool:
         """Tell whether the CLI should have compacted by now, and say so the first time."""
         threshold, tokens = snapshot.auto_compact_threshold, snapshot.tokens
         if threshold is None or tokens is None:

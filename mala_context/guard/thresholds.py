@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from mala_context.tracking.snapshot import ContextSnapshot
 
 MARGIN: Final = 0.05
 """Share of the window by which a ratio has to drop before its threshold may fire again."""
-
-
-class PolicyInput(Protocol):
-    """What the policy reads of a `ContextSnapshot`."""
-
-    @property
-    def session_id(self) -> str | None:
-        """Session of the agent; another one than before re-arms everything."""
-
-    @property
-    def tokens(self) -> int | None:
-        """Size of the last request."""
-
-    @property
-    def projected(self) -> int | None:
-        """What the next request will hold."""
-
-    @property
-    def window(self) -> int:
-        """The context window."""
-
-    @property
-    def window_source(self) -> str:
-        """Where the window is known from; `guess` where it is not."""
-
-    @property
-    def ratio(self) -> float | None:
-        """The estimator's value as a share of the window."""
-
-    @property
-    def estimator(self) -> str:
-        """Name of the estimator of `ratio`."""
-
-    @property
-    def auto_compact_threshold(self) -> int | None:
-        """Where the CLI compacts by itself, if it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +104,7 @@ def subagent_thresholds(config: Any) -> Thresholds:
     return Thresholds(warn_at=own.warn_at, final_at=own.final_at, tell_agent=config.tell_agent)
 
 
-def ratio_ahead(snapshot: PolicyInput) -> float | None:
+def ratio_ahead(snapshot: ContextSnapshot) -> float | None:
     """Return the ratio that actions go by: what the next request will hold, or another estimator's own value.
 
     `None` while it is unknown. To ask for it has the text of the conversation counted.

@@ -288,7 +288,7 @@ def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None
     path = made.archived.transcript if agent is None else text_in(request, "transcript")
     lost = _lost(archive, request.get("session"), "\n".join(made.kept.texts()), path, agent)
     archive.note_kept(request.get("session"), made.kept.as_dict(), agent=agent or "main", lost=lost)
-    return json.dumps({"rows": made.rows()}).encode()
+    return json.dumps({"rows": made.kept.rows}).encode()
 
 
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:

@@ -67,16 +67,12 @@ class Answer(NamedTuple):
     kept: Replacement
     archived: ArchiveResult
 
-    def rows(self) -> list[str | int]:
-        """Return the rows for the mod: texts of the user's rows to be, and numbers of those that stay as they are."""
-        return list(self.kept.rows)
 
-
-def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Settings, **known: Any) -> Answer:
+def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Settings) -> Answer:
     """Return what takes the place of the conversation that a mod's `session.compact` was given.
 
     `request` has `session`, `transcript` (a path; older CLIs do not tell it), `cwd`, `trigger`, `instructions`, `agent`
-    (a subagent's id or empty) and `messages`; `known` are keywords of `TranscriptArchive.archive`. Raises `Doubt`.
+    (a subagent's id or empty) and `messages`. Raises `Doubt`.
     """
     trigger, agent = text_in(request, "trigger"), text_in(request, "agent")
     if trigger not in TRIGGERS:
@@ -84,7 +80,7 @@ def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Set
     try:
         session = check_session_id(request.get("session"))
         request = {**request, "transcript": transcript_of(request, archive)}
-        transcript, archived = _archive(request, archive, session, agent, known)
+        transcript, archived = _archive(request, archive, session, agent)
         messages = request.get("messages")
         pictures = _more_than_text(transcript, messages if isinstance(messages, list) else [])
         conversation = read_conversation(messages, pictures)
@@ -114,15 +110,15 @@ def transcript_of(request: Mapping[str, Any], archive: TranscriptArchive) -> str
 
 
 def _archive(
-    request: Mapping[str, Any], archive: TranscriptArchive, session: str, agent: str | None, known: Mapping[str, Any]
+    request: Mapping[str, Any], archive: TranscriptArchive, session: str, agent: str | None
 ) -> tuple[str, ArchiveResult]:
     """Archive the transcript that is compacted; return its path and the result. Raises `Doubt` where that failed."""
     path = text_in(request, "transcript") or ""
     trigger = "manual" if request.get("trigger") == "manual" else "auto"
-    fields: dict[str, Any] = {"trigger": trigger, "cwd": text_in(request, "cwd"), **known}
+    fields: dict[str, Any] = {"trigger": trigger, "cwd": text_in(request, "cwd")}
     if agent is None:
         given = {"session_id": session, "transcript_path": path, **fields}
-        result = archive_from_hook(archive, given, agent="main", **known)
+        result = archive_from_hook(archive, given, agent="main")
     else:
         path = os.path.join(side_directory(path), "subagents", f"agent-{check_agent_id(agent)}.jsonl")
         result = archive.archive(path, session, agent=agent, subagent=agent, **fields)

@@ -72,8 +72,8 @@ def test_it_archives_first_and_keeps_the_full_text(world):
     with open(made.kept.path, "rb") as file:
         assert b"number\n" * 2_000 in file.read()
     assert stat.S_IMODE(os.stat(made.kept.path).st_mode) == 0o600
-    assert [type(each) for each in made.rows()] == [str, str]
-    assert "Never use tabs." in made.rows()[0]
+    assert [type(each) for each in made.kept.rows] == [str, str]
+    assert "Never use tabs." in made.kept.rows[0]
 
 
 def test_a_conversation_without_calls_needs_no_file(world):
@@ -89,12 +89,12 @@ def test_a_message_with_an_image_stays_whole(world):
         file.write(row("u3", blocks) + row("r9", [{"type": "tool_result", "content": [{"type": "image"}]}]))
     world.messages.insert(2, message("Look.", "u3"))
     world.messages.insert(2, message("", "r9", results=1))
-    assert world.ask().rows()[0] == 3
+    assert world.ask().kept.rows[0] == 3
 
 
 def test_the_newest_message_stays_whole_where_the_transcript_has_it_not_yet(world):
     world.messages.append(message("The newest.", "not there"))
-    assert world.ask().rows()[0] == 4
+    assert world.ask().kept.rows[0] == 4
 
 
 def test_a_subagents_own_transcript_is_archived(world):

@@ -25,6 +25,7 @@ class Snap:
     auto_compact_threshold: int | None = None
     session_id: str | None = "s"
     window_source: str = "table"
+    exact: bool = True
 
     @property
     def ratio(self):
