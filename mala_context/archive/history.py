@@ -12,7 +12,6 @@ from contextlib import closing
 
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
-from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import choose_chain, chunks, missing_pieces, open_current
 from mala_context.archive.source import Source
 from mala_context.errors import ArchiveError
@@ -29,15 +28,6 @@ if TYPE_CHECKING:
     from mala_context.archive.manifest import Manifest
     from mala_context.archive.reader import ArchiveReader
     from mala_context.transcripts.rows import Row
-
-
-class Known(Frozen):
-    """What the manifest knows of where a session ran."""
-
-    transcript: str | None
-    """Path of the transcript when it was archived last, whether or not it is still there."""
-    cwds: tuple[str, ...]
-    """Working directories, the newest first."""
 
 
 class History:
@@ -68,7 +58,6 @@ class History:
         """The session's files in the archive."""
         try:
             self.manifest = manifests.parse(self.files.manifest())
-            self.known = _known(self.manifest)
             pieces = manifests.pieces_of(self.files.list(), self.manifest)
             path = None
             if chain is None and projects is not None:
@@ -82,6 +71,9 @@ class History:
             """The transcript that is read; `None` where the archive is."""
             self.beside = path
             """The transcript that is there, whether or not it is read."""
+            archived, self.cwds = _known(self.manifest)
+            self.last_path = path or archived
+            """Where the transcript is, or was when it was archived last."""
         except BaseException:
             self.files.close()
             raise
@@ -134,7 +126,8 @@ class History:
                 yield bytes(memoryview(buffer)[:count])
 
 
-def _known(manifest: Manifest) -> Known:
+def _known(manifest: Manifest) -> tuple[str | None, tuple[str, ...]]:
+    """Return the transcript's path when it was archived last, and the working directories, the newest first."""
     transcript: str | None = None
     cwds: dict[str, None] = {}
     for row in reversed(manifest.rows):
@@ -145,7 +138,7 @@ def _known(manifest: Manifest) -> Known:
             transcript = path
         if isinstance(cwd, str) and os.path.isabs(cwd):
             cwds[cwd] = None
-    return Known(transcript=transcript, cwds=tuple(cwds))
+    return transcript, tuple(cwds)
 
 
 def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import sys
 
-from mala_context._util.text import size_text
-
-__all__ = ["LOGGER", "debug", "error", "info", "size_text", "warning"]
-
 LOGGER = "mala_context.archive"
 
 

@@ -95,8 +95,7 @@ def look_after(history: History, results: set[str], projects: str, *, dry_run: b
 
 def side_directory_of(history: History, projects: str) -> str:
     """Return the directory beside the old session's transcript, whether or not that is still there."""
-    transcript = history.beside or history.known.transcript
-    return side_directory(transcript) if transcript else os.path.join(projects, "*", history.session_id)
+    return side_directory(history.last_path) if history.last_path else os.path.join(projects, "*", history.session_id)
 
 
 def _is_ours(directory: str, projects: str) -> bool:

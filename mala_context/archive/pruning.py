@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 
+from mala_context._util.text import size_text
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.catch_up import transcript_of
@@ -121,5 +122,5 @@ def _drop(archive: ArchiveReader, session_id: str) -> int:
             if here and layout.plain_name(file.name) in done:
                 files.remove(file.name)
                 freed += file.size
-    log.info("Archive of session %s: %s here removed, the object store has them", session_id, log.size_text(freed))
+    log.info("Archive of session %s: %s here removed, the object store has them", session_id, size_text(freed))
     return freed

@@ -160,8 +160,7 @@ def _make(
         raise PartNotFoundError(
             history.session_id, "conversation to resume there", "no row before that point is a message"
         )
-    transcript = history.beside or history.known.transcript
-    root = projects_dir(transcript, projects)
+    root = projects_dir(history.last_path, projects)
     where, directory = _folder(history, scan, root, cwd)
     path, through = os.path.join(directory, "*.jsonl"), ""
     if not dry_run:
@@ -264,8 +263,8 @@ def _folder(history: History, scan: _Scan, root: str, cwd: str | os.PathLike[str
     if cwd is not None:
         path = os.path.realpath(os.fspath(cwd))
         return path, folder_of(root, path)
-    candidates = [*scan.cwds, *history.known.cwds]
-    transcript = history.beside or history.known.transcript
+    candidates = [*scan.cwds, *history.cwds]
+    transcript = history.last_path
     if transcript is not None and os.path.dirname(os.path.dirname(transcript)) == root:
         folder = os.path.dirname(transcript)
         name = os.path.basename(folder)

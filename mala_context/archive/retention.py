@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from mala_context._util.text import LARGEST, size_bytes
+from mala_context._util.text import LARGEST, size_bytes, size_text
 from mala_context.archive import log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import Frozen, SessionSummary, manifest_name, plain_name
@@ -184,6 +184,6 @@ def remove(
         removed.append(session_id)
         if progress is not None:
             progress(stored[session_id])
-        log.info("Archive of session %s removed (%s)", session_id, log.size_text(stored[session_id]))
+        log.info("Archive of session %s removed (%s)", session_id, size_text(stored[session_id]))
     freed = sum(stored[each] for each in removed)
     return plan.but(removed=tuple(removed), freed=freed, busy=tuple(busy), dry_run=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from mala_context._util.text import size_text
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.increment import Request, add_piece
@@ -449,8 +450,8 @@ class TranscriptArchive(ArchiveReader):
             log.warning(
                 "Archive %s takes %s, more than warn_bytes (%s)",
                 self.location,
-                log.size_text(used),
-                log.size_text(self.warn_bytes),
+                size_text(used),
+                size_text(self.warn_bytes),
             )
 
 

@@ -19,6 +19,7 @@ import io
 import time
 from hashlib import sha256
 
+from mala_context._util.text import size_text
 from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
@@ -95,7 +96,7 @@ def push(
         else:
             left.append(session_id)
     if files:
-        log.info("Archive: %d files (%s) uploaded to %s", files, log.size_text(size), bucket.base)
+        log.info("Archive: %d files (%s) uploaded to %s", files, size_text(size), bucket.base)
     return PushResult(address=bucket.base, files=files, bytes=size, sessions=complete, pending=tuple(left))
 
 

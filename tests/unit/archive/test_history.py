@@ -37,15 +37,16 @@ def transcript(tmp_path, archive):
 def read(archive, **how):
     with History(archive, SID, **how) as history:
         data = b"".join(row.data + b"\n" for row in history.rows())
-        return data, history.transcript, history.beside, history.known
+        assert history.beside in {None, history.last_path}
+        return data, history.transcript, history.beside, history.cwds
 
 
 def test_a_transcript_that_went_on_is_read_itself(archive, transcript):
     transcript.write_bytes(DATA + b'{"more":1}\n')
-    data, path, beside, known = read(archive)
+    data, path, beside, cwds = read(archive)
     assert data == DATA + b'{"more":1}\n'
-    assert path == beside == known.transcript == str(transcript)
-    assert known.cwds == ("/one",)
+    assert path == beside == str(transcript)
+    assert cwds == ("/one",)
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -71,6 +72,8 @@ def test_a_transcript_that_is_gone_or_was_moved(archive, transcript, tmp_path):
     assert read(TranscriptArchive(archive.location, projects_dirs=[]))[1] is None, "it is the archive that looks for it"
     moved.unlink()
     assert read(archive)[:2] == (DATA, None)
+    with History(archive, SID) as history:
+        assert history.last_path == str(transcript)
 
 
 def test_only_where_it_is_to_be_looked_for(archive, transcript, tmp_path):
