@@ -16,6 +16,7 @@ from mala_context.archive.search import search
 from mala_context.config import parse
 from mala_context.testing import summary, thinking, too_long, tool
 from mala_context.testing.scripts import fill_until_compaction
+from tests.helpers.variants import variants
 
 from .driving import Watch, check_private, check_whole, outcomes, results, rows_of, turn
 
@@ -152,7 +153,7 @@ async def test_a_window_that_fills_again_and_again(mala_api, mala_options, mala_
     check_whole(runtime.archive, mala_home, session_id)
 
 
-@pytest.mark.parametrize("fork", [False, True], ids=["resume", "fork"])
+@pytest.mark.parametrize("fork", variants([False, True]), ids=["resume", "fork"])
 async def test_a_session_that_is_resumed_after_it(agent, mala_home, fork):
     first, _ = agent(["Noted.", tool("Bash", command="seq 2000", description="x"), "Counted."], config=CONFIG)
     _, session_id = await play(first, RULE, "count", "/compact")

@@ -9,6 +9,7 @@ import pytest
 from mala_context import SilentChange
 from mala_context.testing import text, tool
 from mala_context.tracking.events import WindowReport
+from tests.helpers.variants import variants
 
 from .driving import prose, turn
 
@@ -52,7 +53,7 @@ def options(project, model, **more):
     return {"cwd": str(project), "model": model, "setting_sources": ["project"], "system_prompt": preset, **more}
 
 
-@pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(each, marks=pytest.mark.long) for each in MODELS[1:])])
+@pytest.mark.parametrize("model", variants(MODELS))
 async def test_the_parts_sum_up_to_the_request(agent, project, model):
     """With each model; what stands before the conversation is within 1 % of the window of what the server got."""
     read = tool("Read", file_path=str(project / "long.txt"))

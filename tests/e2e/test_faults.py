@@ -13,6 +13,7 @@ import pytest
 from mala_context import instrument
 from mala_context.agent.archiving import sessions
 from mala_context.archive import writer
+from tests.helpers.variants import variants
 
 from .driving import Watch, check_private, check_whole, outcomes, prose, triggers, turn
 
@@ -37,7 +38,7 @@ def files_below(*places):
     return [os.path.join(place, name) for root in places for place, _, names in os.walk(root) for name in names]
 
 
-@pytest.mark.parametrize("home", [None, "", "/", "relative", "~/.config", "gone"])
+@pytest.mark.parametrize("home", variants([None, "relative", "", "/", "~/.config", "gone"], default=2))
 async def test_no_home(mala_api, mala_options, mala_project, monkeypatch, caplog, tmp_path, home):
     api = mala_api(SCRIPT)
     options = mala_options(api)

@@ -11,6 +11,7 @@ from mala_context.testing import api_error, block, looped, summary, text, thinki
 from mala_context.testing.scripts import fill_until_compaction
 from mala_context.tracking.events import Appended, Compaction
 from mala_context.tracking.text_counts import is_result
+from tests.helpers.variants import variants
 
 from .driving import Watch, named, prose, results, texts, turn
 from .test_subagents import task
@@ -59,7 +60,7 @@ async def play(runtime, *prompts):
     return messages, projected
 
 
-BOTH_STREAMS = pytest.mark.parametrize("partial", [False, pytest.param(True, marks=pytest.mark.long)])
+BOTH_STREAMS = pytest.mark.parametrize("partial", variants([False, True]))
 """Without partial messages and with them; the second takes as long again."""
 
 

@@ -15,6 +15,7 @@ from claude_agent_sdk import ClaudeSDKClient
 from mala_context import TranscriptArchive, instrument
 from mala_context.agent.reference.compactor import mod_directory
 from mala_context.testing import summary, too_long, tool
+from tests.helpers.variants import variants
 
 from .driving import check_private, check_whole, outcomes, prose, rows_of, triggers, turn
 
@@ -134,7 +135,7 @@ async def test_a_warning_reaches_the_model_once(mala_api, mala_options, mala_hom
 COUNTING = ["Noted.", tool("Bash", command="seq 3000", description="x")]
 
 
-@pytest.mark.parametrize("trigger", ["auto", "manual"])
+@pytest.mark.parametrize("trigger", variants(["auto", "manual"]))
 async def test_a_compaction_by_reference(mala_api, mala_options, mala_project, mala_home, mala_runs, plugin, trigger):
     refused = [too_long(250_000, 200_000)] if trigger == "auto" else []
     api = mala_api([*COUNTING, *refused, "Counted.", "After."])
@@ -162,7 +163,7 @@ async def test_by_default_the_plugin_leaves_compactions_to_the_cli(mala_api, mal
     assert "kept-conversation" not in json.dumps(api.main_requests[-1].body)
 
 
-@pytest.mark.parametrize("fault", ["no place", "no archive"])
+@pytest.mark.parametrize("fault", variants(["no archive", "no place"]))
 async def test_in_doubt_the_plugin_leaves_it_to_the_cli(mala_api, mala_options, mala_project, plugin, fault):
     api = mala_api([*COUNTING, too_long(250_000, 200_000), "Counted."], compactions=[SUMMARY])
     options = mala_options(api, **plugin)
@@ -180,6 +181,7 @@ def test_the_cli_takes_the_plugin_and_its_mod_for_valid(plugin, mala_runs):
     assert "register.ts hooks: session.start, session.append{door=tool-result}, session.compact" in done.stdout
 
 
+@pytest.mark.long
 def test_a_checkout_is_a_marketplace_for_good(mala_home, mala_project, mala_env, mala_api, mala_runs):
     """Added, installed, used and uninstalled with the CLI's own commands; only the plugin's files are copied."""
     claude = os.path.join(os.path.dirname(claude_agent_sdk.__file__), "_bundled", "claude")

@@ -27,6 +27,7 @@ from claude_agent_sdk import (
 
 from mala_context.testing import Reply, api_error, block, looped, refuse, summary, text, thinking, too_long, tool
 from mala_context.testing.scripts import fill_until_compaction
+from tests.helpers.variants import variants
 
 SIZES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -183,7 +184,7 @@ async def test_compact_by_hand(mala_api, mala_options):
     ],
     ids=["api-error", "empty-text", "no-content"],
 )
-@pytest.mark.parametrize("by_hand", [True, False], ids=["manual", "auto"])
+@pytest.mark.parametrize("by_hand", variants([True, False]), ids=["manual", "auto"])
 async def test_a_compaction_that_fails(mala_api, mala_options, answer, error, by_hand):
     script = ["First.", "After."] if by_hand else ["First.", too_long(210_000, 200_000), "After."]
     api = mala_api(script, compactions=[answer])

@@ -112,7 +112,7 @@ def find_in_order(patterns, text):
         assert any(re.search(pattern, line) for line in lines), f"no {pattern!r} at its place in:\n{text}"
 
 
-LONG = ("restart.py", "telemetry.py", "undo_compaction.py", "final_turn.py")
+LONG = ("restart.py", "telemetry.py", "undo_compaction.py", "final_turn.py", "object_store.py")
 """Those that take two seconds and more."""
 
 
