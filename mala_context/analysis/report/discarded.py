@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from mala_context.analysis.report.contributors import Contribution
+from mala_context.analysis.report.contributors import Contribution, Ledger
 from mala_context.analysis.report.model import Discarded, NamedTokens
 from mala_context.tracking.projection import Ratios
 from mala_context.tracking.text_counts import all_text, kind_of
@@ -36,7 +36,7 @@ class SinceCompaction:
 
     def _begin(self) -> None:
         self._counts = Discarded()
-        self._sums: dict[tuple[str, str], list[float]] = {}
+        self._ledger = Ledger()
 
     def row(self, row: dict[str, Any]) -> None:
         """Hold a row of the main agent, without the CLI's own copy of a tool's result."""
@@ -54,21 +54,13 @@ class SinceCompaction:
             self._counts.prompts += 1
         elif added.kind == "tool":
             self._counts.results += 1
-        sums = self._sums.setdefault((added.name, added.key), [0.0, 0.0])
-        sums[0] += added.text
-        sums[1] += added.fixed
-
-    def contents(self, ratios: Ratios) -> list[NamedTokens]:
-        """Return what came into the context, the largest first."""
-        tokens = dict[str, int]()
-        for (name, key), (text, fixed) in self._sums.items():
-            tokens[name] = tokens.get(name, 0) + round(text * ratios.get(key) + fixed)
-        return [NamedTokens(*each) for each in sorted(tokens.items(), key=lambda each: (-each[1], each[0]))]
+        self._ledger.add(added)
 
     def compacted(self, ratios: Ratios, preserved: Collection[str] = ()) -> Discarded:
         """Begin again at a compaction and return what it replaced; the summary may follow."""
         found = self._counts
-        found.largest = self.contents(ratios)[:_SHOWN]
+        contributors, _ = self._ledger.contributors(ratios)
+        found.largest = [NamedTokens(each.name, each.tokens) for each in contributors[:_SHOWN]]
         self._waiting = [*self._before, _BETWEEN, *self._rows] if self._before else self._rows
         self._before, self._rows = self._rows, []
         self._preserved, self._kept = preserved, []

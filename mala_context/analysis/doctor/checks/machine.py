@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from mala_context._util.text import plural, version_numbers
 from mala_context.analysis.doctor.facts import ClaudeDirectory, ConfigFile, Facts, HookProof, Program
@@ -55,20 +55,13 @@ def cli(programs: tuple[Program, ...]) -> Iterator[Finding | str]:
     yield ", ".join(f"{version} ({source}){_beside(version, NEWEST_CLI)}" for version, source in versions)
 
 
-class Played(NamedTuple):
-    """How our own session went, and in which CLI."""
-
-    proof: HookProof
-    where: str
-
-
-def played(facts: Facts) -> Played | None:
-    """Return how our own session went, `None` where none was played."""
+def played(facts: Facts) -> tuple[HookProof, str] | None:
+    """Return how our own session went, and in which CLI; `None` where none was played."""
     where = facts.programs[0].path if facts.programs else "the Claude Code CLI"
-    return None if facts.hooks is None else Played(facts.hooks, where)
+    return None if facts.hooks is None else (facts.hooks, where)
 
 
-def hooks(seen: Played) -> Iterator[Finding | str]:
+def hooks(seen: tuple[HookProof, str]) -> Iterator[Finding | str]:
     """Find that a session of our own archived nothing before its compaction."""
     proof, where = seen
     if proof.error is not None:
@@ -78,7 +71,7 @@ def hooks(seen: Played) -> Iterator[Finding | str]:
         found = "in a session on the loopback PreCompact did not fire: nothing was archived before the compaction"
         fix = "look for disableAllHooks or allowManagedHooksOnly in the managed settings, then update Claude Code"
         yield Finding("error", found, where, fix)
-    yield f"PreCompact archived a session on the loopback ({seen.proof.seconds:.1f} s)"
+    yield f"PreCompact archived a session on the loopback ({proof.seconds:.1f} s)"
 
 
 def claude(place: ClaudeDirectory) -> Iterator[Finding | str]:

@@ -68,17 +68,12 @@ def in_force(facts: Facts) -> InForce | None:
     return InForce(facts.settings, facts.environment, keep, by_reference, facts.programs or ())
 
 
-class InUse(NamedTuple):
-    """The models in use, and the window that `mala.yaml` sets for them."""
+def in_use(facts: Facts) -> tuple[Mapping[str, str], int | Literal["auto"]] | None:
+    """Return the models in use, each with where it was seen, and the window that `mala.yaml` sets for them.
 
-    models: Mapping[str, str]
-    """Model → where it was seen."""
-    window: int | Literal["auto"]
-
-
-def in_use(facts: Facts) -> InUse | None:
-    """Return the models in use, `None` where they were not gathered."""
-    return None if facts.models is None else InUse(facts.models, facts.config.window)
+    `None` where they were not gathered.
+    """
+    return None if facts.models is None else (facts.models, facts.config.window)
 
 
 def is_alias(model: str) -> bool:
@@ -229,12 +224,13 @@ def cleanup(force: InForce) -> Iterator[Finding | str]:
         yield f"transcripts stay for {days:g} days"
 
 
-def models(seen: InUse) -> Iterator[Finding | str]:
+def models(seen: tuple[Mapping[str, str], int | Literal["auto"]]) -> Iterator[Finding | str]:
     """Find models whose window is not known."""
-    if seen.window != "auto":
-        yield f"mala.yaml says {seen.window:,} tokens"
+    used, window = seen
+    if window != "auto":
+        yield f"mala.yaml says {window:,} tokens"
         return
-    named = {model: where for model, where in seen.models.items() if not is_alias(model)}
+    named = {model: where for model, where in used.items() if not is_alias(model)}
     guessed = {model: where for model, where in named.items() if from_name(model).source == "guess"}
     if guessed:
         first = next(iter(guessed))
