@@ -10,6 +10,7 @@ several; the answer is `{}`, or a warning's `additionalContext`.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -41,23 +42,6 @@ _POLL_SECONDS = 0.02
 _OFF = frozenset({"0", "false", "no", "off"})
 _WARNING = "mala-context: the context window is"
 """How a warning begins; where the transcript has it since the last compaction it is not said again."""
-
-
-class _Words:
-    """Standard error while a hook works: keeps what is said, of which one line is shown."""
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-
-    def write(self, text: str) -> int:
-        self.text.append(text)
-        return len(text)
-
-    def flush(self) -> None:
-        pass
-
-    def first_line(self) -> str:
-        return next((line.strip() for line in "".join(self.text).splitlines() if line.strip()), "")
 
 
 def answer_in_time(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
@@ -125,8 +109,8 @@ def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes
     """
     if "warn" in arguments and not _warns(env):
         return b"{}", ""
-    words = _Words()
-    stderr, sys.stderr = sys.stderr, words  # the archive's log lines end there
+    words = io.StringIO()
+    stderr, sys.stderr = sys.stderr, words  # the archive's log lines end there; one of them is shown
     answer = b"{}"
     try:
         found = _input()
@@ -138,7 +122,7 @@ def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes
         words.write(f"\n{error if ours or isinstance(error, OSError | ValueError) else repr(error)}\n")
     finally:
         sys.stderr = stderr
-    return answer, words.first_line()
+    return answer, next((line.strip() for line in words.getvalue().splitlines() if line.strip()), "")
 
 
 def _warns(env: Mapping[str, str]) -> bool:

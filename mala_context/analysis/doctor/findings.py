@@ -39,12 +39,8 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        values = (
-            {"check": self.check}
-            | asdict(self)
-            | {"items": list(self.items), "commands": [list(each) for each in self.commands]}
-        )
-        return values | {"fix": "; ".join(self.steps())}
+        lists = {"items": list(self.items), "commands": [list(each) for each in self.commands]}
+        return {"check": self.check, **asdict(self), **lists, "fix": "; ".join(self.steps())}
 
 
 @dataclass(frozen=True, slots=True)
