@@ -83,11 +83,6 @@ def one_of(value: str | None, known: frozenset[str]) -> str:
     return value if value in known else OTHER
 
 
-def kind_of(agent: str | None) -> str:
-    """Return `main` or `subagent`."""
-    return MAIN if agent is None else SUBAGENT
-
-
 Attributes = Mapping[str, str | bool | int | float]
 
 
@@ -152,7 +147,7 @@ class OpenTelemetryObserver:
         return read
 
     def _labelled(self, model: str | None, agent: str | None) -> Labels:
-        return (self._models.label(model), kind_of(agent))
+        return (self._models.label(model), MAIN if agent is None else SUBAGENT)
 
     def _add(self, metric: names.Metric, attributes: Attributes, count: int = 1) -> None:
         self._instruments[metric.name].add(count, attributes)

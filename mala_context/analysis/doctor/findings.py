@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from mala_context.analysis.doctor.facts import Facts
 
 Severity = Literal["error", "warning"]
 """`error`: something does not work, is lost, or can be read by others; `warning`: that will happen, or may."""
-F = TypeVar("F")
-"""The fact that a check looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthCheck(Generic[F]):
+class HealthCheck:
     """One check: what it looks at, and what it says of it."""
 
     name: str
     """For machines."""
     title: str
     """For people."""
-    fact: Callable[[Facts], F | None]
+    fact: Callable[[Facts], Any]
     """Returns what the check looks at; `None` where it was not gathered, and then it is skipped."""
-    look: Callable[[F], Iterable[Finding | str]]
+    look: Callable[[Any], Iterable[Finding | str]]
     """Yields what is wrong, and last in words what was looked at, for where nothing is wrong; pure."""

@@ -18,7 +18,7 @@ from mala_context.analysis.replay.rows import Line
 from mala_context.analysis.report.contributors import ANSWERS, START, Contribution, Ledger, tokens_of
 from mala_context.analysis.report.discarded import SinceCompaction
 from mala_context.analysis.report.model import CompactionEntry, Contributor, Mark, Points
-from mala_context.guard.thresholds import OneShotThreshold
+from mala_context.guard.thresholds import MARGIN, OneShotThreshold
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.cache import CacheUse
 from mala_context.tracking.events import Appended, Compaction, Event, Refusal, Reset, Response, Summary
@@ -31,7 +31,6 @@ BIG_RESULT: Final = 5_000
 """Tokens from which a tool's result counts as big, where nothing else is said."""
 MOST_BIG: Final = 60
 """Big results that are marked; the largest."""
-_MARGIN: Final = 0.05
 _CONTINUES: Final = "Continue from checkpoint:"
 
 
@@ -77,7 +76,7 @@ class _Session:
         self.part = SessionPart()
         self.ledger = Ledger()
         self.since = SinceCompaction()
-        self.warning = OneShotThreshold(warn_at, _MARGIN)
+        self.warning = OneShotThreshold(warn_at, MARGIN)
         self.identity: object = None
         self.answer = 0
         self.appended = self.start = 0

@@ -223,7 +223,8 @@ class Watcher:
         """Return a row for each session that was active lately, with its subagents; the fullest first."""
         now = time.time()
         followed = [each for each in self._watched.values() if self._is_shown(each, now)]
-        mains = [self._with_archive(each.row()) for each in followed if each.state.agent_id is None]
+        mains = [each.row() for each in followed if each.state.agent_id is None]
+        mains = [replace(each, archived=self._archives.last(each.session_id)) for each in mains]
         agents = [each.row() for each in followed if each.state.agent_id is not None]
         return ordered(joined(mains, agents))
 
@@ -231,10 +232,6 @@ class Watcher:
         if each.problem is not None and each.state.last is None:
             return False
         return each.path in self._only or each.modified >= now - self._since
-
-    def _with_archive(self, row: WatchRow) -> WatchRow:
-        last = self._archives.last(row.session_id)
-        return row if last is None else replace(row, archived=last)
 
     def problems(self) -> list[OSError]:
         """Return what kept transcripts from being read at the last try."""

@@ -16,7 +16,6 @@ from mala_context.agent.telemetry.otel import (
     MOST_MODELS,
     Models,
     OpenTelemetryObserver,
-    kind_of,
     one_of,
 )
 from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, SessionEnded
@@ -303,4 +302,3 @@ def test_named_models_have_their_label_whoever_comes_first():
 
 def test_words_from_lists():
     assert [one_of(value, COMPACTION_TRIGGERS) for value in ("auto", "x", None)] == ["auto", "other", "unknown"]
-    assert (kind_of(None), kind_of("a1")) == ("main", "subagent")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from mala_context.analysis.doctor.checks import archives, machine, settings
 from mala_context.analysis.doctor.facts import Facts
-from mala_context.analysis.doctor.findings import F, Finding, HealthCheck
+from mala_context.analysis.doctor.findings import Finding, HealthCheck
 
 CHECKS: Final = (
     HealthCheck("sdk", "Agent SDK", attrgetter("sdk"), machine.sdk),
@@ -38,7 +38,7 @@ CHECKS: Final = (
 class CheckResult:
     """The result of one check."""
 
-    check: HealthCheck[Any]
+    check: HealthCheck
     findings: tuple[Finding, ...]
     """Empty where all is well, and where the check was skipped."""
     skipped: bool
@@ -52,14 +52,13 @@ class CheckResult:
         return "skipped" if self.skipped else "failed" if self.findings else "ok"
 
 
-def examine(facts: Facts, checks: tuple[HealthCheck[Any], ...] = CHECKS) -> list[CheckResult]:
+def examine(facts: Facts, checks: tuple[HealthCheck, ...] = CHECKS) -> list[CheckResult]:
     """Run every check on the facts, in the order of the table."""
-    return [_run(check, facts) for check in checks]
-
-
-def _run(check: HealthCheck[F], facts: Facts) -> CheckResult:
-    fact = check.fact(facts)
-    said = [] if fact is None else list(check.look(fact))
-    findings = tuple(replace(each, check=check.name) for each in said if isinstance(each, Finding))
-    words = "" if findings else "".join(each for each in said if isinstance(each, str))
-    return CheckResult(check, findings, skipped=fact is None, words=words)
+    results = []
+    for check in checks:
+        fact = check.fact(facts)
+        said = [] if fact is None else list(check.look(fact))
+        findings = tuple(replace(each, check=check.name) for each in said if isinstance(each, Finding))
+        words = "" if findings else "".join(each for each in said if isinstance(each, str))
+        results.append(CheckResult(check, findings, skipped=fact is None, words=words))
+    return results
