@@ -70,74 +70,60 @@ _ARCHIVE: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 _UPLOAD: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BYTES: Final = (1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 5e6, 1e7, 2.5e7, 1e8)
 
-TOKENS: Final = Metric(
-    "gen_ai.context.tokens", "gauge", "{token}", "Size of the fullest context that is held now", (MODEL, AGENT)
+
+def _gauge(name: str, unit: str, words: str) -> Metric:
+    return Metric(name, "gauge", unit, words, (MODEL, AGENT))
+
+
+def _counter(name: str, unit: str, words: str, *labels: str) -> Metric:
+    return Metric(name, "counter", unit, words, labels)
+
+
+def _histogram(name: str, unit: str, buckets: tuple[float, ...], words: str, *labels: str) -> Metric:
+    return Metric(name, "histogram", unit, words, labels, buckets)
+
+
+TOKENS: Final = _gauge("gen_ai.context.tokens", "{token}", "Size of the fullest context that is held now")
+WINDOW_SIZE: Final = _gauge("gen_ai.context.window_size", "{token}", "Context window of the fullest context")
+FULLEST: Final = _gauge("gen_ai.context.utilization", "1", "Share of its window that the fullest context takes")
+CONTEXTS: Final = _gauge("gen_ai.context.active", "{context}", "Contexts that are held now")
+TURNS: Final = _histogram(
+    "gen_ai.context.turn.utilization", "1", _SHARES, "Share of the window in use at the end of each turn", MODEL
 )
-WINDOW_SIZE: Final = Metric(
-    "gen_ai.context.window_size", "gauge", "{token}", "Context window of the fullest context", (MODEL, AGENT)
+COMPACTIONS: Final = _counter(
+    "mala_context.compactions", "{compaction}", "Compactions", MODEL, TRIGGER, AGENT, BY_REFERENCE
 )
-FULLEST: Final = Metric(
-    "gen_ai.context.utilization", "gauge", "1", "Share of its window that the fullest context takes", (MODEL, AGENT)
+TOKENS_BEFORE: Final = _histogram(
+    "mala_context.compaction.tokens.before", "{token}", _TOKENS, "Size of the context before a compaction", MODEL
 )
-CONTEXTS: Final = Metric("gen_ai.context.active", "gauge", "{context}", "Contexts that are held now", (MODEL, AGENT))
-TURNS: Final = Metric(
-    *("gen_ai.context.turn.utilization", "histogram", "1", "Share of the window in use at the end of each turn"),
-    (MODEL,),
-    _SHARES,
+TOKENS_AFTER: Final = _histogram(
+    "mala_context.compaction.tokens.after", "{token}", _TOKENS, "Size of the context after a compaction", MODEL
 )
-COMPACTIONS: Final = Metric(
-    "mala_context.compactions", "counter", "{compaction}", "Compactions", (MODEL, TRIGGER, AGENT, BY_REFERENCE)
+COMPACTION_TIME: Final = _histogram(
+    "mala_context.compaction.duration", "s", _COMPACTION, "Time that a compaction took", MODEL, BY_REFERENCE
 )
-TOKENS_BEFORE: Final = Metric(
-    *("mala_context.compaction.tokens.before", "histogram", "{token}", "Size of the context before a compaction"),
-    (MODEL,),
-    _TOKENS,
+CACHE_REWRITTEN: Final = _counter(
+    "mala_context.cache.rewritten", "{token}", "Tokens written to the prompt cache again, or first", MODEL, CAUSE, AGENT
 )
-TOKENS_AFTER: Final = Metric(
-    *("mala_context.compaction.tokens.after", "histogram", "{token}", "Size of the context after a compaction"),
-    (MODEL,),
-    _TOKENS,
+ARCHIVE_TIME: Final = _histogram("mala_context.archive.duration", "s", _ARCHIVE, "Time that archiving took", TRIGGER)
+ARCHIVE_SIZE: Final = _histogram("mala_context.archive.size", "By", _BYTES, "Bytes that were archived at once", TRIGGER)
+UPLOADS: Final = _counter("mala_context.uploads", "{round}", "Rounds of uploads that began or ended", OUTCOME)
+UPLOAD_SIZE: Final = _counter("mala_context.upload.size", "By", "Bytes that arrived in the object store", OUTCOME)
+UPLOAD_TIME: Final = _histogram(
+    "mala_context.upload.duration", "s", _UPLOAD, "Time that a round of uploads took", OUTCOME
 )
-COMPACTION_TIME: Final = Metric(
-    *("mala_context.compaction.duration", "histogram", "s", "Time that a compaction took"),
-    (MODEL, BY_REFERENCE),
-    _COMPACTION,
+THRESHOLDS: Final = _counter("mala_context.thresholds", "{crossing}", "Thresholds that were reached", THRESHOLD)
+ACTIONS: Final = _counter("mala_context.guard.actions", "{action}", "What the guard did", ACTION)
+RESTARTS: Final = _counter(
+    "mala_context.restarts", "{restart}", "Runs that went on in a fresh session", REASON, CHECKPOINT
 )
-CACHE_REWRITTEN: Final = Metric(
-    *("mala_context.cache.rewritten", "counter", "{token}", "Tokens written to the prompt cache again, or first"),
-    (MODEL, CAUSE, AGENT),
+OVERFLOWS: Final = _counter(
+    "mala_context.overflows", "{overflow}", "Requests that were refused since the window is full", SOURCE
 )
-ARCHIVE_TIME: Final = Metric(
-    *("mala_context.archive.duration", "histogram", "s", "Time that archiving took"), (TRIGGER,), _ARCHIVE
+SILENT_CHANGES: Final = _counter(
+    "mala_context.silent_changes", "{request}", "Requests that were not what was projected", MODEL, CAUSE
 )
-ARCHIVE_SIZE: Final = Metric(
-    *("mala_context.archive.size", "histogram", "By", "Bytes that were archived at once"), (TRIGGER,), _BYTES
-)
-UPLOADS: Final = Metric(
-    "mala_context.uploads", "counter", "{round}", "Rounds of uploads that began or ended", (OUTCOME,)
-)
-UPLOAD_SIZE: Final = Metric(
-    "mala_context.upload.size", "counter", "By", "Bytes that arrived in the object store", (OUTCOME,)
-)
-UPLOAD_TIME: Final = Metric(
-    *("mala_context.upload.duration", "histogram", "s", "Time that a round of uploads took"), (OUTCOME,), _UPLOAD
-)
-THRESHOLDS: Final = Metric(
-    "mala_context.thresholds", "counter", "{crossing}", "Thresholds that were reached", (THRESHOLD,)
-)
-ACTIONS: Final = Metric("mala_context.guard.actions", "counter", "{action}", "What the guard did", (ACTION,))
-RESTARTS: Final = Metric(
-    "mala_context.restarts", "counter", "{restart}", "Runs that went on in a fresh session", (REASON, CHECKPOINT)
-)
-OVERFLOWS: Final = Metric(
-    "mala_context.overflows", "counter", "{overflow}", "Requests that were refused since the window is full", (SOURCE,)
-)
-SILENT_CHANGES: Final = Metric(
-    "mala_context.silent_changes", "counter", "{request}", "Requests that were not what was projected", (MODEL, CAUSE)
-)
-FINAL_TURNS: Final = Metric(
-    "mala_context.final_turns", "counter", "{turn}", "Final turns that ended", (STOPPED, COMPLETE)
-)
+FINAL_TURNS: Final = _counter("mala_context.final_turns", "{turn}", "Final turns that ended", STOPPED, COMPLETE)
 
 METRICS: Final = (
     *(TOKENS, WINDOW_SIZE, FULLEST, CONTEXTS, TURNS),
