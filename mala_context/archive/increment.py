@@ -10,7 +10,6 @@ incremental, or all full copies.
 from __future__ import annotations
 
 import errno
-import time
 from contextlib import closing
 from itertools import count
 
@@ -262,7 +261,7 @@ def publish_next(
     now: int | None = None,
 ) -> tuple[str, str]:
     """Write the next piece of a chain, after the stamp of its `newest` one; return its name and stamp."""
-    moment = time.time_ns() // 1000 if now is None else now
+    moment = layout.now() if now is None else now
     while True:
         newest = layout.next_stamp(moment, newest)
         name = layout.piece_name(files.session_id, subagent, chain, newest, ext)

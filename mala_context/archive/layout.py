@@ -14,6 +14,7 @@ makes the records. A type checker sees frozen, keyword-only dataclasses.
 from __future__ import annotations
 
 import os
+import time
 
 from mala_context._util.safe_open import READ, Held
 from mala_context.transcripts.projects import home_dir
@@ -207,10 +208,13 @@ def extension(transcript: str) -> str:
     return ext if 2 <= len(ext) <= 16 and ext.isascii() and ext[1:].isalnum() else ".txt"
 
 
+def now() -> int:
+    """Return the microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 def stamp(microseconds: int) -> str:
     """Return the UTC time of a piece's name from microseconds since 1970."""
-    import time
-
     seconds, rest = divmod(microseconds, 1_000_000)
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds)) + f".{rest:06d}Z"
 

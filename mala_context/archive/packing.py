@@ -7,7 +7,6 @@ the packed one again before it believes in it.
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 from mala_context.archive import layout, log
@@ -37,7 +36,7 @@ def pack_sessions(archive: ArchiveReader, session_ids: Sequence[str]) -> int:
                 continue
             with archive.lock(session_id) as files:
                 current = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
-                now = time.time_ns() // 1000
+                now = layout.now()
                 here = [each for each in current if each.name == piece.name and each.remote is None]
                 saved += sum(pack_piece(files, each, now) for each in here)
     return saved

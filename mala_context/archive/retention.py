@@ -13,10 +13,9 @@ A session goes whole or stays whole, and its age is that of its newest file. Thr
 from __future__ import annotations
 
 import contextlib
-import time
 
 from mala_context._util.text import LARGEST, size_bytes, size_text
-from mala_context.archive import log
+from mala_context.archive import layout, log
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import Frozen, SessionSummary, manifest_name, plain_name
 from mala_context.errors import ArchiveBusyError
@@ -176,7 +175,7 @@ def remove(
             continue
         with files:
             names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
-            row = manifests.new_row("removing", time.time_ns() // 1000, names=[plain_name(name) for name in names])
+            row = manifests.new_row("removing", layout.now(), names=[plain_name(name) for name in names])
             with contextlib.suppress(OSError):  # on a full disk, which removing is there to fix
                 files.append(manifests.dump([row]))
             for name in [*reversed(names), manifest_name(session_id)]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -152,7 +151,7 @@ class ArchiveSessionStore:
             name, _ = publish_next(files, stream, 1, ".jsonl", state.newest, lambda write: write(data))
             row = manifests.new_row(
                 "piece",
-                time.time_ns() // 1000,
+                layout.now(),
                 name=name,
                 chain=1,
                 mode="incremental",
@@ -168,7 +167,7 @@ class ArchiveSessionStore:
                 from claude_agent_sdk import fold_session_summary
 
                 state.summary = dict(fold_session_summary(cast("Any", state.summary), key, fresh))
-                added.append(manifests.new_row("summary", time.time_ns() // 1000, data=state.summary["data"]))
+                added.append(manifests.new_row("summary", layout.now(), data=state.summary["data"]))
             files.append(manifests.dump(added))
             state.took(stream, name, len(data), fresh)
             state.mark = _mark(files)

@@ -34,10 +34,6 @@ MODES = ("incremental", "full")
 COMPRESSIONS = ("none", "zstd")
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
 class TranscriptArchive(ArchiveReader):
     """Keeps what compaction throws away.
 
@@ -143,7 +139,7 @@ class TranscriptArchive(ArchiveReader):
                 if attempt == 2:
                     source.open_again()
                 source.take_size()
-                request = Request(**asked, now=_now(), fields=fields, since=since)
+                request = Request(**asked, now=layout.now(), fields=fields, since=since)
                 try:
                     result = add_piece(files, source, request)
                     break
@@ -184,7 +180,7 @@ class TranscriptArchive(ArchiveReader):
         others = [each for each in found if side_files.subagent_of(each[0]) is None]
         if others:
             with self.lock(sid) as files:
-                kept = side_files.keep_side_files(files, others, _now())
+                kept = side_files.keep_side_files(files, others, layout.now())
             if kept:
                 self._say_changed(sid)
         return results
@@ -320,7 +316,7 @@ class TranscriptArchive(ArchiveReader):
             fields["started"] = None if pid is None else process_start(pid)
             if any(all(row.get(name) == value for name, value in fields.items()) for row in known):
                 return
-            row = manifests.new_row("session", _now(), cwd=cwd, **fields)
+            row = manifests.new_row("session", layout.now(), cwd=cwd, **fields)
             files.append(manifests.dump([row]))
 
     def record_outcome(
@@ -365,7 +361,7 @@ class TranscriptArchive(ArchiveReader):
             **({} if cli_before is None else {"cli_before": cli_before}),
             **({} if kept is None else {"kept": kept}),
         }
-        note(self, sid, outcome, piece, fields, _now())
+        note(self, sid, outcome, piece, fields, layout.now())
         self._say_changed(sid)
 
     def record_sizes(self, session_id: str, piece: str, sizes: Mapping[str, Any]) -> None:
@@ -379,7 +375,7 @@ class TranscriptArchive(ArchiveReader):
                 (r for r in manifests.parse(files.manifest()).of_kind("outcome") if r.get("piece") == piece), {}
             )
             if any(known.get(name) is None and value is not None for name, value in fields.items()):
-                files.append(manifests.dump([manifests.new_row("sizes", _now(), piece=piece, **fields)]))
+                files.append(manifests.dump([manifests.new_row("sizes", layout.now(), piece=piece, **fields)]))
 
     def note_kept(
         self, session_id: object, kept: Mapping[str, Any], *, agent: str, lost: Mapping[str, Any] | None = None
@@ -391,7 +387,7 @@ class TranscriptArchive(ArchiveReader):
         """
         sid = check_session_id(session_id)
         with self.lock(sid) as files:
-            files.append(manifests.dump([manifests.new_row("kept", _now(), agent=agent, kept=kept, lost=lost)]))
+            files.append(manifests.dump([manifests.new_row("kept", layout.now(), agent=agent, kept=kept, lost=lost)]))
 
     def compaction_seen(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 
 from mala_context.archive import layout
 from mala_context.archive import manifest as manifests
@@ -276,7 +275,7 @@ def _repaired(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]
     """Repair what can be repaired; return all problems, the repaired ones marked."""
     kinds = {problem.kind for problem in problems}
     done = {"row", "manifest", "offset"} & kinds
-    now = time.time_ns() // 1000
+    now = layout.now()
     if "manifest" in done:
         _rewrite(files, now)
     if "row" in done:

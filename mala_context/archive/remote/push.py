@@ -133,7 +133,9 @@ class _Sender:
         # The store's manifest names all pieces: also one whose writer was killed before it had a row.
         if manifests.without_row(self._archive.pieces(self._session_id)):
             with self._archive.lock(self._session_id) as locked:
-                repair_pieces(locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), _now())
+                repair_pieces(
+                    locked, manifests.pieces_of(locked.list(), manifests.parse(locked.manifest())), layout.now()
+                )
         for _ in range(_ROUNDS):
             with self._archive.view(self._session_id) as files:
                 manifest = manifests.parse(files.manifest())
@@ -182,7 +184,7 @@ class _Sender:
             raise ObjectStoreError(self._bucket.base, f"what came back of {name} is not what was sent")
 
     def _note(self, name: str, size: int, digest: str, mtime_ns: int | None = None) -> None:
-        row = uploaded.new_row(name, self._bucket.base, size, digest, _now(), mtime_ns)
+        row = uploaded.new_row(name, self._bucket.base, size, digest, layout.now(), mtime_ns)
         with self._archive.lock(self._session_id) as locked:
             locked.append(manifests.dump([row]))
         self._count(size)
@@ -206,7 +208,7 @@ class _Sender:
         digest = sha256(data).hexdigest()
         self._bucket.put(name, io.BytesIO(data), len(data))
         self._check(name, len(data), digest)
-        row = uploaded.new_row(name, self._bucket.base, len(data), digest, _now())
+        row = uploaded.new_row(name, self._bucket.base, len(data), digest, layout.now())
         with self._archive.lock(self._session_id) as locked:
             same: bool = locked.manifest() == data
             if same:
@@ -258,7 +260,3 @@ def _turn(directory: str, patience: float) -> Iterator[None]:
             close_locked(fd)
     finally:
         thread_locks.release(key)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

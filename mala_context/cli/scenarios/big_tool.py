@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.archived import mode_text
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, environment
 from mala_context.config import GuardConfig
-from mala_context.testing.replies import tool
-
-if TYPE_CHECKING:
-    from mala_context.testing.requests import Request
+from mala_context.testing import Request, tool
 
 LINES: Final = 1_400
 NEEDLE: Final = "the pump failed at 09:41"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from mala_context.cli.scenarios import guarded
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
-from mala_context.testing.replies import tool
+from mala_context.testing import Request, tool
 
 if TYPE_CHECKING:
     from mala_context.agent.telemetry.records import FinalTurn
-    from mala_context.testing.requests import Request
 
 LOOKS = 12
 FINAL_AT = 0.8

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.agent_runner import terminal_reason
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
-from mala_context.testing.api import ScriptedMessagesAPI
-from mala_context.testing.replies import tool
+from mala_context.testing import Reply, Request, ScriptedMessagesAPI, tool
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
-    from mala_context.testing.replies import Reply
-    from mala_context.testing.requests import Request
 
 WINDOW: Final = 60_000
 """Tokens of the API's window: a small one fills quickly."""

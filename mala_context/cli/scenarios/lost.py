@@ -11,16 +11,12 @@ import io
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mala_context.cli.live_gauge import logging_to
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, ended_well
-from mala_context.testing.api import ScriptedMessagesAPI
-from mala_context.testing.replies import summary, tool
-
-if TYPE_CHECKING:
-    from mala_context.testing.requests import Request
+from mala_context.testing import Request, ScriptedMessagesAPI, summary, tool
 
 INSTRUCTION: Final = "Never change vendor.lock, whatever the tests say. Read the parser, the lexer and the tables."
 FILES: Final = ("parser.py", "lexer.py", "tables.py")

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table, ended_well, environment, percent_off
-from mala_context.testing.replies import summary
-from mala_context.testing.scripts import fill_until_compaction
+from mala_context.testing import Request, ScriptedMessagesAPI, fill_until_compaction, summary
 from mala_context.testing.survival import CANARIES, SCRIPTED_SUMMARY, said_in
 
 if TYPE_CHECKING:
-    from mala_context.testing import ScriptedMessagesAPI
-    from mala_context.testing.requests import Request
     from mala_context.tracking.events import Event
     from mala_context.tracking.snapshot import ContextSnapshot
 

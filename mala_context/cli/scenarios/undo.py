@@ -26,14 +26,10 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.cli.scenarios.archived import ArchiveFindings, examine
 from mala_context.cli.scenarios.recording import Recorder
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Table, ended_well, environment
-from mala_context.testing import ScriptedMessagesAPI
-from mala_context.testing.replies import text, tool
+from mala_context.testing import Reply, Request, ScriptedMessagesAPI, text, tool
 
 if TYPE_CHECKING:
     from mala_context.archive.restore import RestoreResult
-    from mala_context.testing import ScriptedMessagesAPI
-    from mala_context.testing.replies import Reply
-    from mala_context.testing.requests import Request
 
 LAST_PROMPT: Final = "What was decided so far?"
 """What is asked after the compaction, and again in each restored session."""

@@ -10,19 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mala_context import SilentChange
 from mala_context.agent.session import says_window
 from mala_context.cli.scenarios.report import Check, Lines, Report, Stage, Step, Table, environment
 from mala_context.cli.scenarios.why_cache import WORDS, compact_while_idle, name_a_lapse
-from mala_context.testing import ScriptedMessagesAPI, tool
-from mala_context.testing.replies import text
+from mala_context.testing import Request, ScriptedMessagesAPI, text, tool
 from mala_context.tracking.context_map import GROUPS
 from mala_context.tracking.events import WindowReport
-
-if TYPE_CHECKING:
-    from mala_context.testing.requests import Request
 
 MODEL: Final = "claude-sonnet-4-5"
 MEMORY: Final = 40_000

@@ -215,7 +215,7 @@ class TestBesideAHookOfNobody:
     def test_what_it_archives_meanwhile_is_not_archived_again(self, place, monkeypatch):
         monkeypatch.setenv("MALA_RUNS_DIR", str(place.runs))
         now = time.time_ns() // 1000
-        monkeypatch.setattr("mala_context.archive.store._now", lambda: now + 10**6)  # it comes while ours waits
+        monkeypatch.setattr("mala_context.archive.layout.now", lambda: now + 10**6)  # it comes while ours waits
         TranscriptArchive(repo_path=place.repo).archive(str(place.transcript), "s", trigger="auto")
         with place.transcript.open("a") as file:
             file.write('{"type":"system"}\n')  # the CLI writes on between two hooks
@@ -225,7 +225,7 @@ class TestBesideAHookOfNobody:
     def test_what_it_archived_for_another_compaction_is_no_excuse(self, place, monkeypatch):
         monkeypatch.setenv("MALA_RUNS_DIR", str(place.runs))
         now = time.time_ns() // 1000
-        monkeypatch.setattr("mala_context.archive.store._now", lambda: now - 10**7)
+        monkeypatch.setattr("mala_context.archive.layout.now", lambda: now - 10**7)
         TranscriptArchive(repo_path=place.repo).archive(str(place.transcript), "s", trigger="auto")
         with place.transcript.open("a") as file:
             file.write('{"type":"system"}\n')

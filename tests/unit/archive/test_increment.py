@@ -443,17 +443,17 @@ def test_a_stale_piece_is_opened_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("back", [3, 60, 1_800, 3_599, 7_200, 10**7])
 def test_a_hook_is_not_held_back_by_a_piece_from_before_the_clock_was_set_back(tmp_path, monkeypatch, back):
-    from mala_context.archive import store as stores
+    from mala_context.archive.store import TranscriptArchive
 
-    archive, transcript = stores.TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
     transcript.write_bytes(b'{"n":1}\n')
     now = 1_800_000_000_000_000
-    monkeypatch.setattr(stores, "_now", lambda: now + back * 1_000_000)
+    monkeypatch.setattr(layout, "now", lambda: now + back * 1_000_000)
     archive.archive(transcript, "s1", trigger="auto")
     for step in range(3):
         with transcript.open("ab") as file:
             file.write(b'{"n":2}\n')
-        monkeypatch.setattr(stores, "_now", lambda step=step: now + step * 60_000_000)
+        monkeypatch.setattr(layout, "now", lambda step=step: now + step * 60_000_000)
         since = now + step * 60_000_000 - 1_000_000
         assert archive.archive(transcript, "s1", trigger="auto", since=since).archived
         # The hook that runs beside it sees that piece, though its name is of a time that is still to come.

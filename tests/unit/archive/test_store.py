@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from mala_context.archive import layout, store
+from mala_context.archive import layout
 from mala_context.archive.atomic_write import temporary_prefix
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
@@ -259,7 +259,7 @@ def test_a_subagents_transcript_has_its_own_name_and_leaves_the_glob_alone(archi
 def test_names_follow_one_another_whatever_the_clock_does(archive, transcript, monkeypatch):
     year = 365 * 86_400 * 10**6
     clock = iter([10**15, 10**15 + year, 10**15 + 5, 10**15 + 6])
-    monkeypatch.setattr(store, "_now", lambda: next(clock))
+    monkeypatch.setattr(layout, "now", lambda: next(clock))
     results = []
     for step in range(1, 5):
         transcript.write_bytes(rows(0, step))
