@@ -259,11 +259,12 @@ class EventReducer:
         agent = registry.main if key is None else registry.owner(event)
         moved = False
         if parent is not None:
+            begins = kind == "user" and not is_result(content)
             stays = registry.rows.context(parent) is agent.context  # as nearly every row does
             moved = (
-                not stays
+                (begins or not stays)
                 and not agent.is_late(time)
-                and registry.follow(agent, parent, begins=kind == "user" and not is_result(content))
+                and (registry.take_back(agent, parent) if stays else registry.follow(agent, parent, begins=begins))
             )
         elif agent.wait_summary and is_summary(content):
             agent.wait_summary = False  # the stream does not mark it, and `post_tokens` has it

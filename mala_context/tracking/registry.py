@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import SIDECHAIN
-from mala_context.tracking.text_counts import hidden_thinking
+from mala_context.tracking.text_counts import hidden_thinking, is_result
 from mala_context.tracking.truth_alarm import Lookout
 
 K = TypeVar("K")
@@ -266,6 +266,20 @@ class AgentRegistry:
             self.place(parent, agent)
         else:
             agent.go_to(context, parts)
+        return True
+
+    def take_back(self, agent: AgentState, parent: str) -> bool:
+        """Take back the prompt that follows this row, since another one does now; return whether one was there.
+
+        No request held it: the user stopped it before the first answer. After a tool's result stand words of the CLI,
+        which no prompt replaces: of two skills that were called at once, both stay.
+        """
+        _, parts = self.rows.place(parent) or (None, 0)
+        around = agent.context.parts[max(0, parts - 1) : parts + 1]
+        prompt = len(agent.context.parts) > parts and around[-1][0] == "user"
+        if not prompt or any(is_result(content) for _, content in around):
+            return False
+        agent.go_to(agent.context, parts)
         return True
 
     def link(self, agent: AgentState, uuid: str, parent: str | None) -> None:

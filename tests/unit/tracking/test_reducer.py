@@ -12,7 +12,7 @@ from claude_agent_sdk import TextBlock, ThinkingBlock, UserMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mala_context.tracking.events import Appended, Compaction, Reset, Response, SessionStart, WindowReport
+from mala_context.tracking.events import Appended, Compaction, Link, Reset, Response, SessionStart, WindowReport
 from mala_context.tracking.readers import READERS, read_row, read_stream_json
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import ContextUsage, Usage
@@ -375,6 +375,50 @@ def test_going_back_takes_the_ancestors_context(tracker: ContextTracker) -> None
     assert 10_900 < back.projected < 12_000
     feed(tracker, row("r3", "p3", 11_400))
     assert tracker.snapshot().tokens == 11_400
+
+
+def test_a_prompt_that_another_replaced_is_in_no_request(tracker: ContextTracker) -> None:
+    """Stopped before its first answer and written again, as often as you like: what came with it is gone too."""
+
+    def row(identity: str, parent: str, prompt: int) -> Response:
+        return Response(None, "s1", identity, "m", Usage(prompt, 0, 0, 100), (), None, identity, parent, "row")
+
+    def said(uuid: str, parent: str, words: int = 100) -> Appended:
+        return Appended(None, "s1", "user", "word " * words, uuid, parent)
+
+    def listed(uuid: str, parent: str) -> Appended:
+        return Appended(None, "s1", "attachment", {"type": "skill_listing", "content": "word " * 3_000}, uuid, parent)
+
+    feed(tracker, said("p1", ""), row("r1", "p1", 10_000), Link(None, "s1", "end", "r1"), said("p2", "end"))
+    once = tracker.snapshot().projected
+    for number in range(3, 6):
+        gone, prompt = f"listed{number}", f"p{number}"
+        feed(tracker, listed(gone, f"p{number - 1}"), said(f"more{number}", gone), said(prompt, "end"))
+        assert tracker.snapshot().projected == once
+        assert tracker.snapshot().tokens == 10_000
+    feed(tracker, row("r2", "p5", 10_230), said("p6", "r2"))
+    assert tracker.snapshot().tokens == 10_230
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_follows_the_results_of_two_calls_stays(late: bool, tracker: ContextTracker) -> None:
+    """Words of the CLI after results that have another row between them, and a prompt that is only written late."""
+
+    def given(uuid: str, parent: str) -> Appended:
+        result = [{"type": "tool_result", "tool_use_id": uuid, "content": "word " * 100}]
+        return Appended(None, "s1", "user", result, uuid, parent)
+
+    def skill(uuid: str, parent: str, time: str | None = None) -> Appended:
+        return Appended(None, "s1", "user", "word " * 1_000, uuid, parent, time)
+
+    usage = Usage(10_000, 0, 0, 100)
+    began = Response(None, "s1", "r1", "m", usage, (), None, "r1", "p1", "row", time="2026-05-01T10:00:05.000Z")
+    feed(tracker, skill("p1", ""), began, given("g1", "r1"), given("g2", "r1"), skill("s1", "g1"), skill("s2", "g2"))
+    if late:
+        feed(tracker, Link(None, "s1", "end", "s2"), skill("s3", "end"), skill("s4", "end", "2026-05-01T10:00:04.000Z"))
+    projected = tracker.snapshot().projected
+    assert projected is not None
+    assert projected > 10_100 + (4_000 if late else 2_000)
 
 
 # -- whatever comes ----------------------------------------------------------------------------------------------------

@@ -77,6 +77,26 @@ def test_a_row_of_an_earlier_context_goes_back_to_it() -> None:
     assert len(main.context.interval) == 0
 
 
+def test_a_prompt_gives_way_to_the_next_one_after_the_same_row() -> None:
+    roster = AgentRegistry()
+    main = roster.main
+    result = [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]
+    for uuid, kind, content in (("r1", "response", ()), ("p1", "user", "do"), ("x1", "attachment", {"type": "x"})):
+        main.add(kind, content)
+        roster.place(uuid, main)
+    assert not roster.take_back(main, "unknown")
+    assert not roster.take_back(main, "p1")
+    assert not roster.take_back(main, "x1")
+    assert roster.take_back(main, "r1")
+    assert [kind for kind, _ in main.context.parts] == ["response"]
+    assert not roster.take_back(main, "r1")
+    main.add("user", result)
+    roster.place("g1", main)
+    assert not roster.take_back(main, "r1")
+    main.add("user", "what the CLI says to it")
+    assert not roster.take_back(main, "g1")
+
+
 def test_a_root_begins_a_new_conversation_only_after_a_response() -> None:
     roster = AgentRegistry()
     main = roster.main
