@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from mala_context.agent.running_tasks import RunningTasks
-from mala_context.agent.supervisor import compact_when_idle, due_in
+from mala_context.agent.supervisor import SessionSupervisor, compact_when_idle, due_in
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
 
@@ -89,3 +89,33 @@ def test_one_answer_is_compacted_after_once(backend):
     with pytest.raises(OverError):
         anyio.run(compact_when_idle, session(), clock, compact, backend=backend)
     assert calls == [240.0]
+
+
+@pytest.mark.parametrize(
+    ("now", "breaker_open", "asked"),
+    [(240.0, False, ["/compact the plan"]), (240.0, True, []), (100.0, False, [])],
+    ids=["it is due", "the breaker is open", "it is not due any more"],
+)
+async def test_a_session_is_compacted_where_it_is_still_due_and_the_breaker_closed(now, breaker_open, asked):
+    prompts, tasks, acted = [], [], []
+    idle = session()
+    idle.context = SimpleNamespace(compactions=0)
+    idle.beside = tasks.append
+
+    async def put(prompt, *, own):
+        assert own
+        prompts.append(prompt)
+
+    async def answered():
+        idle.context.compactions += 1
+
+    idle.put, idle.answered = put, answered
+    policy = SimpleNamespace(breaker_open=breaker_open, thresholds=SimpleNamespace(compact_focus="the plan"))
+    actions = SimpleNamespace(policy=policy, acted=acted.append)
+    supervisor = SessionSupervisor(actions, SimpleNamespace(clock=lambda: now), None, None, idle=True)
+    supervisor.serve(idle)
+    (task,) = tasks
+    assert task.func is compact_when_idle
+    await task.args[2]()
+    assert prompts == asked
+    assert acted == ["compact_asked"] * len(asked)
