@@ -68,8 +68,7 @@ def load_with_lines(path_or_repo: str | os.PathLike[str]) -> Loaded:
         raise _unreadable(path, f"byte {error.start} is not UTF-8; save the file as UTF-8", line) from None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    config, lines = _parse(text, path)
-    return Loaded(config, path, lines)
+    return _parse(text, path)
 
 
 def parse(text: str, path: str | None = None) -> ContextConfig:
@@ -77,10 +76,10 @@ def parse(text: str, path: str | None = None) -> ContextConfig:
 
     Raises `ConfigError` with every problem found, and nothing else.
     """
-    return _parse(text, path)[0]
+    return _parse(text, path).config
 
 
-def _parse(text: str, path: str | None) -> tuple[ContextConfig, Mapping[str, int]]:
+def _parse(text: str, path: str | None) -> Loaded:
     try:
         root = read_document(text.removeprefix("\ufeff"))
     except MalformedError as error:
@@ -89,7 +88,7 @@ def _parse(text: str, path: str | None) -> tuple[ContextConfig, Mapping[str, int
     config = walk.document(root)
     if walk.problems:
         raise _error(walk.problems, path)
-    return config, walk.lines
+    return Loaded(config, path, walk.lines)
 
 
 def _unreadable(path: str, why: str, line: int | None = None) -> ConfigError:

@@ -59,32 +59,20 @@ class ContextOverflow(NamedTuple):
         return f"Context: the window is full, the request was refused{size}{most}"
 
 
-def read_overflow(
-    *,
-    terminal_reason: str | None = None,
-    text: str | None = None,
-    is_error: bool = True,
-    session_id: str | None = None,
-) -> ContextOverflow | None:
-    """Return the overflow that a result, an answer or an API error reports, or `None`.
-
-    A text counts only where the message is an error; with a size in both, the text's numbers are kept. Never raises.
-    """
-    found = _from_text(text, session_id) if is_error and isinstance(text, str) else None
-    if isinstance(terminal_reason, str) and terminal_reason in TERMINAL_REASONS:
-        known = found or ContextOverflow("terminal_reason")
-        return ContextOverflow("terminal_reason", known.tokens, known.maximum, session_id)
-    return found
-
-
 def overflow_of(event: Event) -> ContextOverflow | None:
-    """Return the overflow that an event of the core reports, or `None`."""
+    """Return the overflow that an event of the core reports, or `None`. Never raises.
+
+    A result's text counts only where the result is an error; with a size in both, the text's numbers are kept.
+    """
     if isinstance(event, Refusal):
         return ContextOverflow("refusal", event.tokens, event.maximum, event.session_id)
-    if isinstance(event, TurnEnd):
-        reason, said = event.terminal_reason, event.result
-        return read_overflow(terminal_reason=reason, text=said, is_error=event.is_error, session_id=event.session_id)
-    return None
+    if not isinstance(event, TurnEnd):
+        return None
+    found = _from_text(event.result, event.session_id) if event.is_error and event.result else None
+    if event.terminal_reason in TERMINAL_REASONS:
+        known = found or ContextOverflow("terminal_reason")
+        return ContextOverflow("terminal_reason", known.tokens, known.maximum, event.session_id)
+    return found
 
 
 def _from_text(text: str, session_id: str | None) -> ContextOverflow | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.config import ContextConfig
-from mala_context.guard.overflow import ContextOverflow, overflow_of, read_overflow
+from mala_context.guard.overflow import ContextOverflow, overflow_of
 from mala_context.guard.policy import Policy
 from mala_context.guard.thresholds import Caution, Compact, Finish, Restart, Tell, Thresholds, Warn, thresholds_from
 from mala_context.tracking.events import Refusal, Reset, TurnEnd
@@ -416,12 +416,13 @@ class TestOverflow:
         ],
     )
     def test_words(self, text, tokens, maximum):
-        assert read_overflow(text=text, session_id="s") == ContextOverflow("text", tokens, maximum, "s")
-        assert read_overflow(text=text, is_error=False) is None
+        end = TurnEnd("s", None, is_error=True, result=text)
+        assert overflow_of(end) == ContextOverflow("text", tokens, maximum, "s")
+        assert overflow_of(end._replace(is_error=False)) is None
 
     @pytest.mark.parametrize("text", ["", "done", "rate limit exceeded", None, "x" * 5000 + "prompt is too long"])
     def test_other_words(self, text):
-        assert read_overflow(text=text) is None
+        assert overflow_of(TurnEnd("s", None, is_error=True, result=text)) is None
 
     def test_a_result_that_looks_like_success(self):
         end = TurnEnd("s", None, subtype="success", is_error=True, terminal_reason="prompt_too_long")
@@ -432,11 +433,13 @@ class TestOverflow:
 
     def test_both_are_one_with_the_numbers_kept(self):
         text = "prompt is too long: 5 tokens > 4 maximum"
-        assert read_overflow(terminal_reason="prompt_too_long", text=text) == ContextOverflow("terminal_reason", 5, 4)
+        end = TurnEnd("s", None, is_error=True, terminal_reason="prompt_too_long", result=text)
+        assert overflow_of(end) == ContextOverflow("terminal_reason", 5, 4, "s")
 
     @given(st.text(), st.text())
     def test_never_raises(self, reason, text):
-        assert read_overflow(terminal_reason=reason, text=text) is None or "context" in text.lower() or "long" in text
+        end = TurnEnd("s", None, is_error=True, terminal_reason=reason, result=text)
+        assert overflow_of(end) is None or "context" in text.lower() or "long" in text
 
 
 ACTS = st.lists(

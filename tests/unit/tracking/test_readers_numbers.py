@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.guard.overflow import read_overflow
-from mala_context.tracking.events import Refusal
+from mala_context.guard.overflow import overflow_of
+from mala_context.tracking.events import Refusal, TurnEnd
 from mala_context.tracking.readers.parts import number_in, parse_context_text, refusal
 
 HUGE = ["9" * 400, "9" * 5_000, "1" + "0" * 400, "9," * 300 + "9", str(1 << 50), "9" * 19]
@@ -39,5 +39,6 @@ def test_no_text_with_a_huge_number_stops_anything_or_becomes_a_window(huge):
     assert refusal(f"prompt is too long: 200001 tokens > {huge} maximum", None, "s") == (
         Refusal(None, "s", 200_001, None),
     )
-    found = read_overflow(text=f"prompt is too long: {huge} tokens > {huge} maximum")
+    words = f"prompt is too long: {huge} tokens > {huge} maximum"
+    found = overflow_of(TurnEnd("s", None, is_error=True, result=words))
     assert found is None or (found.tokens, found.maximum) == (None, None)
