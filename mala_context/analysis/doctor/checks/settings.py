@@ -29,6 +29,7 @@ LARGE_SERVER: Final = 1_000
 VARIABLES: Final = (*OFF_SWITCHES, "ANTHROPIC_MODEL", "MALA_COMPACTION")
 """Variables that these checks look at."""
 _ALIASES: Final = frozenset({"default", "best", "sonnet", "opus", "haiku", "opusplan", "inherit", "<synthetic>", ""})
+"""Names that stand for a model which the CLI knows."""
 
 
 class InForce(NamedTuple):
@@ -74,11 +75,6 @@ def in_use(facts: Facts) -> tuple[Mapping[str, str], int | Literal["auto"]] | No
     `None` where they were not gathered.
     """
     return None if facts.models is None else (facts.models, facts.config.window)
-
-
-def is_alias(model: str) -> bool:
-    """Tell whether a model's name is one of the CLI's short ones, which stand for a model that it knows."""
-    return model.strip().lower().removesuffix("[1m]") in _ALIASES
 
 
 def is_ours(entry: object, *words: str) -> bool:
@@ -230,7 +226,8 @@ def models(seen: tuple[Mapping[str, str], int | Literal["auto"]]) -> Iterator[Fi
     if window != "auto":
         yield f"mala.yaml says {window:,} tokens"
         return
-    named = {model: where for model, where in used.items() if not is_alias(model)}
+    names = {model: model.strip().lower().removesuffix("[1m]") for model in used}
+    named = {model: where for model, where in used.items() if names[model] not in _ALIASES}
     guessed = {model: where for model, where in named.items() if from_name(model).source == "guess"}
     if guessed:
         first = next(iter(guessed))

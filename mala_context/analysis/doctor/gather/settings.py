@@ -12,7 +12,7 @@ from mala_context._util.safe_open import read_regular
 from mala_context.analysis.doctor.facts import ConfigFile, SettingsFile
 from mala_context.config import load_config
 from mala_context.config.reading import FILE_NAME
-from mala_context.errors import ConfigError
+from mala_context.errors import ConfigError, ConfigProblem
 from mala_context.transcripts.projects import config_dir
 
 MANAGED: Final = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
@@ -67,17 +67,15 @@ def configs(repositories: Iterable[str]) -> tuple[ConfigFile, ...]:
     for repo in dict.fromkeys(os.path.realpath(each) for each in repositories if os.path.isabs(each)):
         path = os.path.join(repo, FILE_NAME)
         if os.path.lexists(path):
-            found.append(ConfigFile(path, problems_of(repo)))
+            problems: tuple[ConfigProblem, ...] = ()
+            try:
+                load_config(repo)
+            except ConfigError as error:
+                problems = error.problems
+            found.append(ConfigFile(path, tuple(map(_words, problems))))
     return tuple(found)
 
 
-def problems_of(repo: str) -> tuple[str, ...]:
-    """Return what is wrong with a repository's `mala.yaml`, a line each; nothing where it can be used."""
-    try:
-        load_config(repo)
-    except ConfigError as error:
-        return tuple(
-            f"{f'line {each.line}: ' if each.line else ''}{f'{each.key}: ' if each.key else ''}{each.message}"
-            for each in error.problems
-        )
-    return ()
+def _words(problem: ConfigProblem) -> str:
+    line, key = f"line {problem.line}: " if problem.line else "", f"{problem.key}: " if problem.key else ""
+    return f"{line}{key}{problem.message}"
