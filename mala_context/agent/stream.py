@@ -107,9 +107,8 @@ class MessageStreamProcessor:
         self.in_order: Callable[[Callable[[], object]], object] | None = None
         """Does something after the line about the last compaction, which may wait for what that lost."""
         self._enabled = enabled
-        self._shortcut = FastPath(self.tracker)
+        self._shortcut = FastPath(self.tracker, self.snapshot_observers)
         self._holds = self._shortcut.holds
-        self._counts = self._shortcut.counts
         self._debug = _level.isEnabledFor(logging.DEBUG)
         """Whether responses and unread kinds are logged, as was seen with the last event that went the long way."""
         self._unread: set[str] = set()
@@ -168,16 +167,11 @@ class MessageStreamProcessor:
         """Take one message in. Never raises; what a caller of `stream` would get is kept for it."""
         try:
             hold = self._holds.get(message.__class__)
-            if hold is not None and not self.event_observers:
-                if hold(message):
-                    self.messages_seen += 1
-                    return
-                count = self._counts.get(message.__class__)
-                if count is not None and not self.snapshot_observers and count(message):
-                    self.messages_seen += 1
-                    if self._alarms:
-                        self._alarm()
-                    return
+            if hold is not None and not self.event_observers and hold(message):
+                self.messages_seen += 1
+                if self._alarms:
+                    self._alarm()
+                return
             self._take_all(message)
         except ContextPressureError as pressure:
             self._pressure = pressure

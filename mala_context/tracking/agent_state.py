@@ -17,19 +17,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mala_context.tracking.cache import CacheLedger
-from mala_context.tracking.context_map import ContextMap, weigh
+from mala_context.tracking.context_map import ContextMap
 from mala_context.tracking.context_state import ContextState, FirstRequest, growth_of
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
+from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import kind_of, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, thinking_tokens
 from mala_context.tracking.truth_alarm import Lookout, Surprise, cause_of, is_alarm, may_alarm
 from mala_context.tracking.usage import Usage
 
-_UNTOLD = 16
-_UNIT = 120.0
-"""Tokens that a result or an attachment costs at most besides its text."""
+_UNTOLD = 64
 _AGREED = 3
 """Responses that count the cache twice before that is sure; until then their size is an estimate."""
 _ALL_OF = 16
@@ -285,11 +283,11 @@ class AgentState:
             context.parts = []
         self._go_on(context, begun, usage)
 
-    def start(
-        self, identity: str, usage: Usage, tokens: int, content: object, hour: int = 0, time: object = None
-    ) -> None:
-        """Do at once what `begin`, `count` and `add` do for the first message of a response to `tokens` tokens."""
-        self.cache.take(usage, hour, time, self.model)
+    def start(self, identity: str, usage: Usage, tokens: int, content: object) -> None:
+        """Do at once what `begin`, `count` and `add` do for the first message of a response to `tokens` tokens.
+
+        Its counts were given to `cache` before.
+        """
         context = ContextState()
         context.owner = self
         context.message_id = self.current = identity
@@ -343,16 +341,13 @@ class AgentState:
         if base is None or before.accuracy != "exact" or now.accuracy != "exact":
             self.map.began(parts, tokens, per_token)
         else:
-            characters, weights = weigh(parts)
-            output = 0 if before.cut else before.output or 0
-            told = output > PLACEHOLDER or before.cut
+            usage, cut, at = before.usage, before.cut, lookout.at
+            output = 0 if cut or usage is None else usage[3]
             if tokens < base:
                 self.map.went_back(tokens)
-            came = self.map.grew(weights, output if told else max(output, characters / per_token), per_token)
-            if lookout.at is not None:
-                came += len(weights) * _UNIT + (0.0 if told else characters)
-                if may_alarm(base, output, came, tokens, lookout.at):
-                    self._compare(lookout, before, begun, now)
+            came = self.map.grew(parts, output, per_token, told=output > PLACEHOLDER or cut)
+            if at is not None and may_alarm(base, output, came, tokens, at):
+                self._compare(lookout, before, begun, now)
         if self.noted:
             self.noted = set()
 
@@ -385,7 +380,8 @@ class AgentState:
         """Measure a context that is over, and learn from the growth of the next request what its text costs."""
         growth = growth_of(context, following)
         if growth is not None:
-            context.interval.close(growth, context.output or 0, cut=context.cut, parts=parts)
+            interval = context.closed() or Interval(self.ratios, context.model or self.model, context.parts)
+            interval.learn(growth, context.output or 0, cut=context.cut, parts=parts)
 
     def _look_at(self, tokens: int) -> None:
         """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""

@@ -45,6 +45,7 @@ READS: Final = (
     ("claude-mythos-5-1", 0.025),
 )
 """Models whose reads cost less than `READ`, by the beginning of their names."""
+_UNTOLD: Final = 64
 SHORT: Final = 300.0
 """Seconds that an entry lives after its last use."""
 HOUR: Final = 3600.0
@@ -157,6 +158,7 @@ class CacheLedger:
 
     __slots__ = (
         "_causes",
+        "_untold",
         "_use",
         "compacted",
         "held",
@@ -173,6 +175,7 @@ class CacheLedger:
 
     def __init__(self) -> None:
         self.uncached = self.short = self.hour = self.read = 0
+        """Sums, without what is untold."""
         self.held: int | None = None
         """Tokens that the last request left in the cache; `None` before the first of a conversation."""
         self.model: str | None = None
@@ -187,30 +190,52 @@ class CacheLedger:
         self.compacted = False
         """Whether the conversation was compacted since."""
         self._causes: dict[str, CauseSum] = {}
+        self._untold: list[Usage] = []
+        """Counts that are in no sum yet: most sums are never asked for, and many are added faster than one by one."""
         self._use: CacheUse | None = None
-
-    def is_news(self, read: int) -> bool:
-        """Tell whether a request that reads `read` tokens may write some again, which is to be said."""
-        return self.held is None or self.held - read >= LEAST or self.compacted
 
     def take(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
         """Take a response's counts, of which `hour` tokens were written for an hour, when and by which model."""
-        fresh, written, read, _ = usage
-        if fresh >= LEAST and fresh == written + read:
-            fresh = 0  # see `Usage.counts_cache_twice`
-        if self.is_news(read):
+        if not self.goes_on(usage, hour, time, model):
             self.last = self.news = self._rewrite(usage, hour, time, model)
             self.compacted = False
-        elif self.last is not None:
+            self._add(usage, hour, time, model)
+
+    def goes_on(self, usage: Usage, hour: int, time: object, model: str | None) -> bool:
+        """Take the counts like `take`, unless the request may write tokens again, which is to be said."""
+        held = self.held
+        if held is None or held - usage[2] >= LEAST or self.compacted:
+            return False
+        if self.last is not None:
             self.last = None
-        self.uncached += fresh
-        self.read += read
-        self.held, self.time, self.model, self._use = read + written, time, model, None
+        self._add(usage, hour, time, model)
+        return True
+
+    def _add(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
+        fresh, written, read, _ = usage
+        self.held = held = read + written
+        self.time = time
+        self.model = model
+        untold = self._untold
+        untold.append(usage)
+        if len(untold) > _UNTOLD:
+            self._tell()
+        if fresh == held and fresh >= LEAST:
+            self.uncached -= fresh  # see `Usage.counts_cache_twice`
         if written:
-            hour = min(hour, written)
-            self.hour += hour
-            self.short += written - hour
+            if hour:
+                hour = min(hour, written)
+                self.hour += hour
+                self.short -= hour
             self.ttl = HOUR if hour else SHORT
+
+    def _tell(self) -> None:
+        fresh, written, read, _ = map(sum, zip(*self._untold, strict=True))
+        self._untold.clear()
+        self.uncached += fresh
+        self.short += written
+        self.read += read
+        self._use = None
 
     def correct(self, known: Usage, now: Usage) -> None:
         """Put other counts in the place of the last response's."""
@@ -226,6 +251,8 @@ class CacheLedger:
     @property
     def use(self) -> CacheUse:
         """What the cache did so far."""
+        if self._untold:
+            self._tell()
         if self._use is None:
             causes = tuple(sorted(self._causes.items()))
             self._use = CacheUse(self.uncached, self.short, self.hour, self.read, causes)

@@ -55,6 +55,8 @@ _OUTSIDE: Final = 1.5
 """What a character outside ASCII weighs."""
 _THINGS: Final = {"image": 4_000.0, "document": 9_000.0, "tool_reference": 2_400.0}
 """What a thing without text weighs, in characters."""
+_UNIT: Final = 120.0
+"""Tokens that a result or an attachment costs at most besides its text."""
 MOST_PARTS: Final = 512
 """Parts that are told apart; the rest of a group is one."""
 
@@ -143,11 +145,10 @@ class ContextMap:
 
     def began(self, parts: Iterable[tuple[str, Any]], tokens: int, per_token: float) -> None:
         """Take a request of this size, before which no size was known."""
-        self._own()
-        _, weights = weigh(parts)
-        if self.whole and not any(key == _PROMPTS for key, _ in weights):
-            weights.append((_PROMPTS, self.prompted))
-        self._add(weights, 1 / per_token)
+        prompts = self.sums.get(_PROMPTS)
+        self._took(parts, 1 / per_token)
+        if self.whole and self.sums.get(_PROMPTS) == prompts:
+            self._add([(_PROMPTS, self.prompted)], 1 / per_token)
         whole, self.whole = self.whole, False
         if not whole:
             return
@@ -164,19 +165,61 @@ class ContextMap:
         """Take note of a prompt that is about to be sent; the stream does not show a session's first."""
         self.prompted = _weight(prompt)
 
-    def grew(self, weights: list[tuple[Key, float]], answer: float, per_token: float) -> float:
-        """Add what came since the last request: its answer, in tokens, and the rest by length; return all of that."""
+    def grew(self, parts: Iterable[tuple[str, Any]], output: int, per_token: float, *, told: bool) -> float:
+        """Add what came since the last request; return the most tokens that it may take besides a `told` output."""
+        answer, came = self._took(parts, 1 / per_token)
+        sums = self.sums
+        if told:
+            sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + output
+            return came
+        sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + max(output, answer / per_token)
+        return came + answer
+
+    def _took(  # noqa: C901  (a call costs more than most blocks may)
+        self, parts: Iterable[tuple[str, Any]], rate: float
+    ) -> tuple[float, float]:
+        """Add what came besides answers; return what the answers weigh, and the most tokens that the rest may take.
+
+        Lengths alone are looked at, and the commonest blocks of the SDK first, since this runs with each response.
+        """
         if self._lent:
             self._own()
-        sums, rate, came = self.sums, 1 / per_token, 0.0
-        sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + answer
-        for key, weight in weights:
-            came += weight
-            if key in sums:
-                sums[key] += weight * rate
-            else:
-                self._add([(key, weight)], rate)
-        return came
+        answer = came = 0.0
+        found: list[tuple[Key, float]] = []
+        calls: dict[Any, Key] = {}
+        sums, classes = self.sums, _USUAL
+        for kind, content in parts:
+            if content.__class__ is not list:
+                answer += _weigh_other(kind, content, found)
+                continue
+            for block in content:
+                usual = classes[block.__class__]
+                if usual == "ToolResultBlock":
+                    said, key = block.content, calls.get(block.tool_use_id, _UNKNOWN)
+                    size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
+                    if key in sums:
+                        sums[key] += size * rate
+                        came += size + _UNIT
+                    else:
+                        found.append((key, size))
+                elif usual == "ToolUseBlock":
+                    given, name = block.input, block.name
+                    calls[block.id] = _KEYS[name] if name in _KEYS else _key_of(name, given)
+                    if given.__class__ is dict:
+                        for value in given.values():
+                            answer += len(value) if value.__class__ is str else text_length(value)
+                elif usual == "TextBlock" and kind != "user":
+                    answer += len(block.text)
+                elif kind == "user":
+                    called = field(block, "tool_use_id")
+                    key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
+                    found.append((key, _weight(block if called is None else field(block, "content"))))
+                else:
+                    answer += _weigh_block(block, calls)
+        if found:
+            self._add(found, rate)
+            came += sum([weight + _UNIT for _, weight in found])
+        return answer, came
 
     def _add(self, weights: list[tuple[Key, float]], rate: float) -> None:
         sums = self.sums
@@ -241,8 +284,17 @@ class ContextMap:
             self.sums = {key: each * left / total for key, each in self.sums.items()}
 
 
+class _Names(dict[type, str]):
+    """Names of blocks' classes: a class's own `__name__` costs more than a look."""
+
+    def __missing__(self, cls: type) -> str:
+        if len(self) < MOST_PARTS:  # classes may be made by the thousand
+            self[cls] = cls.__name__
+        return cls.__name__
+
+
+_USUAL: Final = _Names()
 _ANSWERS: Final = ("answers", GROUPS["answers"], None)
-_USUAL: Final[dict[type, str]] = {}
 _KEYS: Final[dict[Any, Key]] = {}
 """Keys of tools, by name."""
 _UNKNOWN: Final = ("results", "a tool of unknown name", None)
@@ -265,51 +317,6 @@ def server_of(tool: Any) -> str | None:
 def _sum(found: dict[Key, float], group: str, text: str, name: str | None = None) -> None:
     key = (group, name or GROUPS[group], None)
     found[key] = found.get(key, 0.0) + len(text)
-
-
-def weigh(parts: Iterable[tuple[str, Any]]) -> tuple[float, list[tuple[Key, float]]]:
-    """Return what the answers among the parts weigh, and what came with its weight; in characters.
-
-    Lengths alone are looked at, and the commonest blocks of the SDK first, since this runs with each response.
-    """
-    answer = 0.0
-    found: list[tuple[Key, float]] = []
-    calls: dict[Any, Key] = {}
-    classes = _USUAL
-    for kind, content in parts:
-        if content.__class__ is not list:
-            answer += _weigh_other(kind, content, found)
-            continue
-        for block in content:
-            cls = block.__class__
-            usual = classes[cls] if cls in classes else _usual(cls)
-            if usual == "ToolResultBlock":
-                said = block.content
-                size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
-                found.append((calls.get(block.tool_use_id, _UNKNOWN), size))
-            elif usual == "ToolUseBlock":
-                given, name = block.input, block.name
-                calls[block.id] = _KEYS[name] if name in _KEYS else _key_of(name, given)
-                if given.__class__ is dict:
-                    for value in given.values():
-                        answer += len(value) if value.__class__ is str else text_length(value)
-            elif usual == "TextBlock" and kind != "user":
-                answer += len(block.text)
-            elif kind == "user":
-                called = field(block, "tool_use_id")
-                key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
-                found.append((key, _weight(block if called is None else field(block, "content"))))
-            else:
-                answer += _weigh_block(block, calls)
-    return answer, found
-
-
-def _usual(cls: type) -> str:
-    """Return the name of a class of blocks, and remember it: its own `__name__` costs more than a look."""
-    name = cls.__name__
-    if len(_USUAL) < MOST_PARTS:  # classes may be made by the thousand
-        _USUAL[cls] = name
-    return name
 
 
 def _key_of(tool: Any, given: Any) -> Key:

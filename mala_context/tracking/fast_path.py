@@ -8,7 +8,7 @@ test checks that both paths give the same state, and another that a runtime deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Final
 
 from mala_context.tracking.events import Event, Response
@@ -35,18 +35,18 @@ NOTHING: Final = _Nothing()
 class FastPath:
     """Takes the usual messages of one SDK client.
 
-    `holds` has a way for the messages that change no number, `counts` one for those that do; both by class of message.
-    A way takes a message and returns whether that was all. For messages on the careful path: unset `counted` with each
-    event, and call `after` with each message.
+    `holds` has a way by class of message, which takes a message and returns whether that was all. For messages on the
+    careful path: unset `counted` with each event, and call `after` with each message. While something is `observed`,
+    messages that change a number take the careful path.
     """
 
-    __slots__ = ("_by_name", "_reducer", "counted", "counts", "holds", "wanted")
+    __slots__ = ("_by_name", "_observed", "_reducer", "counted", "holds", "wanted")
 
-    def __init__(self, tracker: ContextTracker) -> None:
+    def __init__(self, tracker: ContextTracker, observed: Sized) -> None:
+        self._observed = observed
         self._reducer = tracker.reducer
         self._by_name: dict[str, Way] = {"AssistantMessage": self.later, "UserMessage": self.appended}
         self.holds: dict[type, Way] = {}
-        self.counts: dict[type, Way] = {}
         self.counted: Any = NOTHING
         """The main agent's message whose counts the tracker took last, if it has taken nothing else since."""
         self.wanted: list[Wants] = []
@@ -60,7 +60,6 @@ class FastPath:
     def rest(self) -> None:
         """Have all messages go the long way until `after` is called for one of the class."""
         self.holds.clear()
-        self.counts.clear()
 
     def after(self, message: Any, event: Event) -> None:
         """Take notice of a message that went the long way: the next of its class may go a short one."""
@@ -68,15 +67,15 @@ class FastPath:
         way = self._by_name.get(cls.__name__)
         if way is not None and cls not in self.holds and len(self.holds) < _MOST_CLASSES:  # classes may be made at will
             self.holds[cls] = way
-            if way == self.later:
-                self.counts[cls] = self.first
         if isinstance(event, Response) and event.agent is None and event.usage and event.source == "message":
             self.counted = message if event.message_id else NOTHING
 
     def later(self, message: Any) -> bool:
-        """Hold a later block of the response whose counts were taken last."""
+        """Hold a later block of the response whose counts were taken last, or take the first one of the next."""
         counted, identity = self.counted, message.message_id
-        if identity != counted.message_id or message.usage != counted.usage:
+        if identity != counted.message_id:
+            return not self._observed and self.first(message)
+        if message.usage != counted.usage:
             return False
         reducer = self._reducer
         registry = reducer.registry
@@ -99,7 +98,7 @@ class FastPath:
         seen[uuid] = None  # too many of them are seen to with the next response
         return True
 
-    def first(self, message: Any) -> bool:
+    def first(self, message: Any) -> bool:  # noqa: C901  (each part of it may leave the message to the long way)
         """Take the first block of a new response, of the model that the agent has, by its counts."""
         reducer = self._reducer
         registry = reducer.registry
@@ -129,17 +128,19 @@ class FastPath:
         except (KeyError, TypeError):
             return False
         looped = "iterations" in usage and usage["iterations"]
-        if not usual or key in counted or looped or main.cache.is_news(read):
+        if not usual or key in counted or looped:
             return False
         for wants in self.wanted:
             if wants(tokens):
                 return False
+        clock, known = reducer.clock, new(Usage, counts)
+        hour = written_for_an_hour(usage) if written else 0
+        if not main.cache.goes_on(known, hour, None if clock is None else clock(), main.model):
+            return False
         counted[key] = None
         if len(counted) > counted.most:
             counted.trim()
-        clock = reducer.clock
-        hour = written_for_an_hour(usage) if written else 0
-        main.start(identity, new(Usage, counts), tokens, message.content, hour, None if clock is None else clock())
+        main.start(identity, known, tokens, message.content)
         if message.content[0].__class__.__name__ == "ThinkingBlock":
             registry.sign(uuid, message.content)
         if tokens > reducer.windows.smallest:

@@ -245,13 +245,13 @@ class Interval:
         self.parts[:] = [(kind, None) for kind, _ in self.parts]
         self._closed = len(self.parts)
 
-    def close(self, growth: int, output: int, *, cut: bool, parts: int) -> None:
-        """Let the text go, and learn from the growth of the request what the text of its first parts costs.
+    def learn(self, growth: int, output: int, *, cut: bool, parts: int) -> None:
+        """Learn from the growth of the request what the text of its first parts costs.
 
-        Call it once, when the next response's counts are there, in the order of the intervals. What was asked of this
-        interval before, or will be for fewer parts, keeps its value.
+        Call it once, when the next response's counts are there, in the order of the intervals. Call `measure` before,
+        if anything is to be asked of this interval later: it then keeps its value.
         """
-        self.measure()
+        self._measure(parts)
         placeholder, fixed = answer_cost(output, cut=cut)
         apart, counted, teaches = fixed, 0, True
         table = self._table()

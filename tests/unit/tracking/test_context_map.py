@@ -162,7 +162,9 @@ def test_a_snapshot_keeps_its_parts() -> None:
 def test_names_are_bounded() -> None:
     found = ContextMap()
     for number in range(MOST_PARTS + 90):
-        found.grew([(("results", f"tool {number}", None), 300.0)], 0.0, 3.0)
+        used = [call(f"tool {number}", "t1")]
+        read = [{"type": "tool_result", "tool_use_id": "t1", "content": 300 * "x"}]
+        found.grew([("response", used), ("user", read)], 0, 3.0, told=True)
     parts = found.view().parts((MOST_PARTS + 90) * 100)
     assert len(parts) <= MOST_PARTS + 2
     assert ContextPart("results", "others", 9_100) in parts

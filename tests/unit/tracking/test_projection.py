@@ -30,7 +30,8 @@ def test_what_says_nothing_of_other_text_teaches_nothing(content: str) -> None:
     elif content == "image":
         parts.append(("user", [{"type": "image"}]))
     one = made(parts, ratios)
-    one.close(round(one.projected(0, 0, cut=True, parts=len(parts)) * 1.4), 0, cut=True, parts=len(parts))
+    one.measure()
+    one.learn(round(one.projected(0, 0, cut=True, parts=len(parts)) * 1.4), 0, cut=True, parts=len(parts))
     assert (ratios.get("prompt") == 1.0) is (content != "model")
 
 
@@ -86,7 +87,8 @@ def test_closing_teaches_and_lets_the_text_go() -> None:
     one.add("user", "word\n" * 20_000)
     expected = one.projected(10_000, 500, cut=False, parts=1)
     grown = round((expected - 10_000) * 1.5)
-    one.close(grown, 500, cut=False, parts=1)
+    one.measure()
+    one.learn(grown, 500, cut=False, parts=1)
     assert [content for _, content in one.parts] == [None]
     assert 1.2 < ratios.get("prompt") < 1.5
     assert 1.2 < ratios.get("a tool not seen yet") < 1.5
@@ -309,7 +311,8 @@ def test_what_an_answer_counted_by_its_output_says_is_not_learned() -> None:
     ratios = Ratios()
     one = made([("response", "word " * 2_000), ("user", "word " * 2_000)], ratios)
     cost = one.by_table(0, 0, cut=True, parts=2)
-    one.close(round(3_000 + cost * 2), 3_000, cut=False, parts=2)
+    one.measure()
+    one.learn(round(3_000 + cost * 2), 3_000, cut=False, parts=2)
     assert ratios.get("prompt") == pytest.approx((10_000 + 2 * cost) / (10_000 + cost), abs=0.01)
     assert ratios.get("response") == ratios.get("any other")
 
@@ -317,7 +320,8 @@ def test_what_an_answer_counted_by_its_output_says_is_not_learned() -> None:
 def test_thinking_teaches_nothing() -> None:
     ratios = Ratios()
     one = made([("response", [{"type": "thinking", "thinking": "word " * 2_000}]), ("user", "word " * 2_000)], ratios)
-    one.close(9_000, 1, cut=False, parts=2)
+    one.measure()
+    one.learn(9_000, 1, cut=False, parts=2)
     assert ratios.get("prompt") == 1.0
 
 
