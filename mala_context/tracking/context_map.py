@@ -192,30 +192,33 @@ class ContextMap:
             if content.__class__ is not list:
                 answer += _weigh_other(kind, content, found)
                 continue
-            for block in content:
-                usual = classes[block.__class__]
-                if usual == "ToolResultBlock":
-                    said, key = block.content, calls.get(block.tool_use_id, _UNKNOWN)
-                    size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
-                    if key in sums:
-                        sums[key] += size * rate
-                        came += size + _UNIT
+            try:
+                for block in content:
+                    usual = classes[block.__class__]
+                    if usual == "ToolResultBlock":
+                        said, key = block.content, calls.get(block.tool_use_id, _UNKNOWN)
+                        size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
+                        if key in sums:
+                            sums[key] += size * rate
+                            came += size + _UNIT
+                        else:
+                            found.append((key, size))
+                    elif usual == "ToolUseBlock":
+                        given, name = block.input, block.name
+                        calls[block.id] = _KEYS[name] if name in _KEYS else _key_of(name, given)
+                        if given.__class__ is dict:
+                            for value in given.values():
+                                answer += len(value) if value.__class__ is str else text_length(value)
+                    elif usual == "TextBlock" and kind != "user":
+                        answer += len(block.text)
+                    elif kind == "user":
+                        called = field(block, "tool_use_id")
+                        key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
+                        found.append((key, _weight(block if called is None else field(block, "content"))))
                     else:
-                        found.append((key, size))
-                elif usual == "ToolUseBlock":
-                    given, name = block.input, block.name
-                    calls[block.id] = _KEYS[name] if name in _KEYS else _key_of(name, given)
-                    if given.__class__ is dict:
-                        for value in given.values():
-                            answer += len(value) if value.__class__ is str else text_length(value)
-                elif usual == "TextBlock" and kind != "user":
-                    answer += len(block.text)
-                elif kind == "user":
-                    called = field(block, "tool_use_id")
-                    key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
-                    found.append((key, _weight(block if called is None else field(block, "content"))))
-                else:
-                    answer += _weigh_block(block, calls)
+                        answer += _weigh_block(block, calls)
+            except TypeError:  # a name, an id or a text that is a list: nothing more is told of this message
+                continue
         if found:
             self._add(found, rate)
             came += sum([weight + _UNIT for _, weight in found])

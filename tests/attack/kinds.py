@@ -292,7 +292,8 @@ def names(a: Machine):
     said = a.hook(given=inputs.dump([given])).stderr
     for _ in range(2):  # a start writes the path down, and others read it later
         odd = {"transcript_path": rng.choice([*inputs.NAMES, *inputs.VALUES]), "session_id": rng.choice([a.sid, name])}
-        a.hook(given=inputs.dump([a.given(rng.choice(EVENTS), **odd)]))
+        event = rng.choice(EVENTS)
+        a.hook(event, inputs.dump([a.given(event, **odd)]))
     for where in (a.pieces() or [a.path])[0], a.path:
         beside = os.path.dirname(where)
         for _ in range(2):

@@ -46,6 +46,11 @@ def call(name: str, identity: str, **given: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": identity, "name": name, "input": given}
 
 
+def sdk_block(name: str, values: dict[str, Any]) -> Any:
+    """Make a block of a class of this name, as the SDK's are looked at."""
+    return type(name, (), values)()
+
+
 def result(identity: str, text: str) -> Appended:
     return Appended(None, "s1", "user", [{"type": "tool_result", "tool_use_id": identity, "content": text}])
 
@@ -168,6 +173,28 @@ def test_names_are_bounded() -> None:
     parts = found.view().parts((MOST_PARTS + 90) * 100)
     assert len(parts) <= MOST_PARTS + 2
     assert ContextPart("results", "others", 9_100) in parts
+
+
+ODD: tuple[Any, ...] = ([], {}, ["Read"], 7, None, 1.5, {"name": []})
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("name", ["id", "name", "input", "text", "content", "tool_use_id", "thinking"])
+def test_odd_values_of_blocks_raise_nothing(name: str, odd: Any) -> None:
+    """Of rows and of the SDK's messages; a row of the archive may hold anything (attack `texts:101-2`)."""
+    rows = call("Read", "t1", file_path="/a"), {"type": "tool_result", "tool_use_id": "t1", "content": "x"}
+    words = {"type": "text", "text": "Well."}, {"type": "thinking", "thinking": "Hm."}
+    said, answered = (
+        [{**row, name: odd} for row in (rows[0], *words)],
+        [{**row, name: odd} for row in (rows[1], *words)],
+    )
+    sdk = [sdk_block("ToolUseBlock", said[0]), sdk_block("TextBlock", said[1])]
+    results = [sdk_block("ToolResultBlock", answered[0])]
+    for parts in ([("response", said), ("user", answered)], [("response", sdk), ("user", results)]):
+        found = ContextMap()
+        found.grew(parts, 0, 3.0, told=True)
+        found.began(parts, 900, 3.0)
+        assert sum(part.tokens for part in found.view().parts(900)) == 900
 
 
 def test_unknown_has_no_parts() -> None:
