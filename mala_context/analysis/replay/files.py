@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from mala_context._util.safe_open import open_regular
+from mala_context._util.safe_open import open_regular, read_regular
 from mala_context.archive import manifest as manifests
 from mala_context.archive.layout import Piece, StoredFile, manifest_name, parse_piece_name
 from mala_context.archive.remote.address import is_address
@@ -154,8 +154,7 @@ def _addressed(address: str) -> Iterator[Recording]:
 
 def _contents(folder: str, name: str) -> bytes | None:
     try:
-        with open(os.path.join(folder, name), "rb") as file:
-            return file.read()
+        return read_regular(os.path.join(folder, name), sys.maxsize)
     except OSError:
         return None
 

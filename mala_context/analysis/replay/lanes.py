@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import cast
 
+from mala_context._util.safe_open import open_regular
 from mala_context.analysis.replay.recording_reader import Tally
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import ContextState
@@ -98,7 +100,7 @@ class Lines:
                 for number in group:
                     yield self.at(number - first)
                 continue
-            with open(self._path, "rb", buffering=0) as file:
+            with os.fdopen(open_regular(self._path), "rb", buffering=0) as file:
                 file.seek(offset)
                 data = file.read(self._passed[place + 1][1] - offset)
             begin, end = 0, -1

@@ -104,6 +104,15 @@ def test_of_pieces_that_are_whole_transcripts_the_newest_counts(tmp_path):
     assert names([found]) == [two]
 
 
+@pytest.mark.parametrize("name", [f"{SID}.manifest.jsonl", "a.jsonl"])
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
+    """Nothing writes to it: to open it as a file is to wait for ever."""
+    (tmp_path / piece("20260501T100000.000000Z")).write_bytes(b'{"a":1}\n')
+    os.mkfifo(tmp_path / name)
+    found = [each for each in find([str(tmp_path)]) if each.stem == SID]
+    assert [b"".join(map(bytes, blocks(each, pytest.fail))) for each in found] == [b'{"a":1}\n']
+
+
 def test_packed_files_give_their_plain_bytes(tmp_path):
     data = b'{"a":"' + b"x" * 3_000_000 + b'"}\n{"b":2}'
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
