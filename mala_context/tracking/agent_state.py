@@ -346,7 +346,7 @@ class AgentState:
             if tokens < base:
                 self.map.went_back(tokens)
             came = self.map.grew(parts, output, per_token, told=output > PLACEHOLDER or cut)
-            if at is not None and may_alarm(base, output, came, tokens, at):
+            if at is not None and may_alarm(base, output, came, tokens, at) and "resume" not in self.noted:
                 self._compare(lookout, before, begun, now)
         if self.noted:
             self.noted = set()

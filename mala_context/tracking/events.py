@@ -251,14 +251,17 @@ class WindowReport(NamedTuple):
 
 
 class ContextEdited(NamedTuple):
-    """The stream says that old content was taken out of the context, and that no compaction did it."""
+    """The stream says why the next request may not hold what the last one held, and that no compaction did it."""
 
     agent: str | None
     """`None` for the main agent."""
     session_id: str | None
     """`None` where the source does not say."""
     cause: str
-    """`microcompaction` (the CLI cleared old tool results) or `context_editing` (the API did)."""
+    """`microcompaction` (the CLI cleared old tool results), `context_editing` (the API did), or `resume`.
+
+    `resume` says that another process goes on with the session: what it sends before the conversation is in no row.
+    """
 
 
 class PluginSaid(NamedTuple):

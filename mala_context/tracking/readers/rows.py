@@ -69,7 +69,10 @@ def _assistant(row: Mapping[str, Any]) -> Events:
     agent, session_id = _agent(row), text(get("sessionId"))
     if message.get("model") == "<synthetic>" or get("isApiErrorMessage") is True:
         found = refusal(get("errorDetails"), agent, session_id)
-        return found or refusal_text(message.get("content"), agent, session_id) or _link(row)
+        found = found or refusal_text(message.get("content"), agent, session_id)
+        if not found and get("isApiErrorMessage") is False:  # a process that resumes a session writes such a row
+            return (ContextEdited(agent, session_id, "resume"), *_link(row))
+        return found or _link(row)
     return (
         *edited(message, agent, session_id),
         Response(
@@ -135,7 +138,13 @@ def _progress(row: Mapping[str, Any]) -> Events:
     agent, call = text(data.get("agentId")), text(row.get("parentToolUseID"))
     if agent and call:
         return (SubagentStart(session_id, agent, call), *_link(row))
-    return _link(row)
+    return (*_started(row, data), *_link(row))
+
+
+def _started(row: Mapping[str, Any], hook: Mapping[str, Any]) -> Events:
+    """Read a process's beginning from what a hook of the session's start left."""
+    began = hook.get("hookEvent") == "SessionStart"
+    return (ContextEdited(_agent(row), text(row.get("sessionId")), "resume"),) if began else ()
 
 
 def _link(row: Mapping[str, Any]) -> Events:
@@ -155,6 +164,7 @@ def _attachment(row: Mapping[str, Any]) -> Events:
         said = [mapping(part).get("content") for part in rendered]
         attachment = {**attachment, "rendered": "\n".join(part for part in said if isinstance(part, str))}
     return (
+        *_started(row, mapping(attachment)),
         Appended(_agent(row), text(get("sessionId")), "attachment", attachment, uuid, parent, text(get("timestamp"))),
     )
 

@@ -167,6 +167,18 @@ class TestRows:
         row = {"type": "progress", "uuid": "u", "parentUuid": "p", "sessionId": "s", "data": {"hookName": "Stop"}}
         assert read_row(row) == (Link(None, "s", "u", "p"),)
 
+    @pytest.mark.parametrize(
+        "row",
+        [
+            {"type": "progress", "data": {"hookEvent": "SessionStart"}},
+            {"type": "attachment", "attachment": {"type": "hook_success", "hookEvent": "SessionStart"}},
+            {"type": "assistant", "isApiErrorMessage": False, "message": {"model": "<synthetic>", "content": []}},
+        ],
+        ids=["progress", "attachment", "no answer asked for"],
+    )
+    def test_a_process_that_goes_on_with_a_session(self, row: dict[str, Any]) -> None:
+        assert ContextEdited(None, "s", "resume") in read_row({**row, "sessionId": "s", "uuid": "u"})
+
     def test_clear_inside_a_file(self) -> None:
         row = {"type": "progress", "uuid": "u", "parentUuid": None, "data": {"hookName": "SessionStart:clear"}}
         assert read_row(row) == (Reset(None, "clear", "u"),)

@@ -48,6 +48,13 @@ def test_what_the_stream_shows_is_no_alarm() -> None:
     assert tracker.alarms() == []
 
 
+def test_the_first_request_of_a_resumed_session_is_not_compared() -> None:
+    """Another process sends it, with a system prompt and tools of its own; the next one is compared again."""
+    resumed = {"type": "attachment", "attachment": {"type": "hook_success", "hookEvent": "SessionStart"}}
+    (alarm,) = alarms(response(1, 50_000), *read_row(resumed), response(2, 60_000), response(3, 70_000))
+    assert alarm.tokens == 70_000
+
+
 def test_the_limit_is_a_share_and_a_number_of_tokens() -> None:
     assert is_alarm(40_000, 42_000, 0.05)
     assert not is_alarm(40_000, 41_999, 0.05)
