@@ -63,7 +63,7 @@ def ticks(top: float, most: int = 6, least_step: float = 0.0) -> list[float]:
     while scale > rough:
         scale /= 10
     step = next(each * scale for each in _STEPS if each * scale >= rough and (not least_step or each * scale % 1 == 0))
-    return [step * number for number in range(int(top / step) + 1)]
+    return [min(step * number, top) for number in range(int(top / step) + 1)]  # the last product may be rounded up
 
 
 def apart(places: Sequence[float], gap: float) -> list[bool]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mala_context.analysis.svg import apart, line, png, tag, ticks, words
@@ -25,6 +25,7 @@ def test_any_text_is_well_formed(text):
     assert found[0].tag == "text"
 
 
+@example(0.018, 9)
 @given(st.floats(0.001, 1e9), st.integers(2, 12))
 def test_ticks_are_round_and_not_too_many(top, most):
     found = ticks(top, most)
