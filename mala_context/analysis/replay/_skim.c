@@ -31,6 +31,8 @@ typedef struct {
     row_text started, ended;
     row_text since[MOST_SINCE]; /* ids since the last response's first row, the last row's in any case */
     int count;
+    int64_t *ends;              /* of each line so far, in bytes */
+    Py_ssize_t room;
 } state;
 
 static int same(row_text one, row_text other) {
@@ -166,6 +168,17 @@ static int take(state *self, const row *row, kind kind, Py_ssize_t line) {
     return put(self->uuids, text(row->uuid));
 }
 
+/* Note where a line ends. */
+static int ended(state *self, Py_ssize_t line, Py_ssize_t at) {
+    if (line == self->room) {
+        int64_t *ends = PyMem_Realloc(self->ends, sizeof *ends * (size_t)(self->room = 2 * line + 64));
+        if (!ends) return PyErr_NoMemory(), -1;
+        self->ends = ends;
+    }
+    self->ends[line] = at;
+    return 0;
+}
+
 /* Go through all lines from p on; returns their number, or -1. */
 static Py_ssize_t through(state *self, const char *at, const char *end) {
     Py_ssize_t line = 0;
@@ -183,6 +196,7 @@ static Py_ssize_t through(state *self, const char *at, const char *end) {
                 return -1;
             }
         }
+        if (ended(self, line, stop - at)) return -1;
         p = stop < end ? stop + 1 : stop;
     }
     return give(self) ? -1 : line;
@@ -196,8 +210,10 @@ static PyObject *stretches(PyObject *module, PyObject *block) {
     PyObject *result = NULL;
     if ((self.found = PyList_New(0))) {
         Py_ssize_t lines = through(&self, data.buf, (const char *)data.buf + data.len);
-        if (lines >= 0) result = Py_BuildValue("(On)", self.found, lines);
+        PyObject *ends = lines < 0 ? NULL : PyBytes_FromStringAndSize((const char *)self.ends, lines * (Py_ssize_t)sizeof *self.ends);
+        if (ends) result = Py_BuildValue("(ON)", self.found, ends);
     }
+    PyMem_Free(self.ends);
     Py_XDECREF(self.found);
     Py_XDECREF(self.uuids);
     drop_answers(&self);
@@ -206,8 +222,8 @@ static PyObject *stretches(PyObject *module, PyObject *block) {
 }
 
 PyDoc_STRVAR(stretches_doc, "stretches(block, /)\n--\n\n"
-"Return what a block's lines say, in order, and the number of its lines. An item is a stretch (see `columns.Stretch`) or,\n"
-"for a line that is not plain, its number and where it begins and ends, in bytes.");
+"Return what a block's lines say, in order, and where each line ends, in bytes: as many integers of 8 bytes. An item is a\n"
+"stretch (see `columns.Stretch`) or, for a line that is not plain, its number and where it begins and ends.");
 
 static PyMethodDef methods[] = {{"stretches", stretches, METH_O, stretches_doc}, {NULL, NULL, 0, NULL}};
 

@@ -6,6 +6,7 @@ compiler, `skim_slowly` decodes each row and gives the same, a row a stretch.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -78,8 +79,8 @@ class Stretch(NamedTuple):
 
 Odd: TypeAlias = tuple[int, int, int]
 """A line that is not plain: its number in the block, and where it begins and ends, in bytes."""
-Skim: TypeAlias = Callable[[memoryview], tuple[list[Stretch | Odd], int]]
-"""A block's lines, and how many there are."""
+Skim: TypeAlias = Callable[[memoryview], tuple[list[Stretch | Odd], bytes]]
+"""A block's lines, and where each of them ends, in bytes: integers of 8 bytes."""
 
 
 def divided(stretch: Stretch, at: int, line: int) -> tuple[Stretch, Stretch]:
@@ -139,17 +140,18 @@ def _is_counted(row: Mapping[str, Any]) -> bool:
     return row.get("subtype") == MICRO_BOUNDARY
 
 
-def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], int]:
+def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], bytes]:
     """Do what `skim` does, with each row decoded."""
     found: list[Stretch | Odd] = []
-    begin = number = 0
+    ends, begin = array("q"), 0
     for number, line in enumerate(bytes(block).split(b"\n")):
         if line and not line.isspace():
             rows, problem = decode(line)
             stretch = stretch_of(rows[0], number) if len(rows) == 1 and problem is None else None
             found.append((number, begin, begin + len(line)) if stretch is None else stretch)
         begin += len(line) + 1
-    return found, number + bool(line)
+        ends.append(begin - 1)
+    return found, (ends if line else ends[:-1]).tobytes()
 
 
 _NONE: Final = Usage()

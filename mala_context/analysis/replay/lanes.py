@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import cast
 
 from mala_context._util.safe_open import open_regular
 from mala_context.analysis.replay.recording_reader import Tally
@@ -80,16 +79,16 @@ class Lines:
         self._offset = 0
         """Bytes before it."""
         self.block = memoryview(b"")
-        self.ends: list[int] = []
-        """Where its lines end, as far as somebody asked."""
+        self.ends: Sequence[int] = ()
+        """Where its lines end."""
         self._passed: list[tuple[int, int]] = []
         """First line and first byte of every block so far."""
 
-    def begin(self, block: memoryview, lines: int) -> None:
-        """Go on to the next block; the one before had `lines` lines."""
+    def begin(self, block: memoryview, ends: bytes) -> None:
+        """Go on to the next block, whose lines end there, see `columns.Skim`."""
         self._offset += len(self.block)
-        self.first += lines
-        self.block, self.ends = block, []
+        self.first += len(self.ends)
+        self.block, self.ends = block, memoryview(ends).cast("q")
         self._passed.append((self.first, self._offset))
 
     def get(self, numbers: Iterable[int]) -> Iterator[bytes]:
@@ -112,8 +111,4 @@ class Lines:
 
     def at(self, index: int) -> bytes:
         """Return a line of the present block, counted from 0 in it, without its newline."""
-        ends, find, size = self.ends, cast("bytearray", self.block.obj).find, len(self.block)
-        while len(ends) <= index:
-            end = find(b"\n", ends[-1] + 1 if ends else 0, size)
-            ends.append(size if end < 0 else end)
-        return bytes(self.block[ends[index - 1] + 1 if index else 0 : ends[index]])
+        return bytes(self.block[self.ends[index - 1] + 1 if index else 0 : self.ends[index]])

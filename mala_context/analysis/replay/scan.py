@@ -21,6 +21,7 @@ from mala_context.analysis.replay.columns import (
     FILLER,
     LINK,
     Answers,
+    Odd,
     Stretch,
     divided,
     stretch_of,
@@ -47,12 +48,12 @@ class Scanner(Follower):
 
     def run(self, buffer: bytearray | None = None) -> list[Told]:
         """Read the recording; raises `NeedsFullReader` where all text in it counts, or it cannot be read to its end."""
-        lines = 0
         for block in blocks(self.recording, self._unreadable, buffer):
-            self._source.begin(block, lines)
+            found, ends = columns.skim(block)
+            self._source.begin(block, ends)
             self._turn()
-            lines = self._columns(0, 0, len(block))
-        self.number = self._source.first + lines
+            self._columns(found, 0, 0)
+        self.number = self._source.first + len(self._source.ends)
         self._end()
         return self.finish()
 
@@ -61,16 +62,14 @@ class Scanner(Follower):
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _columns(self, line: int, begin: int, end: int) -> int:
-        """Take lines of the present block from one on, and from one byte to another; return how many."""
-        found, lines = columns.skim(self._source.block[begin:end])
+    def _columns(self, found: Iterable[Stretch | Odd], line: int, begin: int) -> None:
+        """Take lines of the present block, which are counted from one of its lines and that one's first byte."""
         for item in found:
             if len(item) == 3:
                 number, start, stop = item
                 self._odd(line + number, begin + start, begin + stop)
             else:
                 self._stretch(item if line == 0 else Stretch(line + item[0], *item[1:]))
-        return lines
 
     def _odd(self, line: int, begin: int, end: int) -> None:
         rows, problem = decode(bytes(self._source.block[begin:end]))
@@ -187,8 +186,9 @@ class Scanner(Follower):
             return None
         if answers is None or answers[4][0]:
             return divided(stretch, 1, 1)[1]
-        self._source.at(line + lines - 1)  # which of the rows are the same response's the columns do not say
-        self._columns(line + 1, self._source.ends[line] + 1, self._source.ends[line + lines - 1])
+        # Which of the rows are the same response's the columns do not say.
+        begin, end = self._source.ends[line] + 1, self._source.ends[line + lines - 1]
+        self._columns(columns.skim(self._source.block[begin:end])[0], line + 1, begin)
         return None
 
     def _singly(self, first: int, lines: int) -> None:

@@ -40,9 +40,13 @@ def line_of(row, **kinds):
 
 def told(line):
     """What the compiled reader says of a line, or `None` where it is not plain to it."""
-    items, lines = _skim.stretches(line)
+    items, ends = _skim.stretches(line)
     plain = [Stretch(*item) for item in items if len(item) != 3]
-    return plain[0] if plain and lines == 1 else None
+    return plain[0] if plain and ends_of(ends) == [len(line)] else None
+
+
+def ends_of(ends):
+    return memoryview(ends).cast("q").tolist()
 
 
 def expected(line):
@@ -92,9 +96,9 @@ def test_more_rows_of_a_response_than_are_compared_are_several_stretches():
 def test_stretches_are_rows_that_go_on_from_one_another():
     lines = generated(3, 60_000)
     block = "\n".join(lines).encode()
-    items, count = _skim.stretches(block)
+    items, ends = _skim.stretches(block)
     singly, same = skim_slowly(memoryview(block))
-    assert count == same == len(lines)
+    assert ends == same
     place = 0
     for item in items:
         rows = [each for each in singly[place : place + (item[1] if len(item) != 3 else 1)] if len(each) != 3]
@@ -118,8 +122,8 @@ def test_stretches_are_rows_that_go_on_from_one_another():
         )
         assert stretch.started == min((row.started for row in rows if row.started), default=None)
         assert stretch.ended == max((row.ended for row in rows if row.ended), default=None)
-    assert place == count
-    assert len(items) < count / 3
+    assert place == len(lines)
+    assert len(items) < len(lines) / 3
 
 
 def test_a_line_that_is_not_plain_is_given_by_its_place():
@@ -127,6 +131,18 @@ def test_a_line_that_is_not_plain_is_given_by_its_place():
     first, odd, last = _skim.stretches(block)[0]
     assert (odd, block[odd[1] : odd[2]]) == ((2, 33, 40), b"no JSON")
     assert [Stretch(*each).kind for each in (first, last)] == [FILLER, FILLER]
+
+
+@pytest.mark.parametrize("skim", [_skim.stretches, skim_slowly])
+@given(
+    st.lists(st.sampled_from([b"", b" ", b"no JSON", b'{"type":"mode"}', b'{"a": "' + b"x" * 90 + b'"}']), max_size=99)
+)
+def test_ends_of_lines_are_given(skim, lines):
+    block = b"\n".join(lines)
+    stops = ends_of(skim(memoryview(block))[1])
+    begins = (0, *(each + 1 for each in stops))
+    assert [block[begin:stop] for begin, stop in zip(begins, stops, strict=False)] == block.split(b"\n")[: len(stops)]
+    assert len(stops) == block.count(b"\n") + (not block.endswith(b"\n") and block != b"")
 
 
 @pytest.mark.parametrize(
