@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import anyio
+
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.log_lines import compaction_line, log_values, size_before
@@ -87,7 +89,9 @@ class ArchiveWork:
 
     async def finish(self, seconds: float) -> None:
         """Wait until all is done that was asked for so far; raises `TimeoutError` after `seconds`."""
-        await wait_for(self._worker.submit(lambda: None), seconds=seconds)
+        with anyio.fail_after(seconds):
+            for _ in range(2):  # what was asked for may ask for one thing more: to tell of its archive
+                await wait_for(self._worker.submit(lambda: None), seconds=seconds)
 
     def archived(self, trigger: str, do: Callable[[], Results]) -> Results:
         """Archive something, within what was submitted, and tell what was written; returns and raises as `do` does."""
