@@ -185,14 +185,12 @@ class Follower(RecordingReader):
         first, uuids, at, lines = self._begun[place]
         answers = bisect_right(at, uuids.index(uuid)) if uuid in uuids else len(at)
         begun = first + (lines[answers - 1] if answers else 0)
-        for line in self._source.get(range(begun, number)):
-            values = decode(line)[0]
-            for row in values:
-                for event in read_row(row):
-                    tracker.advance(event)
-            if any(row.get("uuid") == uuid for row in values):
-                break
-        found = tracker.reducer.registry.rows.place(uuid)
+        found, lines_after = None, self._source.get(range(begun, number))
+        for event in (event for line in lines_after for row in decode(line)[0] for event in read_row(row)):
+            if found is not None and isinstance(event, Response) and event.message_id != found[0].message_id:
+                break  # only here the output of the place's response is known
+            tracker.advance(event)
+            found = found or tracker.reducer.registry.rows.place(uuid)
         if found is not None:
             context, parts = found
             context.owner, context.pinned = lane.state, True
@@ -219,7 +217,7 @@ class Follower(RecordingReader):
             self._event(told._replace(request_id=self._seen.get(identity)), {})
         if lane.bare:
             lane.state.responses += lane.bare
-            lane.state.current = lane.current
+            lane.state.current, lane.state.begun = lane.current, len(lane.state.context.parts)
         lane.held, lane.bare, lane.fed, lane.dropped, lane.known = [], 0, True, False, lane.state.context
 
     def _response(self, event: Response, row: Mapping[str, Any]) -> None:

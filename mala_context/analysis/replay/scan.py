@@ -103,7 +103,9 @@ class Scanner(Follower):
             if author != self._who or (author is True and place != lane.context):
                 found = self._of(author, place)
                 if found is None:
-                    return self._apart(stretch, begins=LINK < kind < ASSISTANT and session == self._session_id)
+                    begins = LINK < kind < ASSISTANT and session == self._session_id
+                    known = uuids[0] in places or uuids[0] in older
+                    return self._apart(stretch, begins=begins and not known)
                 self._lane, self._who, lane = found, author, found
             if (lines > 1 and len(set(uuids)) != len(uuids)) or not places.keys().isdisjoint(uuids):
                 self._again(stretch, lane)
@@ -211,7 +213,7 @@ class Scanner(Follower):
         if lines > 1:
             self._singly(line, lines)
             return
-        special = session is not None and session not in (self._entered, self._session_id)
+        special = session not in (None, self._entered if answers else self._session_id)
         for identity, request, counts in zip(*answers[:3], strict=True) if answers else ():
             special = special or identity not in self._seen
             special = special or bool(request and self._seen[identity] not in (None, request))

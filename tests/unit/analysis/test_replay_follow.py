@@ -227,6 +227,9 @@ CASES = {
     "responses without counts, in two rows": Case(bare("c", "c", "d")),
     "responses without counts, then one with": Case(bare("c", "d", then=20_400)),
     "a response whose counts come late": Case(bare("c", "c", then=20_400, identity="c")),
+    "a response whose counts come late, after one that followed a prompt that goes back": Case(
+        lambda rows: (prompt(parentUuid=FIRST)(rows), response()(rows), bare("d", then=20_500, identity="d")(rows))
+    ),
     "a response whose counts come after another's": Case(bare("c", "d", then=20_400, identity="c")),
     "a response without counts, of another model": Case(bare("c", model="m", then=20_400)),
     "a response without counts, further up": Case(bare("c", parentUuid=FIRST, then=20_400)),

@@ -275,6 +275,24 @@ def test_whatever_is_odd_the_scan_is_right_at_length(tmp_path_factory, seed, dat
     hold(tmp_path_factory.getbasetemp(), seed, data)
 
 
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [
+        (2, [("no usage", 16, 0), ("twice", 1, 0)]),
+        (4, [("move", 31, 41)]),
+        (0, [("drop", 0, 0), ("session", 0, 0), ("twice", 0, 5)]),
+        (3, [("twice", 0, 10), ("twice", 0, 2)]),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_oddities_that_a_long_run_found(tmp_path, seed, changes):
+    lines = list(LINES[seed])
+    for kind, place, other in changes:
+        change(kind, lines, place, other)
+    fast, slow = both(tmp_path / "odd.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+
+
 @pytest.mark.parametrize("kind", ["cut", "garbage", "empty", "time", "model", "iterations", "context", "no usage"])
 def test_these_oddities_are_followed_with_their_problems(tmp_path, kind):
     lines = list(LINES[1])
