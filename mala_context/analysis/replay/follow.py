@@ -203,6 +203,11 @@ class Follower(RecordingReader):
 
     def _end(self) -> None:
         """Tell the tracker of each agent's last response; its text is not asked for any more."""
+        if not self._estimates:  # to count it is enough
+            self.tracker.reducer.session_id = self._entered
+            for lane in self._lanes.values():
+                lane.state.responses += lane.bare + (not lane.fed)
+            return
         for lane in self._lanes.values():
             if lane.fed and lane.held and lane.state.context.source == "boundary":
                 self._sync(lane)  # what a compaction by reference kept tells of its size

@@ -81,7 +81,7 @@ class Best(dict[str, Counts]):
     def arrays(self) -> tuple[array[int], array[int], Counts]:
         """Return an `AgentRecord`'s `ids`, `counts` and `sums`; raises `OverflowError` for a count beyond 64 bits."""
         plain = array("q", chain.from_iterable(self.values()))
-        one, two, three, four = (sum(plain[place::4]) for place in range(4))
+        one, two, three, four = map(sum, zip(*self.values(), strict=True)) if self else (0, 0, 0, 0)
         return array("q", map(identify, self)), plain, (one, two, three, four)
 
 
