@@ -14,9 +14,14 @@ def main() -> None:
 
             status = fast(sys.argv[2:])
         if sys.argv[1:2] == ["replay"]:
+            import gc
+
+            gc.disable()  # what is loaded and read holds no cycles; to look for some would take 7 % of a short run
             from mala_context.cli.session_lines import fast
 
             status = fast(sys.argv[2:])
+            gc.freeze()
+            gc.enable()
         if status is not None:
             raise SystemExit(status)
         if sys.argv[1:2] == ["hook"]:  # Claude Code waits for it before each compaction

@@ -6,7 +6,6 @@ are read, which are the formats that it takes; of any other the size is not know
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import Any, Final
 
@@ -37,7 +36,7 @@ def size_of(data: Any) -> Size:
         return UNKNOWN
     head = data[:_HEAD]
     try:
-        raw = base64.b64decode(head[: len(head) // 4 * 4])
+        raw = binascii.a2b_base64(head[: len(head) // 4 * 4])
     except (binascii.Error, ValueError):
         return UNKNOWN
     for begins, read in _READERS:

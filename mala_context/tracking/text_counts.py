@@ -14,7 +14,6 @@ here raises on content of an unknown shape: what is not known has no characters.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
@@ -88,11 +87,12 @@ NOTHING: Final = Counts()
 Names = MutableMapping[str, str]
 
 
+_UPPERS: Final = bytes(range(65, 91))
 _KINDS: Final = (
-    string.ascii_letters.encode(),
-    string.ascii_uppercase.encode(),
-    string.digits.encode(),
-    string.punctuation.encode(),
+    _UPPERS + _UPPERS.lower(),
+    _UPPERS,
+    b"0123456789",
+    bytes(code for code in range(33, 127) if not chr(code).isalnum()),
     b" \t",
     b"\n",
     bytes((*range(0xE3, 0xEE), 0xEF)),

@@ -14,7 +14,6 @@ import gc
 import mmap
 import os
 import select
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
@@ -129,6 +128,8 @@ class LocalEngine:
 
 def _can_fork(recordings: Iterable[Recording]) -> bool:
     """Tell whether a fork is safe: no thread runs, neither of ours nor of an object store's library."""
+    import threading
+
     quiet = hasattr(os, "fork") and threading.active_count() == 1
     return quiet and not any(is_address(recording.path) for recording in recordings)
 

@@ -12,7 +12,6 @@ left out and reported.
 from __future__ import annotations
 
 import errno
-import glob
 import io
 import os
 import stat
@@ -102,6 +101,8 @@ def _recordings(path: str, passed: _Passed) -> Iterator[_Known]:
             raise OSError(errno.EINVAL, "it is no file; a pipe is read with - or <(…)", path)
         yield (status.st_dev, status.st_ino), Recording(path, (path,), status.st_size)
     else:
+        import glob
+
         matches = sorted(glob.glob(path, recursive=True))
         if not matches:
             raise RecordingNotFoundError(path)

@@ -9,7 +9,6 @@ give the same rows.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -51,6 +50,8 @@ def _quicken() -> None:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C back: `msgspec` that is interrupted while it is loaded loses that, and ends the process later."""
+    import signal
+
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
