@@ -264,9 +264,6 @@ def test_whatever_is_odd_the_scan_is_right(tmp_path_factory, seed, data):
     hold(tmp_path_factory.getbasetemp(), seed, data)
 
 
-@pytest.mark.xfail(
-    reason="open: an odd row of the recording 3 with sidechains is counted otherwise by the scan", strict=False
-)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @settings(max_examples=2_000, deadline=None)
