@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mala_context.analysis.replay.record import Counts
 from mala_context.analysis.replay.rows import decode
-from mala_context.tracking.events import SIDECHAIN, Appended, Link, Response, SubagentStart
+from mala_context.tracking.events import SIDECHAIN, Appended, Compaction, Link, Response, SubagentStart, Summary
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.readers.parts import mapping, text
 from mala_context.tracking.usage import Usage
@@ -105,7 +105,12 @@ def divided(stretch: Stretch, at: int, line: int) -> tuple[Stretch, Stretch]:
     return begun, Stretch(first + line, lines - line, kind, author, session, uuids[at - 1], uuids[at:], after, *more)
 
 
-def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
+KINDS: Final[Mapping[type, int]] = {Response: ASSISTANT, Appended: USER, Link: LINK}
+COUNTED: Final = {**KINDS, Compaction: LINK, Summary: LINK}
+"""Where only counts are wanted: a compaction changes none."""
+
+
+def stretch_of(row: Mapping[str, Any], line: int, kinds: Mapping[type, int] = KINDS) -> Stretch | None:
     """Return a decoded row as a stretch; `None` where it is more than a prompt, a counted response or a link."""
     if "session_id" in row and not text(row.get("sessionId")):
         return None
@@ -116,7 +121,7 @@ def stretch_of(row: Mapping[str, Any], line: int) -> Stretch | None:
     if len(events) > 1 and events[0].__class__ is not SubagentStart:
         return None
     event: Any = events[-1]
-    kind = _KINDS.get(event.__class__)
+    kind = kinds.get(event.__class__)
     if kind is None or event.uuid is None or event.parent is None or (kind == LINK and _is_counted(row)):
         return None
     answers, model = None, None
@@ -155,7 +160,6 @@ def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], bytes]:
 
 
 _NONE: Final = Usage()
-_KINDS: Final = {Response: ASSISTANT, Appended: USER, Link: LINK}
 skim: Skim = skim_slowly
 with suppress(ImportError, AttributeError):  # not there, or left from another version
     skim = import_module("mala_context.analysis.replay._skim").stretches

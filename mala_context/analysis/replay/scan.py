@@ -18,8 +18,11 @@ from mala_context.analysis.replay.columns import (
     ASSISTANT,
     ATTACHMENT,
     BARE,
+    COUNTED,
     FILLER,
+    KINDS,
     LINK,
+    USER,
     Answers,
     Odd,
     Stretch,
@@ -43,7 +46,8 @@ class Scanner(Follower):
     """Scans one plain transcript; `run` once.
 
     One that `learns` lets the tracker have all rows that it learns from what text costs, see `AgentState.due`: the
-    estimate after a compaction depends on them. Without `estimates` those of the records mean nothing.
+    estimate after a compaction depends on them. Without `estimates` only what the API counted is right: compactions and
+    rows that go back are no more than rows then.
     """
 
     def run(self, buffer: bytearray | None = None) -> list[Told]:
@@ -79,7 +83,8 @@ class Scanner(Follower):
 
     def _decoded(self, rows: list[dict[str, Any]], line: int) -> None:
         """Take a line's rows."""
-        stretch = stretch_of(rows[0], line) if len(rows) == 1 else None
+        kinds = KINDS if self._estimates else COUNTED
+        stretch = stretch_of(rows[0], line, kinds) if len(rows) == 1 else None
         if stretch is not None:
             self._stretch(stretch)
         elif rows:
@@ -228,12 +233,12 @@ class Scanner(Follower):
     def _elsewhere(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
         """Look at rows that do not go on from their lane's context; return whether the first of them is special."""
         line, _, kind, _, session, parent, *_ = stretch
-        if kind == ATTACHMENT:
+        if kind == USER and parent is None and session and self._session_id and session != self._session_id:
+            return True  # perhaps another session's transcript
+        if kind == ATTACHMENT or not self._estimates:  # what is counted does not depend on where it goes on
             return False
         if kind == LINK:
             return place is not None or (parent is None and bool(self._places))
-        if parent is None and session and self._session_id and session != self._session_id:
-            return True  # perhaps another session's transcript
         if place is None and (parent is not None or lane is not self._main_lane or not lane.answered):
             return False
         (row,) = decode(self._source.at(line))[0]
@@ -262,6 +267,8 @@ class Scanner(Follower):
             return lane.based != identity or tokens > lane.limit or (lane.fed and tokens != lane.known.tokens)
         if identity in self._seen:
             return True
+        if not self._estimates:
+            return False
         if place != lane.context and (
             place is not None or (parent is None and lane.answered and lane is self._main_lane)
         ):
@@ -302,7 +309,7 @@ class Scanner(Follower):
         state = lane.state
         passed = len(ids) - 1
         learned = self._learns and state.responses + lane.bare + (not lane.fed) + 1 >= state.due
-        if learned or (lane.fed and lane.context not in self._begun):
+        if self._estimates and (learned or (lane.fed and lane.context not in self._begun)):
             self._sync(lane)
         else:
             passed += lane.bare + (not lane.fed)
