@@ -72,15 +72,9 @@ def wire(
     processor.observe(reporter.on_event, *reporter.events, wants=reporter.wants_size)
     processor.rewrite_observers.append(reporter.rewritten)
     actions = Actions(
-        policy,
-        processor,
-        finishing_tools=config.finishing_tools,
-        hub=hub,
-        subagents=subagent_thresholds(config),
+        policy, processor, finishing_tools=config.finishing_tools, hub=hub, subagents=subagent_thresholds(config)
     )
-    resumed = getattr(options, "resume", None)
-    resumes = bool(resumed or getattr(options, "continue_conversation", None))
-    gauge = TranscriptFeed(processor, resumes=resumes, resume_of=resumed, projects_dirs=_projects_dirs(env))
+    gauge = _gauge(processor, options, env)
     cap = None
     if config.enabled and config.guard.tool_output_tokens is not None:
         cap = ToolCap(config.guard, Spills(repo), tracker, actions.acted)
@@ -105,6 +99,12 @@ def wire(
 
     made = Parts(config, processor, archivist, actions, hub, reporter, template, copy_wired, another, gauge.connected)
     return AgentRuntime(copy_wired(options), made)
+
+
+def _gauge(processor: MessageStreamProcessor, options: Any, env: Mapping[str, str]) -> TranscriptFeed:
+    resumed = getattr(options, "resume", None)
+    resumes = bool(resumed or getattr(options, "continue_conversation", None))
+    return TranscriptFeed(processor, resumes=resumes, resume_of=resumed, projects_dirs=_projects_dirs(env))
 
 
 def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: str) -> ContextTracker:
