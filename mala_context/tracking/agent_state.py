@@ -20,7 +20,7 @@ from mala_context.tracking.cache import CacheLedger
 from mala_context.tracking.context_map import ContextMap
 from mala_context.tracking.context_state import ContextState, FirstRequest, growth_of
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, after_keeping
+from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import kind_of, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, thinking_tokens
@@ -380,8 +380,9 @@ class AgentState:
         """Measure a context that is over, and learn from the growth of the next request what its text costs."""
         growth = growth_of(context, following)
         if growth is not None:
-            interval = context.closed() or Interval(self.ratios, context.model or self.model, context.parts)
-            interval.learn(growth, context.output or 0, cut=context.cut, parts=parts)
+            if context.pinned or context._interval is not None:  # somebody may ask for it again
+                context.interval.measure()
+            context.interval.learn(growth, context.output or 0, cut=context.cut, parts=parts)
 
     def _look_at(self, tokens: int) -> None:
         """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""

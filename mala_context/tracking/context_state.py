@@ -58,13 +58,6 @@ class ContextState:
             self._interval = Interval(owner.ratios, model, self.parts)
         return self._interval
 
-    def closed(self) -> Interval | None:
-        """Count what came after the request, and let its text go; `None` where it is never asked for again."""
-        if not self.pinned and self._interval is None:
-            return None
-        self.interval.measure()
-        return self.interval
-
     def prefix(self, parts: int) -> ContextState:
         """Return this context as it was when it had `parts` parts."""
         new = ContextState()
