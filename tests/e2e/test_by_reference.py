@@ -109,7 +109,7 @@ async def test_a_manual_compaction(agent, mala_home):
     check_whole(runtime.archive, mala_home, session_id)
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", variants([5, 20]))
 async def test_many_compactions_wear_nothing_down(agent, mala_home, rounds):
     script = []
     for number in range(rounds):

@@ -13,6 +13,7 @@ from mala_context import instrument
 from mala_context.testing import refuse, summary, text, too_long, tool
 from mala_context.testing.scripts import fill_until_compaction
 from mala_context.tracking.events import Compaction
+from tests.helpers.variants import variants
 
 from .driving import (
     Watch,
@@ -272,11 +273,7 @@ async def test_a_compaction_that_does_not_help_is_marked(agent):
 
 @pytest.mark.parametrize(
     ("value", "threshold"),
-    [
-        ("110k", 77_000),
-        ("garbage", None),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in [("110,000", 77_000), ("50000", 67_000), ("", None)]),
-    ],
+    variants([("110k", 77_000), ("garbage", None), ("110,000", 77_000), ("50000", 67_000), ("", None)], default=2),
 )
 async def test_the_cli_compacts_where_its_variable_is_read_to_say(agent, value, threshold):
     await compacts_at(agent, threshold, CLAUDE_CODE_AUTO_COMPACT_WINDOW=value)

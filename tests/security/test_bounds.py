@@ -19,6 +19,7 @@ from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.app import app
 from mala_context.config import parse
 from mala_context.errors import ConfigError, MalaContextError
+from tests.helpers.variants import variants
 
 SID = "6d616c61-0000-4000-8000-00000000000b"
 MEASURED = """
@@ -320,7 +321,7 @@ def test_a_very_long_line(kind, tmp_path):
     assert failed == {NO_AGENT, "doctor"}  # which finds no CLI's settings here
 
 
-@pytest.mark.parametrize("kind", [pytest.param("wide", marks=pytest.mark.long), "lists"])
+@pytest.mark.parametrize("kind", variants(["lists", "wide"]))
 def test_a_line_of_some_megabytes(kind, tmp_path):
     """Eight: decoded, the lists would take 220."""
     place = Measured(tmp_path, with_a_line(kind, 8))
@@ -382,7 +383,7 @@ def test_a_recording_that_unpacks_to_much_more(suffix, size, tmp_path):
     assert found[-1][1] < 200, found
 
 
-@pytest.mark.parametrize("size", [120, pytest.param(2_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", variants([120, 2_000]))
 def test_a_piece_that_unpacks_to_much_more(size, tmp_path):
     """A packed piece that is no longer what was archived: it is read no further, and said to be damaged."""
     place = Measured(tmp_path, answer(1))

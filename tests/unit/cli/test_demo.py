@@ -19,6 +19,7 @@ from mala_context.cli.scenarios import compaction
 from mala_context.cli.scenarios.report import Check, Lines, Report, Table
 from mala_context.testing.environment import ANOTHER_ACCOUNT
 from tests.helpers.terminals import without_codes
+from tests.helpers.variants import variants
 
 DEMO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo")
 KEYS = {
@@ -131,7 +132,7 @@ def test_keep_and_estimators(env, tmp_path):
     assert "is not empty; name a new or an empty directory" in again.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", variants([signal.SIGINT, signal.SIGTERM]))
 def test_ctrl_c_leaves_nothing_behind(env, temporary, tmp_path, number):
     kept = tmp_path / "kept"
     process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from claude_agent_sdk import TextBlock, ToolResultBlock, ToolUseBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from mala_context.tracking.readers.parts import window_report
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
+from tests.helpers.sdk_messages import build
 
 ANSWER: dict[str, Any] = {
     "categories": [
@@ -44,11 +46,6 @@ def response(number: int, tokens: int, *content: Any, output: int = 40) -> Respo
 
 def call(name: str, identity: str, **given: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": identity, "name": name, "input": given}
-
-
-def sdk_block(name: str, values: dict[str, Any]) -> Any:
-    """Make a block of a class of this name, as the SDK's are looked at."""
-    return type(name, (), values)()
 
 
 def result(identity: str, text: str) -> Appended:
@@ -188,8 +185,8 @@ def test_odd_values_of_blocks_raise_nothing(name: str, odd: Any) -> None:
         [{**row, name: odd} for row in (rows[0], *words)],
         [{**row, name: odd} for row in (rows[1], *words)],
     )
-    sdk = [sdk_block("ToolUseBlock", said[0]), sdk_block("TextBlock", said[1])]
-    results = [sdk_block("ToolResultBlock", answered[0])]
+    sdk = [build(ToolUseBlock, **said[0]), build(TextBlock, **said[1])]
+    results = [build(ToolResultBlock, **answered[0])]
     for parts in ([("response", said), ("user", answered)], [("response", sdk), ("user", results)]):
         found = ContextMap()
         found.grew(parts, 0, 3.0, told=True)
