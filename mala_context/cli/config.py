@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from mala_context.cli.exit_status import CHECK_FAILED, SUBCOMMAND, UNUSABLE_INPU
 from mala_context.cli.files import publish
 from mala_context.cli.inputs import must_be_there
 from mala_context.errors import ConfigError
-
-if TYPE_CHECKING:
-    from mala_context.errors import ConfigError
 
 
 @click.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import sys
-import webbrowser
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -105,6 +104,8 @@ def report(
 
 
 def _open(path: str) -> None:
+    import webbrowser  # and subprocess with it
+
     if not webbrowser.open(pathlib.Path(os.path.realpath(path)).as_uri()):
         raise MalaContextError("no browser could be started; open the file yourself")
 

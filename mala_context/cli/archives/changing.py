@@ -6,7 +6,6 @@ Those that remove something only show what they would do until they get `--yes`.
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,7 +34,6 @@ from mala_context.cli.archives.common import (
     wrong_values,
 )
 from mala_context.cli.archives.conversation import messages
-from mala_context.cli.archives.html_page import conversation_page
 from mala_context.cli.exit_status import CHECK_FAILED
 from mala_context.cli.files import publish
 from mala_context.cli.inputs import ThereDirectory, must_be_there
@@ -321,6 +319,10 @@ def export(
 
 def _export_page(archive: TranscriptArchive, session_id: str, file: str, **how: Any) -> ExportResult:
     """Write the conversation of a transcript as a page; what `redact` masks is masked before the page is made."""
+    import tempfile
+
+    from mala_context.cli.archives.html_page import conversation_page  # the report's modules, and the tracker
+
     size = 0
     with publish(file, replace=False, private=True) as target, tempfile.TemporaryDirectory() as folder:
         result = export_transcript(archive, session_id, os.path.join(folder, "transcript.jsonl"), **how)

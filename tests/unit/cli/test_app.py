@@ -63,6 +63,17 @@ def test_help_lists_every_command_without_importing_any():
         assert f"\n  {name} " in done.stdout
 
 
+def test_archives_loads_neither_tracker_nor_report():
+    """One of its commands makes a page, and needs both: they would double the start of each."""
+    script = (
+        "import sys, mala_context.cli.archives\n"
+        "heavy = {'mala_context.tracking.tracker', 'mala_context.analysis.report', 'rich', 'claude_agent_sdk'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "HEAVY []\n"
+
+
 def test_help_is_quick():
     """A shell's completion waits for it; processor time, since other tests run meanwhile, against a bare Python's."""
 
