@@ -45,7 +45,6 @@ READS: Final = (
     ("claude-mythos-5-1", 0.025),
 )
 """Models whose reads cost less than `READ`, by the beginning of their names."""
-_UNTOLD: Final = 64
 SHORT: Final = 300.0
 """Seconds that an entry lives after its last use."""
 HOUR: Final = 3600.0
@@ -158,7 +157,6 @@ class CacheLedger:
 
     __slots__ = (
         "_causes",
-        "_untold",
         "_use",
         "compacted",
         "held",
@@ -175,7 +173,6 @@ class CacheLedger:
 
     def __init__(self) -> None:
         self.uncached = self.short = self.hour = self.read = 0
-        """Sums, without what is untold."""
         self.held: int | None = None
         """Tokens that the last request left in the cache; `None` before the first of a conversation."""
         self.model: str | None = None
@@ -190,8 +187,6 @@ class CacheLedger:
         self.compacted = False
         """Whether the conversation was compacted since."""
         self._causes: dict[str, CauseSum] = {}
-        self._untold: list[Usage] = []
-        """Counts that are in no sum yet: most sums are never asked for, and many are added faster than one by one."""
         self._use: CacheUse | None = None
 
     def take(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
@@ -216,26 +211,15 @@ class CacheLedger:
         self.held = held = read + written
         self.time = time
         self.model = model
-        untold = self._untold
-        untold.append(usage)
-        if len(untold) > _UNTOLD:
-            self._tell()
-        if fresh == held and fresh >= LEAST:
-            self.uncached -= fresh  # see `Usage.counts_cache_twice`
-        if written:
-            if hour:
-                hour = min(hour, written)
-                self.hour += hour
-                self.short -= hour
-            self.ttl = HOUR if hour else SHORT
-
-    def _tell(self) -> None:
-        fresh, written, read, _ = map(sum, zip(*self._untold, strict=True))
-        self._untold.clear()
-        self.uncached += fresh
-        self.short += written
-        self.read += read
         self._use = None
+        self.read += read
+        if fresh != held or fresh < LEAST:  # see `Usage.counts_cache_twice`
+            self.uncached += fresh
+        if written:
+            hour = min(hour, written)
+            self.hour += hour
+            self.short += written - hour
+            self.ttl = HOUR if hour else SHORT
 
     def correct(self, known: Usage, now: Usage) -> None:
         """Put other counts in the place of the last response's."""
@@ -251,8 +235,6 @@ class CacheLedger:
     @property
     def use(self) -> CacheUse:
         """What the cache did so far."""
-        if self._untold:
-            self._tell()
         if self._use is None:
             causes = tuple(sorted(self._causes.items()))
             self._use = CacheUse(self.uncached, self.short, self.hour, self.read, causes)
