@@ -75,9 +75,7 @@ def wire(
         policy, processor, finishing_tools=config.finishing_tools, hub=hub, subagents=subagent_thresholds(config)
     )
     gauge = _gauge(processor, options, env)
-    cap = None
-    if config.enabled and config.guard.tool_output_tokens is not None:
-        cap = ToolCap(config.guard, Spills(repo), tracker, actions.acted)
+    cap = _tool_cap(repo, config, tracker, actions)
     denies = config.final_at is not None or config.subagents.final_at is not None
     parts = {
         "archivist": archivist,
@@ -213,6 +211,12 @@ def _template(repo: str, name: str | None) -> str | None:
     if PLACE not in text:
         raise ConfigError(f"context.continuation_template: {path} has no {PLACE}, the place of the checkpoint")
     return text
+
+
+def _tool_cap(repo: str, config: ContextConfig, tracker: ContextTracker, actions: Actions) -> ToolCap | None:
+    if not config.enabled or config.guard.tool_output_tokens is None:
+        return None
+    return ToolCap(config.guard, Spills(repo), tracker, actions.acted)
 
 
 def _pin(repo: str, config: ContextConfig, archivist: SessionArchiver | None) -> Pin | None:
