@@ -26,7 +26,16 @@ from anyio.lowlevel import checkpoint
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import texts_in
-from mala_context.tracking.events import Appended, Compaction, Refusal, Response, SessionStart, TotalTokens, UsageDelta
+from mala_context.tracking.events import (
+    Appended,
+    Compaction,
+    ContextEdited,
+    Refusal,
+    Response,
+    SessionStart,
+    TotalTokens,
+    UsageDelta,
+)
 from mala_context.tracking.readers import read_row
 from mala_context.transcripts.json_rows import content_of
 from mala_context.transcripts.projects import find_transcript
@@ -146,6 +155,8 @@ class TranscriptFeed:
                 self._feed(rows, session_id)
         else:
             self._feed(rows, session_id)
+        if seeding:  # another process sends the next request, with tools and memory of its own
+            self._processor.take(ContextEdited(None, session_id, "resume"))
 
     async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
         """Add what the stream does not say, where the processor is fed."""

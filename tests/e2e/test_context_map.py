@@ -137,6 +137,29 @@ async def test_a_long_session_of_tools_has_no_alarm(agent, project):
     assert heard == []
 
 
+@pytest.mark.parametrize("fork", [False, True], ids=["resume", "fork"])
+async def test_a_resume_with_another_memory_file_has_no_alarm(agent, project, caplog, fork):
+    """Another process sends the first request, with memory and tools of its own; the next one is compared again."""
+    given = options(project, "claude-sonnet-4-5")
+    runtime, _ = agent(["One.", "Two."], options=given)
+    async with runtime.session() as session:
+        await turn(session, "Go on.")
+        await turn(session, "Go on.")
+        before = session.context
+    (project / "CLAUDE.md").write_text(prose(120_000))
+    script = ["Three.", "Four.", counted("Five.", 120_000)]
+    runtime, watch = agent(script, options={**given, "resume": before.session_id, "fork_session": fork})
+    async with runtime.session() as session:
+        assert session.context.tokens == before.tokens
+        await turn(session, "And now?")
+        assert session.context.tokens > before.tokens + 10_000, "the change is real"
+        await turn(session, "Go on.")
+        assert "than projected" not in caplog.text
+        await turn(session, "Go on.")
+    assert len(watch.answered) == 3
+    assert caplog.text.count("than projected") == 1
+
+
 async def test_null_switches_the_alarm_off(agent, caplog):
     script = [counted("One.", 60_000), counted("Two.", 20_000)]
     runtime, _ = agent(script, config="context: {alarm_at: null}")
