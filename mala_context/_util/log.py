@@ -13,10 +13,8 @@ from typing import Any, cast
 
 import structlog
 
+from mala_context._util.foreign_code import passes
 from mala_context._util.text import printable
-
-PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What is no fault: it ends the process or a generator, and goes through whoever is told of something."""
 
 
 class _Logger(structlog.stdlib.BoundLogger):
@@ -25,10 +23,10 @@ class _Logger(structlog.stdlib.BoundLogger):
     def _proxy_to_logger(self, *arguments: Any, **values: Any) -> Any:
         try:
             return super()._proxy_to_logger(*arguments, **values)
-        except PASSING:
-            raise
-        except BaseException:  # noqa: BLE001  # there is no other place to say it
-            return None
+        except BaseException as error:
+            if passes(error):
+                raise
+            return None  # there is no other place to say it
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

@@ -12,6 +12,9 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+
+from mala_context._util.foreign_code import passes
 from mala_context._util.log import get_logger
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.reference.answer import SERVER
@@ -87,20 +90,29 @@ def _callback(event: str, *actions: Action) -> HookCallback:
         found: Mapping[str, Any] = {}
         try:
             found = as_mapping(hook_input)
-        except Exception:
+        except BaseException as error:
+            if _is_for_the_caller(error):
+                raise
             log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
         if str(found.get("tool_name", "")).startswith(_ASKED_BY_OUR_MOD):
             return {}  # no tool of the agent's: its answer must not be capped, nor the call denied in a final turn
         for action in actions:
             try:
                 answers.append(await action(found))
-            except Exception:
+            except BaseException as error:
+                if _is_for_the_caller(error):
+                    raise
                 log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
         return merge(answers)
 
     hook.__mala_context__ = True  # type: ignore[attr-defined] # a mark for `is_ours`
     hook.__name__ = hook.__qualname__ = f"mala_context_{event}"
     return hook
+
+
+def _is_for_the_caller(error: BaseException) -> bool:
+    """Tell whether an error goes on to whoever waits for the hook: the end of their task, Ctrl-C, a signal."""
+    return isinstance(error, (anyio.get_cancelled_exc_class(), GeneratorExit)) or passes(error)
 
 
 def merge(answers: Iterable[Answer]) -> dict[str, Any]:

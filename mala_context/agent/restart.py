@@ -35,6 +35,7 @@ import anyio
 from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import deny
 from mala_context.agent.sdk import SDK
+from mala_context.agent.telemetry.hub import Hub
 from mala_context.agent.telemetry.records import Restarted
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class ContextPressureHandler:
         self._limits = limits
         self._copy = copy
         self._connect = _client if connect is None else connect
-        self._tell = tell
+        self._tell = None if tell is None else Hub([tell]).tell  # which raises nothing
         self._clock = clock
         self._started = clock()
         self._timeout = timeout_seconds

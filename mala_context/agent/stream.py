@@ -19,7 +19,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mala_context._util.log import PASSING, get_logger
+from mala_context._util.foreign_code import passes
+from mala_context._util.log import get_logger
 from mala_context._util.text import printable
 from mala_context.agent.log_lines import compaction_line, context_line, log_values
 from mala_context.errors import ContextPressureError
@@ -175,7 +176,9 @@ class MessageStreamProcessor:
             self._take_all(message)
         except ContextPressureError as pressure:
             self._pressure = pressure
-        except Exception:  # a message that we do not understand is the caller's all the same
+        except BaseException as error:  # a message that we do not understand is the caller's all the same
+            if passes(error):
+                raise
             log.warning("Context: a %s was not understood and is passed on", type(message).__name__, exc_info=True)
 
     def _take_all(self, message: Any) -> None:
@@ -310,9 +313,9 @@ class MessageStreamProcessor:
     def _notify(self, observer: Callable[..., object], *values: object) -> None:
         try:
             observer(*values)
-        except PASSING:
-            raise
-        except BaseException:  # an observer's fault is not the agent's
+        except BaseException as error:  # an observer's fault is not the agent's
+            if passes(error):
+                raise
             log.warning("Context: an observer failed", exc_info=True)
 
     def turn_end(self, message: Any) -> TurnEnd:

@@ -39,10 +39,12 @@ def _log(level: int, message: str, args: tuple[object, ...]) -> None:
     shown = [each if isinstance(each, int | float) else _printable(str(each)) for each in args]
     try:
         logging.getLogger(LOGGER).log(level, message, *shown, stacklevel=3)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # noqa: BLE001, S110  # a handler's fault is not the archive's, and there is no place to say it
-        pass
+    except BaseException as error:
+        from mala_context._util.foreign_code import passes
+
+        if passes(error):
+            raise
+        # a handler's fault is not the archive's, and there is no place to say it
 
 
 def _printable(text: str) -> str:

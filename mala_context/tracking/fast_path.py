@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from typing import Any, Final
 
+from mala_context._util.foreign_code import passes
 from mala_context.tracking.events import Event, Response
 from mala_context.tracking.readers.parts import COUNTS, new, written_for_an_hour
 from mala_context.tracking.reducer import is_other
@@ -130,9 +131,14 @@ class FastPath:
         looped = "iterations" in usage and usage["iterations"]
         if not usual or key in counted or looped:
             return False
-        for wants in self.wanted:
-            if wants(tokens):
-                return False
+        try:
+            for wants in self.wanted:
+                if wants(tokens):
+                    return False
+        except BaseException as error:
+            if passes(error):
+                raise
+            return False
         clock, known = reducer.clock, new(Usage, counts)
         hour = written_for_an_hour(usage) if written else 0
         if not main.cache.goes_on(known, hour, None if clock is None else clock(), main.model):

@@ -81,7 +81,7 @@ class ArchiveWork:
                 self._warn(error)
             except OSError as error:
                 log.error("Archive: could not be written: %s", error)  # noqa: TRY400 - the trace says no more
-            except Exception:  # no caller may wait for it, so the failure must be logged here
+            except BaseException:  # no caller may wait for it, so the failure must be logged here
                 log.exception("Archive: failed")
             return None
 

@@ -94,5 +94,5 @@ def _guarded(work: Any, doing: str) -> None:
         log.warning("Archive: %s failed: %s", doing, error)
     except OSError as error:
         log.error("Archive: %s failed: %s", doing, error)  # noqa: TRY400 - the trace says no more
-    except Exception:
+    except BaseException:  # in a thread of ours no other code waits for it
         log.exception("Archive: %s failed", doing)

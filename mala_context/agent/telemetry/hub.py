@@ -21,7 +21,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context._util.log import PASSING, get_logger
+from mala_context._util.foreign_code import passes
+from mala_context._util.log import get_logger
 from mala_context.agent.log_lines import size_before
 from mala_context.agent.telemetry.records import (
     CacheRewritten,
@@ -60,10 +61,10 @@ class Hub:
             try:
                 if wants is None or wants(kind):
                     return True
-            except PASSING:
-                raise
-            except BaseException:  # noqa: BLE001  # its fault is said when it is told of something
-                return True
+            except BaseException as error:
+                if passes(error):
+                    raise
+                return True  # its fault is said when it is told of something
         return False
 
     def tell(self, record: object) -> None:
@@ -91,9 +92,9 @@ class Hub:
         for observer in self.observers:
             try:
                 observer(record)
-            except PASSING:
-                raise
-            except BaseException:  # an observer's fault is not the agent's
+            except BaseException as error:  # an observer's fault is not the agent's
+                if passes(error):
+                    raise
                 if not any(observer is each for each in self._reported):
                     self._reported.append(observer)
                     log.warning("Context: an observer failed", exc_info=True)

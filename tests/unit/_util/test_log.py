@@ -1,6 +1,9 @@
 """Log lines go through the standard library, message and key-values both."""
 
+import asyncio
 import logging
+import os
+import signal
 import subprocess
 import sys
 
@@ -10,6 +13,7 @@ from mala_context._util.log import get_logger
 from mala_context.agent.stream import MessageStreamProcessor
 from mala_context.agent.telemetry.hub import Hub
 from mala_context.archive import log as archive_log
+from tests.helpers.sdk_stream import assistant
 
 
 def test_the_line_is_the_message_and_key_values_are_attributes(caplog):
@@ -42,7 +46,7 @@ class Odd(BaseException):
     """What no `except Exception` catches."""
 
 
-FAULTS = [ValueError, Odd, RecursionError, MemoryError]
+FAULTS = [ValueError, Odd, RecursionError, MemoryError, SystemExit, GeneratorExit, asyncio.CancelledError]
 
 
 class Failing(logging.Handler):
@@ -97,12 +101,43 @@ def test_a_line_that_cannot_be_logged_raises_into_nobody(failing, error):
     assert processor.messages_seen == 1
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_process_goes_through(failing, error):
-    failing(error)
-    for say in (get_logger("mala_context.x").warning, archive_log.warning):
-        with pytest.raises(error):
+SAYERS = {"shells": get_logger("mala_context.x").warning, "archive": archive_log.warning}
+
+
+@pytest.mark.parametrize("say", SAYERS.values(), ids=SAYERS)
+def test_ctrl_c_goes_through(failing, say):
+    failing(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        say("words")
+
+
+@pytest.fixture
+def ended():
+    """A process that a signal ends; returns what sends it."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
+    yield lambda *_: os.kill(os.getpid(), signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("say", SAYERS.values(), ids=SAYERS)
+def test_a_signal_that_ends_the_process_does_so_inside_a_log_handler_too(ended, say):
+    handler = logging.Handler()
+    handler.emit = ended
+    logging.getLogger("mala_context").addHandler(handler)
+    try:
+        with pytest.raises(SystemExit):
             say("words")
+    finally:
+        logging.getLogger("mala_context").removeHandler(handler)
+
+
+def test_a_signal_that_ends_the_process_does_so_inside_an_observer_too(ended):
+    ended.wants = None
+    hub = Hub([ended])
+    processor = MessageStreamProcessor(on_event=[ended])
+    for told in (hub.tell, processor.process):
+        with pytest.raises(SystemExit):
+            told(assistant("m1", 100))
 
 
 @pytest.mark.parametrize("error", FAULTS)

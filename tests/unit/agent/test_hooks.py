@@ -148,7 +148,7 @@ class Speaker:
         self.answer = answer
 
     async def tell(self, hook_input):
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -164,10 +164,26 @@ async def test_an_action_may_answer():
     assert await hook({}, None, None) == note("words", "PreToolUse")
 
 
-async def test_a_part_that_raises_is_one_warning(caplog):
-    hook = HOOKS["UserPromptSubmit"]({"notes": Speaker(RuntimeError("broken"))})
+@pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(1), type("Odd", (BaseException,), {})()])
+async def test_a_part_that_raises_is_one_warning(caplog, error):
+    hook = HOOKS["UserPromptSubmit"]({"notes": Speaker(error)})
     assert await hook({}, None, None) == {}
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@BOTH
+def test_a_caller_that_is_cancelled_is_cancelled(backend):
+    class Waiting:
+        async def tell(self, hook_input):
+            await anyio.sleep_forever()
+
+    async def ask():
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await HOOKS["UserPromptSubmit"]({"notes": Waiting()})({}, None, None)
+        return scope.cancelled_caught
+
+    assert anyio.run(ask, backend=backend)
 
 
 class Odd:

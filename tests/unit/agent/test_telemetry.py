@@ -1,5 +1,6 @@
 """Who observes a runtime, and what of a running agent reaches observers; on a scripted agent."""
 
+import asyncio
 import builtins
 import contextvars
 import logging
@@ -13,7 +14,9 @@ from mala_context import AgentRuntimeBuilder, instrument
 from mala_context.agent import telemetry
 from mala_context.agent.session import open_session
 from mala_context.agent.telemetry import SWITCH, log_happening, own_observers, process_observer
+from mala_context.agent.telemetry.otel import OpenTelemetryObserver
 from mala_context.agent.telemetry.records import Archived, CompactionSeen, ContextUpdated, SessionEnded, TelemetryRecord
+from mala_context.tracking.events import Response
 from tests.helpers.sdk_stream import assistant, boundary, init, result, usage
 from tests.helpers.telemetry_tools import Collector
 
@@ -109,6 +112,70 @@ def test_an_observer_that_raises_harms_no_agent(tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "Context: an observer failed"
     ]
+
+
+FAULTS = (ValueError, SystemExit, GeneratorExit, asyncio.CancelledError, type("Odd", (BaseException,), {}))
+
+
+class Raising(logging.Handler):
+    """What raises wherever it is asked: an observer, a handler, a filter, a meter's provider and its instruments."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def get_meter(self, *_, **__):
+        return self
+
+    def create_counter(self, *_, **__):
+        return self
+
+    create_histogram = create_observable_gauge = create_counter
+
+    def __call__(self, *_, **__):
+        raise self.error
+
+    emit = filter = add = record = __call__
+
+
+@pytest.mark.usefixtures("mala_runs")
+@pytest.mark.parametrize("error", FAULTS, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("place", ["observer", "event observer", "wants", "metric", "handler", "filter"])
+def test_nobody_who_is_told_raises_into_the_agent(tmp_path, request, place, error):
+    """Neither into its messages, nor into a hook, nor into a session's end; and all is counted and archived."""
+    raising = Raising(error)
+    told = [raising] if place == "observer" else []
+    if place == "metric":
+        told = [OpenTelemetryObserver(meter_provider=raising)]
+    runtime = instrument(ClaudeAgentOptions(), tmp_path, observers=told)
+    logger = logging.getLogger("mala_context")
+    if place in {"handler", "filter"}:
+        handler = raising if place == "handler" else logging.NullHandler()
+        handler.addFilter(raising)
+        logger.addHandler(handler)
+        request.addfinalizer(lambda: logger.removeHandler(handler))
+    if place == "event observer":
+        runtime.processor.event_observers.append(raising)
+    if place == "wants":
+        runtime.processor.observe(lambda *_: None, Response, wants=raising)
+    transcript = tmp_path / "s1.jsonl"
+    transcript.write_text('{"type":"user","message":{"role":"user","content":"hello"}}\n')
+    given = {"session_id": "s1", "transcript_path": str(transcript), "trigger": "manual", "compact_summary": "Done."}
+    seen = []
+
+    async def live():
+        async with runtime:
+            for message in (init(), assistant("m1", 50_000), assistant("m2", 60_000), result(usage(60_000)), object()):
+                runtime.processor.process(message)
+            seen.append(runtime.tracker.snapshot().tokens)
+            for event, (matcher,) in runtime.options.hooks.items():
+                assert await matcher.hooks[0]({**given, "hook_event_name": event}) == {}
+            runtime.processor.process(boundary(60_000, 5_000, "manual"))
+            transcript.write_text(transcript.read_text() * 2)
+
+    asyncio.run(live())
+    assert seen == [60_000]
+    assert sum(each.stat().st_size for each in tmp_path.glob("**/archives/s1_*")) == transcript.stat().st_size
 
 
 class Client:
