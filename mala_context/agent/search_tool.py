@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.background import Worker, wait_for
 from mala_context.archive.losses import history_path
-from mala_context.archive.search import search
+from mala_context.archive.search import search_session
 from mala_context.errors import ArchiveError
 from mala_context.guard import cap_text
 
@@ -65,7 +65,8 @@ class HistorySearch:
         words = query if isinstance(query, str) else ""
         try:
             hits = await wait_for(
-                self._worker.submit(lambda: search(self._archive, session_id, words, limit=most)), seconds=SECONDS
+                self._worker.submit(lambda: search_session(self._archive, session_id, words, limit=most)),
+                seconds=SECONDS,
             )
         except TimeoutError:
             return _said("The search takes too long; it goes on, so try again in a while.", error=True)

@@ -13,7 +13,7 @@ from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_map import server_of
 from mala_context.tracking.events import Event, Response
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.text_counts import field as field_of
+from mala_context.tracking.text_counts import field_of
 from mala_context.tracking.truth_alarm import Surprise
 
 

@@ -451,7 +451,7 @@ def simulate_one(recording: Recording, policies: Mapping[str, ContextConfig]) ->
     return [course.outcome for course in simulator.courses if course.outcome.responses]
 
 
-def simulate(
+def simulate_policies(
     paths: Iterable[str],
     policies: Mapping[str, ContextConfig],
     *,

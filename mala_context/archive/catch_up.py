@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mala_context.archive import log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import log, manifests
 from mala_context.transcripts.compactions import MARKS, is_main_boundary
 
 TYPE_CHECKING = False
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import Archiver
     from mala_context.archive.layout import ArchiveResult, Piece
-    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.manifests import Manifest
     from mala_context.archive.reader import ArchiveReader
 
 IDLE = 60.0

@@ -29,7 +29,7 @@ class ExportResult(Frozen):
     """Bytes that rows too long to be searched for secrets were shortened by."""
 
 
-def export(
+def export_transcript(
     archive: TranscriptArchive,
     session_id: str,
     target: str | os.PathLike[str],

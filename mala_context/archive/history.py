@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.reading import choose_chain, chunks, missing_pieces, open_current
 from mala_context.archive.source import Source
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import SessionView
     from mala_context.archive.layout import Piece
-    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.manifests import Manifest
     from mala_context.archive.reader import ArchiveReader
     from mala_context.transcripts.rows import Row
 

@@ -16,8 +16,7 @@ import os
 import re
 import stat
 
-from mala_context.archive import log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import log, manifests
 from mala_context.archive.layout import Frozen
 from mala_context.archive.reading import chunks
 from mala_context.archive.source import Source

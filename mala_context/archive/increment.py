@@ -13,8 +13,7 @@ import errno
 from contextlib import closing
 from itertools import count
 
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.layout import ArchiveResult, Frozen
 from mala_context.archive.source import digest_of, fill
 from mala_context.transcripts.session_ids import check_session_id, session_in

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol, Self
 
     from mala_context.archive.layout import ArchiveResult, SessionSummary, StoredFile
-    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.manifests import Manifest
 
     class Reader(Protocol):
         """An open file: `readinto` fills a buffer as far as it can and returns the bytes read, 0 at the end."""
@@ -172,7 +172,7 @@ class PieceStore(ABC):
 
         `progress` is told the bytes of each as it is found, where that takes time.
         """
-        from mala_context.archive.manifest import summaries
+        from mala_context.archive.manifests import summaries
 
         return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 

@@ -15,7 +15,7 @@ from mala_context.archive import layout
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import open_archives
 from mala_context.archive.interface import PieceStore
-from mala_context.archive.manifest import summaries
+from mala_context.archive.manifests import summaries
 from mala_context.archive.writer import LocalFiles, LocalView, each_name, scan, status_of
 from mala_context.transcripts.session_ids import check_session_id
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.reading import chunks
 from mala_context.archive.side_files import side_directory
 from mala_context.transcripts.compactions import BOUNDARY, is_main_boundary, is_summary, kept_text

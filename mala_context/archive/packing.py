@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.codecs import Codec
 from mala_context.archive.source import digest_of
 from mala_context.errors import ArchiveError

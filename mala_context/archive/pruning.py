@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 
 from mala_context._util.text import size_text
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.full_outputs import sweep
 from mala_context.archive.layout import Frozen

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.transcripts.projects import find_transcript
 
 TYPE_CHECKING = False
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import PieceStore, SessionFiles, SessionView
     from mala_context.archive.layout import Piece, SessionSummary
-    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.manifests import Manifest
     from mala_context.archive.remote.address import Target
     from mala_context.archive.remote.bucket import Bucket
 
@@ -55,9 +54,9 @@ class ArchiveReader:
         """Where transcripts are looked for by name; `None` for the usual places of this process, as they are then."""
         self._directory = None if directory is None else absolute(os.fspath(directory), repo_path)
         if self._directory is not None and "://" in self._directory and repo_path is not None:
-            from mala_context.archive.remote.address import Target as AtAddress
+            from mala_context.archive.remote import address
 
-            self.target, self._directory = target or AtAddress(address=self._directory), None
+            self.target, self._directory = target or address.Target(address=self._directory), None
         if self.target is not None:
             self.target.check()
         self._bucket: Bucket | None = None
@@ -90,11 +89,13 @@ class ArchiveReader:
 
     def bucket(self) -> Bucket:
         """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError` and as `base`."""
-        from mala_context.archive.remote.bucket import Bucket as Place
+        from mala_context.archive.remote import bucket
 
         if self._bucket is None:
             base = self.base()
-            self._bucket = Place(base, getattr(self.target, "encryption", None), getattr(self.target, "kms_key", None))
+            self._bucket = bucket.Bucket(
+                base, getattr(self.target, "encryption", None), getattr(self.target, "kms_key", None)
+            )
         return self._bucket
 
     def find_transcript(self, session_id: str, *, cwd: str | None = None) -> str | None:

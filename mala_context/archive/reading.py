@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from hashlib import sha256
 
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.increment import open_plain
 from mala_context.archive.source import CHUNK, fill
 

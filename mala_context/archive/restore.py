@@ -107,7 +107,7 @@ class _Scan(Frozen):
     """Where long rows start that are no objects."""
 
 
-def restore(
+def restore_session(
     archive: ArchiveReader,
     session_id: str,
     *,

@@ -15,8 +15,7 @@ from __future__ import annotations
 import contextlib
 
 from mala_context._util.text import LARGEST, size_bytes, size_text
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.layout import Frozen, SessionSummary, manifest_name, plain_name
 from mala_context.errors import ArchiveBusyError
 

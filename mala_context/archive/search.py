@@ -23,7 +23,7 @@ import sqlite3
 from contextlib import closing, suppress
 
 from mala_context._util.safe_open import Held
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.directory import open_archives, others_may_swap
 from mala_context.archive.full_outputs import SEARCH, derived_dir
 from mala_context.archive.layout import Frozen
@@ -101,7 +101,7 @@ class Hit(Frozen):
     """Whether the user took it back: it stands in a branch that was left by rewinding."""
 
 
-def search(archive: TranscriptArchive, session_id: str, query: str, *, limit: int = LIMIT) -> list[Hit]:
+def search_session(archive: TranscriptArchive, session_id: str, query: str, *, limit: int = LIMIT) -> list[Hit]:
     """Return the best places in a session's archive, none where a query has no words. Never raises for a query.
 
     Raises `InvalidSessionIdError`, `ArchiveUnavailableError`, and `OSError` where the index cannot be written.

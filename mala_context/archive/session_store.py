@@ -23,8 +23,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from mala_context._util.background import Worker, wait_for
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.increment import publish_next
 from mala_context.archive.reading import chunks
 from mala_context.errors import InvalidSessionIdError

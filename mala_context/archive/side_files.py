@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 
 from mala_context._util.safe_open import Held
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.source import Source, open_directory
 
 TYPE_CHECKING = False

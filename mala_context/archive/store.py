@@ -11,8 +11,7 @@ import os
 import time
 
 from mala_context._util.text import size_text
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.increment import Request, add_piece
 from mala_context.archive.layout import ArchiveResult
 from mala_context.archive.reader import TIMEOUT, ArchiveReader
@@ -420,9 +419,9 @@ class TranscriptArchive(ArchiveReader):
 
         The result has the new id, the working directory, the shell's `command` and which side files are missing.
         """
-        from mala_context.archive.restore import restore
+        from mala_context.archive.restore import restore_session
 
-        return restore(self, session_id, **where)
+        return restore_session(self, session_id, **where)
 
     def restore_options(self, session_id: str, **where: Any) -> dict[str, Any]:
         """Undo a compaction; return the fields of `ClaudeAgentOptions` that open the new session: `resume`, `cwd`."""

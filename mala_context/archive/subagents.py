@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import os
 
-from mala_context.archive import log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import log, manifests
 from mala_context.archive.atomic_write import place
 from mala_context.archive.history import continues
 from mala_context.archive.layout import Frozen

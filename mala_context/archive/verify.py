@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.atomic_write import ARCHIVE_TEMPORARY
 from mala_context.archive.directory import set_mode
 from mala_context.archive.increment import repair_pieces
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import SessionFiles, SessionView
     from mala_context.archive.layout import Piece, StoredFile
-    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.manifests import Manifest
     from mala_context.archive.store import TranscriptArchive
 
     Progress = Callable[[int], object]

@@ -25,9 +25,9 @@ def main() -> None:
         if status is not None:
             raise SystemExit(status)
         if sys.argv[1:2] == ["hook"]:  # Claude Code waits for it before each compaction
-            from mala_context.cli.hook import fast as answer
+            from mala_context.cli import hook
 
-            answer(sys.argv[2:])
+            hook.fast(sys.argv[2:])
         from mala_context.cli.app import run
 
         run()

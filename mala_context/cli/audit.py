@@ -74,10 +74,10 @@ def audit(
             findings = collect(paths, as_live=as_live, engine=engine, progress=progress)
         report = {"as_live": as_live, **summarise(findings, worst=worst)}
         if held_out:
-            from mala_context.analysis.cross_validation import held_out as test
+            from mala_context.analysis import cross_validation
 
             with waiting("fitting") as progress:
-                report["held_out"] = test(paths, engine=engine, progress=progress)
+                report["held_out"] = cross_validation.held_out(paths, engine=engine, progress=progress)
     if not findings.observations:
         must_hold_rows(paths)
     if parquet is not None:

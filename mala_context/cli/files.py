@@ -142,11 +142,10 @@ def _named(path: str, temporary: str) -> Iterator[None]:
 def write_parquet(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Write rows of plain values as a Parquet file, whole or not at all; raises `ClickException` without pyarrow."""
     try:
-        import pyarrow as pa  # type: ignore[import-not-found,unused-ignore]  # an extra that type checks do without
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]  # the same
+        from pyarrow import Table, parquet  # type: ignore[import-not-found,unused-ignore]  # an extra that type checks do without
     except ImportError:
         import click
 
         raise click.ClickException("parquet needs a package: pip install 'mala-context[parquet]'") from None
     with publish(path) as temporary:
-        parquet.write_table(pa.Table.from_pylist(list(rows)), temporary)
+        parquet.write_table(Table.from_pylist(list(rows)), temporary)

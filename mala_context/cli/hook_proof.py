@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.analysis.doctor.facts import HookProof
-from mala_context.archive.manifest import PRECOMPACT_TRIGGERS
+from mala_context.archive.manifests import PRECOMPACT_TRIGGERS
 from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent
 from mala_context.errors import MalaContextError
 

@@ -18,7 +18,7 @@ from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as RichProgress
+    from rich.progress import Progress
 
     from mala_context.tracking.tracker import ContextSnapshot
 
@@ -31,7 +31,7 @@ BAR = 30
 """Columns of a bar in a line of its own."""
 
 
-class Progress:
+class LiveGauge:
     """What is told while an agent runs; this one shows nothing, for where the log lines say it all."""
 
     def snapshot(self, snapshot: ContextSnapshot) -> None:
@@ -46,7 +46,7 @@ def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
     """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
     if not can_redraw(sys.stderr):
         with logging_to(logging.StreamHandler(sys.stderr)):
-            yield Progress().snapshot
+            yield LiveGauge().snapshot
         return
     from mala_context.cli.tables import can_encode, console
 
@@ -99,8 +99,8 @@ def logging_to(handler: logging.Handler) -> Iterator[None]:
         logger.propagate = propagates
 
 
-class _Bar(Progress):
-    def __init__(self, bar: RichProgress, turns: int) -> None:
+class _Bar(LiveGauge):
+    def __init__(self, bar: Progress, turns: int) -> None:
         self._bar = bar
         self._turns = turns
         self._task = bar.add_task("", total=1, words="starting the CLI", colour="green")
@@ -138,14 +138,13 @@ class _Above(logging.Handler):
 
 
 @contextmanager
-def progress(turns: int) -> Iterator[Progress]:
+def progress(turns: int) -> Iterator[LiveGauge]:
     """Yield the progress of a run of `turns` turns."""
     if not can_redraw(sys.stderr):
         with logging_to(logging.StreamHandler(sys.stderr)):
-            yield Progress()
+            yield LiveGauge()
         return
-    from rich.progress import BarColumn, Task, TextColumn
-    from rich.progress import Progress as RichProgress
+    from rich.progress import BarColumn, Progress, Task, TextColumn
     from rich.progress_bar import ProgressBar
 
     from mala_context.cli.tables import console
@@ -159,5 +158,5 @@ def progress(turns: int) -> Iterator[Progress]:
             return bar
 
     columns = (TextColumn("{task.description}"), Gauge(bar_width=None), TextColumn("{task.fields[words]}"))
-    with RichProgress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar.console)):
+    with Progress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar.console)):
         yield _Bar(bar, turns)

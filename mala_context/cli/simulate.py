@@ -57,8 +57,7 @@ def simulate(
     prompts with what the cache would have read and written, answers, and compactions. PATH is as for replay; without
     PATH all your own sessions are read. Exit status 3 where a policy is not there, and where not one row could be read.
     """
-    from mala_context.analysis.simulate import POLICIES
-    from mala_context.analysis.simulate import simulate as run
+    from mala_context.analysis.simulate import POLICIES, simulate_policies
     from mala_context.config import load_config
 
     if not policies and not best:
@@ -70,7 +69,7 @@ def simulate(
     if best:
         configs = {**POLICIES, **configs}
     with chosen(**where) as engine, waiting("simulating") as progress:
-        outcomes = run(paths, configs, engine=engine, progress=progress)
+        outcomes = simulate_policies(paths, configs, engine=engine, progress=progress)
     if not outcomes:
         must_hold_rows(paths)
     if parquet is not None:

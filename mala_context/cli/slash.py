@@ -12,7 +12,7 @@ from typing import Any, Final
 from mala_context._util.text import plural, printable, size_text
 from mala_context.archive.layout import known_archives, stamp_microseconds
 from mala_context.archive.losses import read_loss
-from mala_context.archive.manifest import TOOK_PLACE
+from mala_context.archive.manifests import TOOK_PLACE
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import MalaContextError
 from mala_context.transcripts.loss import KINDS, lost_words

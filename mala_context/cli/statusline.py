@@ -34,18 +34,18 @@ def fast(arguments: Sequence[str]) -> int | None:
 
 def run(template: str | None, color: str, *, as_json: bool) -> int:
     """Print the line; what is wrong with the input is said in it, with exit status 0, for Claude Code drops others."""
-    from mala_context.agent.claude_code import statusline as core
+    from mala_context.agent.claude_code import statusline
 
     if template is not None:
         try:
-            core.check_template(template)
-            core.line(core.measure({}, {}), template)
+            statusline.check_template(template)
+            statusline.line(statusline.measure({}, {}), template)
         except ValueError as error:
             sys.stderr.write(f"mala-context: --format: {error}\n")
             return 2
     given = _input()
-    history = as_json or any(field in (template or "") for field in core.HISTORY)
-    gauge = core.measure(given or {}, os.environ, history=history)
+    history = as_json or any(field in (template or "") for field in statusline.HISTORY)
+    gauge = statusline.measure(given or {}, os.environ, history=history)
     if as_json:
         import json
 
@@ -53,7 +53,7 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
     elif given is None:
         text = "mala-context: no JSON from Claude Code on standard input"
     else:
-        text = core.line(gauge, template, color=core.wants_color(color, os.environ))
+        text = statusline.line(gauge, template, color=statusline.wants_color(color, os.environ))
     data = f"{text}\n".encode("utf-8", "backslashreplace")
     try:
         while data:

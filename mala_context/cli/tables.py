@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import IO, Any
 
+import rich.table
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from mala_context._util.text import printable
@@ -61,7 +61,7 @@ def show_checks(out: Console, checks: Sequence[Check]) -> None:
         if not out.is_terminal:  # a line a check, for grep
             out.print(Text.assemble(mark, " ", check.words), soft_wrap=True)
             continue
-        grid = RichTable.grid(padding=(0, 1, 0, 0))
+        grid = rich.table.Table.grid(padding=(0, 1, 0, 0))
         grid.add_column(no_wrap=True)
         grid.add_column()
         grid.add_row(mark, Text(check.words))

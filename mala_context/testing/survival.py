@@ -216,9 +216,9 @@ def _content(path: str) -> str:
 
 def _found(canary: Canary, request: Request, runtime: AgentRuntime, session_id: str | None) -> bool:
     from mala_context.agent.search_tool import FULL_NAME
-    from mala_context.archive.search import search
+    from mala_context.archive.search import search_session
 
     offered = any(each.get("name") == FULL_NAME for each in request.body.get("tools", ()))
     if runtime.archive is None or session_id is None or not offered:
         return False
-    return bool(search(runtime.archive, session_id, canary.text))
+    return bool(search_session(runtime.archive, session_id, canary.text))

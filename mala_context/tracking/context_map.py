@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from mala_context.tracking.text_counts import Length, all_text, attachment_text, field, kind_of, text_length
+from mala_context.tracking.text_counts import Length, all_text, attachment_text, field_of, kind_of, text_length
 
 GROUPS: Final[Mapping[str, str]] = {
     "start": "system prompt, tools and memory",
@@ -212,9 +212,9 @@ class ContextMap:
                     elif usual == "TextBlock" and kind != "user":
                         answer += len(block.text)
                     elif kind == "user":
-                        called = field(block, "tool_use_id")
+                        called = field_of(block, "tool_use_id")
                         key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
-                        found.append((key, _weight(block if called is None else field(block, "content"))))
+                        found.append((key, _weight(block if called is None else field_of(block, "content"))))
                     else:
                         answer += _weigh_block(block, calls)
             except TypeError:  # a name, an id or a text that is a list: nothing more is told of this message
@@ -238,11 +238,16 @@ class ContextMap:
     def snapshot(self, attachment: Any, per_token: float) -> None:
         """Take system prompt and tools from an attachment `prompt_snapshot`; their sum stays where it is known."""
         found: dict[Key, float] = {}
-        _sum(found, "system", all_text(field(attachment, "systemPrompt")))
-        tools = field(attachment, "tools")
+        _sum(found, "system", all_text(field_of(attachment, "systemPrompt")))
+        tools = field_of(attachment, "tools")
         for tool in tools if isinstance(tools, list) else ():
-            name = field(tool, "name")
-            _sum(found, "mcp" if server_of(name) else "tools", all_text(field(tool, "schema") or tool), server_of(name))
+            name = field_of(tool, "name")
+            _sum(
+                found,
+                "mcp" if server_of(name) else "tools",
+                all_text(field_of(tool, "schema") or tool),
+                server_of(name),
+            )
         if not tools:
             return  # of a request that is still to come; the one after its answer has the tools too
         self._own()
@@ -335,10 +340,10 @@ def _key_of(tool: Any, given: Any) -> Key:
 
 def _weigh_block(block: Any, calls: dict[Any, Key]) -> float:
     """Weigh a block of an answer that comes less often, or as a dict."""
-    given = field(block, "input")
+    given = field_of(block, "input")
     if given is None:
-        return text_length(field(block, "text") or field(block, "thinking") or field(block, "signature") or "")
-    calls[field(block, "id")] = _key_of(field(block, "name"), given)
+        return text_length(field_of(block, "text") or field_of(block, "thinking") or field_of(block, "signature") or "")
+    calls[field_of(block, "id")] = _key_of(field_of(block, "name"), given)
     return text_length(given)
 
 
@@ -366,7 +371,7 @@ def _weight(content: Any) -> float:
     thing = _THINGS.get(kind_of(content) or "")
     if thing is not None:
         return thing
-    said = field(content, "text")
+    said = field_of(content, "text")
     return _weight(said) if isinstance(said, str) else float(text_length(content))
 
 
@@ -374,11 +379,11 @@ def _attached(content: Any, found: list[tuple[Key, float]]) -> None:
     """Weigh an attachment; memory files each by itself."""
     kind = kind_of(content)
     group = _ATTACHED.get(kind or "", "attachments")
-    files = {"instructions": field(content, "files"), "nested_memory": [content]}.get(kind or "")
+    files = {"instructions": field_of(content, "files"), "nested_memory": [content]}.get(kind or "")
     for each in files if isinstance(files, list) else ():
-        path = field(each, "path")
+        path = field_of(each, "path")
         if isinstance(path, str):
-            found.append((("memory", path, path), _weight(all_text(field(each, "content")))))
+            found.append((("memory", path, path), _weight(all_text(field_of(each, "content")))))
     if not files and kind != "prompt_snapshot":
         name = GROUPS[group] if group in FIXED else kind or GROUPS[group]
         found.append(((group, name, None), _weight(attachment_text(content))))

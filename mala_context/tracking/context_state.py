@@ -12,7 +12,7 @@ from typing import Any
 from weakref import ref
 
 from mala_context.tracking.projection import Interval
-from mala_context.tracking.text_counts import REANNOUNCED, Length, field, kind_of, pieces, text_length
+from mala_context.tracking.text_counts import REANNOUNCED, Length, field_of, kind_of, pieces, text_length
 from mala_context.tracking.usage import Usage
 
 
@@ -119,6 +119,6 @@ class FirstRequest:
             self.prompt_chars += sum(piece.counts.chars for piece in pieces("user", content, {}))
             self.known = True
         elif kind_of(content) in REANNOUNCED:
-            rendered = field(content, "rendered")
+            rendered = field_of(content, "rendered")
             if isinstance(rendered, str):
                 self.attachment_chars = (self.attachment_chars or 0) + len(rendered)

@@ -198,7 +198,7 @@ def _count(text: str) -> Counts:
     )
 
 
-def field(block: Any, name: str) -> Any:
+def field_of(block: Any, name: str) -> Any:
     """Return a block's field, whether the block is a dict or an object."""
     if block.__class__ is dict:
         return block.get(name)
@@ -207,21 +207,21 @@ def field(block: Any, name: str) -> Any:
 
 def kind_of(block: Any) -> str | None:
     """Return a block's or an attachment's type; `None` where it has none that could be one."""
-    kind = field(block, "type")
+    kind = field_of(block, "type")
     return kind if isinstance(kind, str) else None
 
 
 def is_kept(content: Any) -> bool:
     """Tell whether a message is one that a compaction by reference wrote."""
     if isinstance(content, list) and content:
-        content = field(content[0], "text")
+        content = field_of(content[0], "text")
     return isinstance(content, str) and content.startswith(KEPT_MARKS)
 
 
 def is_summary(content: Any) -> bool:
     """Tell whether a message is the summary that a compaction leaves; the stream does not mark it."""
     if isinstance(content, list) and content:
-        content = field(content[0], "text")
+        content = field_of(content[0], "text")
     return isinstance(content, str) and content.startswith(_SUMMARY)
 
 
@@ -229,7 +229,7 @@ def is_result(content: Any) -> bool:
     """Tell whether a user's message holds a tool's result."""
     if not isinstance(content, list) or not content:
         return False
-    return any(field(block, "tool_use_id") is not None for block in content)
+    return any(field_of(block, "tool_use_id") is not None for block in content)
 
 
 def is_picture(value: Mapping[Any, Any]) -> bool:
@@ -277,7 +277,7 @@ def hidden_thinking(content: Any) -> int:
     signed = 0
     for block in content if content.__class__ is list else ():
         signature = block.get("signature") if block.__class__ is dict else getattr(block, "signature", None)
-        if signature and isinstance(signature, str) and not field(block, "thinking"):
+        if signature and isinstance(signature, str) and not field_of(block, "thinking"):
             signed += len(signature)
     return signed
 
@@ -304,13 +304,13 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
 
 
 def _text(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    text = field(block, "text")
+    text = field_of(block, "text")
     if isinstance(text, str):
         found.append(Piece("response" if kind == "response" else "prompt", count_text(text), "text"))
 
 
 def _thinking(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    text, signature = field(block, "thinking"), field(block, "signature")
+    text, signature = field_of(block, "thinking"), field_of(block, "signature")
     if isinstance(text, str):
         signed = len(signature) if isinstance(signature, str) else 0
         counts = Counts(len(text)) if signed else count_text(text)  # the signature tells more than what is shown
@@ -318,10 +318,10 @@ def _thinking(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
 
 
 def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    name, identity = field(block, "name"), field(block, "id")
+    name, identity = field_of(block, "name"), field_of(block, "id")
     if isinstance(name, str) and isinstance(identity, str):
         names[identity] = name
-    given = field(block, "input")
+    given = field_of(block, "input")
     text = all_text(given)
     # The CLI puts the plan into the input after the answer; the request holds it in the result alone (case core-31).
     counts = Counts(len(text)) if name == "ExitPlanMode" else count_text(text)
@@ -330,14 +330,14 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
 
 
 def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    identity = field(block, "tool_use_id")
+    identity = field_of(block, "tool_use_id")
     key = names.get(identity, "tool") if isinstance(identity, str) else "tool"
-    content = field(block, "content")
+    content = field_of(block, "content")
     found.append(Piece(key, count_text(content) if isinstance(content, str) else NOTHING, "result"))
     for inner in content if isinstance(content, list | tuple) else ():
         inner_kind = kind_of(inner)
         if inner_kind == "text":
-            text = field(inner, "text")
+            text = field_of(inner, "text")
             if isinstance(text, str):
                 found.append(Piece(key, count_text(text)))
         elif inner_kind in _UNITS:
@@ -345,15 +345,15 @@ def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> Non
 
 
 def _unit(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
-    found.append(_thing("prompt", field(block, "type"), block))
+    found.append(_thing("prompt", field_of(block, "type"), block))
 
 
 def _thing(key: str, kind: str, block: Any) -> Piece:
     """Return the piece of a block that is no text: an image with its size, a reference with its tool's name."""
     if kind == "image":
-        return Piece(key, NOTHING, kind, size_of(field(field(block, "source"), "data")))
+        return Piece(key, NOTHING, kind, size_of(field_of(field_of(block, "source"), "data")))
     if kind == "tool_reference":
-        tool = field(block, "tool_name")
+        tool = field_of(block, "tool_name")
         return Piece(key, NOTHING, f"{kind}:{tool}" if isinstance(tool, str) else kind)
     return Piece(key, NOTHING, kind)
 
@@ -416,13 +416,13 @@ REANNOUNCED: Final = frozenset({"environment", "model", "deferred_tools_delta", 
 
 def attachment_text(attachment: Any) -> str:
     """Return what of an attachment the model gets: `rendered` where the CLI says it, else the fields known for it."""
-    rendered = field(attachment, "rendered")
+    rendered = field_of(attachment, "rendered")
     if rendered:
         return rendered if isinstance(rendered, str) else all_text(rendered)
     names = _ATTACHMENTS.get(kind_of(attachment))
     if names is None:
-        return all_text(field(attachment, "content"))
-    return "\n".join(filter(None, (all_text(field(attachment, name)) for name in names)))
+        return all_text(field_of(attachment, "content"))
+    return "\n".join(filter(None, (all_text(field_of(attachment, name)) for name in names)))
 
 
 def _attachment(attachment: Any) -> list[Piece]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mala_context._util.safe_open import Held, open_regular
 from mala_context.transcripts.json_rows import few_objects
-from mala_context.transcripts.rows import rows as rows_of
+from mala_context.transcripts.rows import rows
 
 _BLOCK, _FIRST_BLOCK = 1 << 20, 1 << 16
 _MOST_OPENING = 8 << 20
@@ -31,14 +31,14 @@ def read_opening(path: str) -> list[dict[str, Any]]:
 
 def opening(blocks: Iterable[bytes]) -> list[dict[str, Any]]:
     """Return what `read_opening` does, of a transcript's bytes."""
-    rows: list[dict[str, Any]] = []
-    for row in rows_of(blocks):
+    read: list[dict[str, Any]] = []
+    for row in rows(blocks):
         if row.offset >= _MOST_OPENING or not row.ended:
             break
-        rows.extend(few_objects(row.data))
-        if rows and rows[-1].get("type") == "assistant":
+        read.extend(few_objects(row.data))
+        if read and read[-1].get("type") == "assistant":
             break
-    return rows
+    return read
 
 
 def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
@@ -72,9 +72,9 @@ class TranscriptTail:
     def _rows(self, descriptor: int) -> list[dict[str, Any]]:
         os.lseek(descriptor, self._offset, os.SEEK_SET)
         start = self._offset
-        rows: list[dict[str, Any]] = []
-        for row in rows_of(_blocks(descriptor, _BLOCK)):
+        read: list[dict[str, Any]] = []
+        for row in rows(_blocks(descriptor, _BLOCK)):
             if row.ended:
-                rows.extend(few_objects(row.data))
+                read.extend(few_objects(row.data))
                 self._offset = start + row.offset + row.size + 1
-        return rows
+        return read

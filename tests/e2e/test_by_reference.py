@@ -12,7 +12,7 @@ from mala_context import instrument
 from mala_context.agent.reference import compactor
 from mala_context.agent.reference.compactor import FULL_NAME, SERVER
 from mala_context.archive.full_outputs import Spills
-from mala_context.archive.search import search
+from mala_context.archive.search import search_session
 from mala_context.config import parse
 from mala_context.testing import summary, thinking, too_long, tool
 from mala_context.testing.scripts import fill_until_compaction
@@ -226,7 +226,8 @@ async def test_what_was_dropped_is_found_by_search(agent):
     _, session_id = await play(runtime, RULE, "look", "/compact", "go on")
     assert "search_history finds words" in said(watch.api.main_requests[-1])
     assert any(
-        "heliotrope" in hit.text and hit.role == "tool" for hit in search(runtime.archive, session_id, "heliotrope")
+        "heliotrope" in hit.text and hit.role == "tool"
+        for hit in search_session(runtime.archive, session_id, "heliotrope")
     )
 
 

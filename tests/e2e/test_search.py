@@ -6,7 +6,7 @@ import pytest
 
 from mala_context import AgentRuntimeBuilder
 from mala_context.agent.search_tool import FULL_NAME
-from mala_context.archive.search import search
+from mala_context.archive.search import search_session
 from mala_context.testing import summary, tool
 
 from .driving import turn
@@ -47,7 +47,7 @@ async def test_what_was_dropped_is_found(agent):
 async def test_before_a_compaction_and_in_another_session_there_is_nothing(agent):
     first, _ = agent(["Noted."], compactions=[summary("A name was told.")], config=CONFIG)
     old = await play(first, SECRET, "/compact")
-    assert search(first.archive, old, "heliotrope")
+    assert search_session(first.archive, old, "heliotrope")
     second, watch = agent([asks("heliotrope"), "Done."], config=CONFIG)
     await play(second, "look for heliotrope")
     assert "Nothing was found" in result(watch.api.main_requests[1])

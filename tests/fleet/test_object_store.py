@@ -22,7 +22,7 @@ from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.archiving.uploads import LONGEST_PAUSE, Uploads
 from mala_context.analysis.doctor.gather.archives import stores
 from mala_context.archive.layout import manifest_name
-from mala_context.archive.manifest import parse
+from mala_context.archive.manifests import parse
 from mala_context.archive.remote import bucket as bucket_module
 from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.bucket import PART

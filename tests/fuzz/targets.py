@@ -16,7 +16,7 @@ from typing import Any
 from mala_context import ContextTracker, MessageStreamProcessor
 from mala_context.agent.claude_code import statusline
 from mala_context.agent.claude_code.command_hooks import answer_hook
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.codecs import Codec
 from mala_context.config import parse
 from mala_context.errors import ArchiveError, ConfigError

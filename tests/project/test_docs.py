@@ -12,7 +12,7 @@ import pytest
 import mala_context
 from mala_context import ContextTracker, testing
 from mala_context.agent.log_lines import log_values
-from mala_context.archive import manifest
+from mala_context.archive import manifests
 from mala_context.archive.remote import uploaded
 from mala_context.config.schema import SCHEMA, THRESHOLDS
 
@@ -179,7 +179,7 @@ class TestArchiveFormat:
 
     def test_outcomes_are_those_of_the_code(self):
         (words,) = re.findall(r"\| `outcome` \| `outcome` \(([^)]*)\)", self.page)
-        assert set(re.findall(r"`(\w+)`", words)) == manifest.OUTCOMES
+        assert set(re.findall(r"`(\w+)`", words)) == manifests.OUTCOMES
 
 
 IMPORT = re.compile(r"^ *from (mala_context[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)

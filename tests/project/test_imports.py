@@ -1,15 +1,20 @@
-"""No module imports another that imports it, not even for its types or inside of a function.
+"""No module imports another that imports it, not even for its types or inside of a function; none renames an import.
 
 The contracts in pyproject.toml hold the layers; within a layer, this does.
 """
 
 from __future__ import annotations
 
+import ast
 import graphlib
 import pathlib
 
 import grimp
 import pytest
+
+import mala_context
+
+PACKAGE = pathlib.Path(mala_context.__file__).parent
 
 
 def cycle(package: str) -> list[str]:
@@ -47,3 +52,18 @@ def test_a_cycle_is_seen_however_it_is_written(
     assert set(cycle("round")) == {"round.a", "round.b"}
     (package / "b.py").write_text("import os")
     assert cycle("round") == []
+
+
+def renamed(source: str) -> list[str]:
+    """Return each import of a module's text that gives another name to its subject."""
+    imports = (each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Import | ast.ImportFrom))
+    return [f"{name.name} as {name.asname}" for each in imports for name in each.names if name.asname]
+
+
+def test_an_import_that_renames_is_seen() -> None:
+    assert renamed("import a as b\ndef f():\n    from c import d as e, g") == ["a as b", "d as e"]
+
+
+def test_a_thing_has_one_name_wherever_it_is_imported() -> None:
+    found = {path: renamed(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+    assert {str(path): names for path, names in found.items() if names} == {}

@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 from mala_context.archive.full_outputs import Spills
-from mala_context.archive.search import search
+from mala_context.archive.search import search_session
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
 from tests.helpers.small_transcripts import SID, dump, message
@@ -141,7 +141,7 @@ def test_he_reads_nothing_and_nothing_of_ours_goes(shared):
                 archive = TranscriptArchive(repo_path=repo, projects_dirs=[])
                 for act in (
                     lambda each=archive: each.archive_session(shared / f"{SID}.jsonl", SID),
-                    lambda each=archive: search(each, SID, SECRET),
+                    lambda each=archive: search_session(each, SID, SECRET),
                     lambda number=number: Spills(repo).write(SID, f"{SECRET} full {number}".encode(), str(shared)),
                     lambda each=archive: each.prune(days=0.0, dry_run=False),
                 ):

@@ -12,8 +12,8 @@ import pytest
 
 from mala_context.agent.search_tool import HistorySearch
 from mala_context.archive.atomic_write import place
-from mala_context.archive.restore import restore
-from mala_context.archive.search import search
+from mala_context.archive.restore import restore_session
+from mala_context.archive.search import search_session
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import InvalidSessionIdError, TranscriptError
 from tests.helpers.small_transcripts import boundary, dump, message, session, summary
@@ -141,11 +141,11 @@ def test_a_hard_link_in_place_of_an_index(data, archive, tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(data)
     victim.chmod(0o644)
-    search(archive, SID, "anything")
+    search_session(archive, SID, "anything")
     (index,) = tmp_path.rglob(f"{SID}.sqlite")
     index.unlink()
     os.link(victim, index)
-    search(archive, SID, "anything")
+    search_session(archive, SID, "anything")
     assert (victim.read_bytes(), stat.S_IMODE(victim.stat().st_mode)) == (data, 0o644)
     assert (index.stat().st_nlink, stat.S_IMODE(index.stat().st_mode)) == (1, 0o600)
 
@@ -168,7 +168,7 @@ def test_the_command_that_restore_prints_is_quoted(cwd, archive, tmp_path):
     rows = [message(1, "x"), boundary(2), summary(3)]
     path.write_bytes(dump([{**row, "cwd": cwd, "sessionId": SID} for row in rows]))
     archive.archive(str(path), SID)
-    command = restore(archive, SID).command
+    command = restore_session(archive, SID).command
     words = shlex.split(command)
     assert not {";", "touch", "owned", "&&;"} & set(words), command
     assert "--resume" in words

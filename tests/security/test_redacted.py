@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from mala_context.archive.export import export
+from mala_context.archive.export import export_transcript
 from mala_context.archive.redact import MASK, Redactor
 from mala_context.archive.store import TranscriptArchive
 from mala_context.transcripts.rows import rows
@@ -72,7 +72,7 @@ def test_a_whole_export_holds_none_of_them(tmp_path):
     path.write_text("".join(json.dumps(as_message(each.text)) + "\n" for each in found))
     archive = TranscriptArchive(tmp_path / "archives")
     archive.archive(str(path), "s")
-    done = export(archive, "s", tmp_path / "out.jsonl", redact=True)
+    done = export_transcript(archive, "s", tmp_path / "out.jsonl", redact=True)
     text = (tmp_path / "out.jsonl").read_text()
     assert [each.kind for each in found if each.secret in text] == []
     assert done.redacted is not None

@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 
 from mala_context.agent.search_tool import FULL_NAME, SCHEMA, HistorySearch
-from mala_context.archive import manifest as manifests
-from mala_context.archive.search import search
+from mala_context.archive import manifests
+from mala_context.archive.search import search_session
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.small_transcripts import dump, message
 
@@ -47,7 +47,7 @@ def archive(tmp_path, monkeypatch):
     keep(other, MINE, "needle foreign-secret", tmp_path)
     keep(other, FOREIGN, "needle foreign-secret", tmp_path)
     for each in (MINE, FOREIGN):
-        search(other, each, "needle")  # its indexes are there too
+        search_session(other, each, "needle")  # its indexes are there too
     made.other = other
     return made
 
@@ -109,7 +109,7 @@ async def test_a_manifests_rows_name_no_other_pieces(archive):
 
 @pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symlink", "hardlink"])
 async def test_another_projects_index_in_place_of_ones_own(make, archive, tmp_path):
-    search(archive, MINE, "needle")
+    search_session(archive, MINE, "needle")
     own, theirs = ((tmp_path / "runs").glob(f"*{name}/search/{MINE}.sqlite") for name in ("project", "elsewhere"))
     (own,), (theirs,) = own, theirs
     before = theirs.read_bytes()
@@ -121,7 +121,7 @@ async def test_another_projects_index_in_place_of_ones_own(make, archive, tmp_pa
 
 async def test_rows_that_were_put_into_the_index_by_others_names(archive, tmp_path):
     """An index is as trusted as the archive beside it; one of other pieces is made again."""
-    search(archive, MINE, "needle")
+    search_session(archive, MINE, "needle")
     (own,) = (tmp_path / "runs").glob(f"*project/search/{MINE}.sqlite")
     with sqlite3.connect(own) as index:
         index.execute("INSERT INTO piece VALUES ('of another')")
@@ -132,7 +132,7 @@ async def test_rows_that_were_put_into_the_index_by_others_names(archive, tmp_pa
 
 @pytest.mark.parametrize("broken", ["index", "archive"])
 async def test_an_error_says_nothing_of_others(broken, archive, tmp_path):
-    search(archive, MINE, "needle")
+    search_session(archive, MINE, "needle")
     (own,) = (tmp_path / "runs").glob(f"*project/search/{MINE}.sqlite")
     if broken == "index":
         own.unlink()

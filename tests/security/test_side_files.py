@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from mala_context.archive import manifest as manifests
-from mala_context.archive.restore import restore
+from mala_context.archive import manifests
+from mala_context.archive.restore import restore_session
 from mala_context.archive.source import own_directory
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.small_transcripts import SID, dump, session
@@ -152,7 +152,7 @@ def test_a_manifests_path_puts_nothing_back_elsewhere(name, machine, tmp_path):
         file.write(manifests.dump([{**row, "path": f"tool-results/{name}"}]))
     machine.archive.archive(str(machine.transcript), SID)
     before = set(tmp_path.rglob("*"))
-    restore(machine.archive, SID)
+    restore_session(machine.archive, SID)
     new = {each for each in set(tmp_path.rglob("*")) - before if each.is_file()}
     assert all(each.is_relative_to(machine.transcript.parent) for each in new), new
 

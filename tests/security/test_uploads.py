@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.layout import manifest_name
 from mala_context.archive.remote.address import Target
 from mala_context.archive.remote.uploaded import elsewhere, uploads

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from mala_context.analysis.replay import columns
+from mala_context.analysis.replay import columns, record
 from mala_context.analysis.replay.columns import (
     ASSISTANT,
     ATTACHMENT,
@@ -32,7 +32,6 @@ from mala_context.analysis.replay.columns import (
 from mala_context.analysis.replay.files import blocks
 from mala_context.analysis.replay.follow import Follower
 from mala_context.analysis.replay.lanes import Lane
-from mala_context.analysis.replay.record import Stretch as Told
 from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.readers.parts import mapping
 from mala_context.tracking.text_counts import is_result
@@ -50,7 +49,7 @@ class Scanner(Follower):
     rows that go back are no more than rows then.
     """
 
-    def run(self, buffer: bytearray | None = None) -> list[Told]:
+    def run(self, buffer: bytearray | None = None) -> list[record.Stretch]:
         """Read the recording; raises `NeedsFullReader` where all text in it counts, or it cannot be read to its end."""
         for block in blocks(self.recording, self._unreadable, buffer):
             found, ends = columns.skim(block)

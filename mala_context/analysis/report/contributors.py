@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mala_context.analysis.report.model import Contributor
 from mala_context.tracking.events import Appended, Response
 from mala_context.tracking.projection import Ratios
-from mala_context.tracking.text_counts import Names, field, is_kept, pieces
+from mala_context.tracking.text_counts import Names, field_of, is_kept, pieces
 from mala_context.tracking.token_costs import FAMILIES, family, fixed_tokens, text_tokens
 from mala_context.transcripts.loss.collect import FILE_TOOLS
 
@@ -62,12 +62,12 @@ class Ledger:
     def calls(self, event: Response) -> None:
         """Remember which tools a response calls, and with which file."""
         for block in event.content if isinstance(event.content, list | tuple) else ():
-            identity, name = field(block, "id"), field(block, "name")
+            identity, name = field_of(block, "id"), field_of(block, "name")
             if not isinstance(identity, str) or not isinstance(name, str):
                 continue
             self._names[identity] = name
             read = FILE_TOOLS.get(name)
-            given = field(block, "input")
+            given = field_of(block, "input")
             path = given.get(read[0]) if read is not None and read[1] == "read" and isinstance(given, Mapping) else None
             if isinstance(path, str) and path:
                 self._paths[identity] = path
@@ -95,7 +95,7 @@ class Ledger:
     def _parts_of(self, event: Appended, model: str | None) -> Iterator[Contribution]:
         content = event.content
         if event.kind == "attachment":
-            kind, path = field(content, "type"), field(content, "filename")
+            kind, path = field_of(content, "type"), field_of(content, "filename")
             is_file = kind == "file" and isinstance(path, str) and bool(path)
             name = f"attachment: {kind}" if isinstance(kind, str) else "attachment"
             yield from self._measured("attachment", name, path if is_file else None, "attachment", content, model)
@@ -104,7 +104,7 @@ class Ledger:
         if isinstance(content, str):
             yield from self._measured(*words, None, "user", content, model)
         for block in content if isinstance(content, list | tuple) else ():
-            identity = field(block, "tool_use_id")
+            identity = field_of(block, "tool_use_id")
             if isinstance(identity, str):
                 name = self._names.get(identity, "a tool of unknown name")
                 yield from self._measured("tool", name, self._paths.get(identity), "user", [block], model)

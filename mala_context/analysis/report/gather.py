@@ -29,7 +29,7 @@ from mala_context.analysis.report.model import (
 from mala_context.analysis.report.observe import ReportOptions, ReportReader, SessionPart
 from mala_context.archive.layout import parse_piece_name
 from mala_context.archive.losses import read_loss
-from mala_context.archive.manifest import TOOK_PLACE
+from mala_context.archive.manifests import TOOK_PLACE
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import MalaContextError, RecordingNotFoundError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, auto_compact_threshold

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mala_context._util.text import utc_seconds
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import MalaContextError
 

@@ -20,8 +20,7 @@ import time
 from hashlib import sha256
 
 from mala_context._util.text import size_text
-from mala_context.archive import layout, log
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.archive.atomic_write import close_locked, thread_locks, try_flock
 from mala_context.archive.directory import open_archives
 from mala_context.archive.increment import repair_pieces

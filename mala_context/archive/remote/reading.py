@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import errno
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.interface import PieceStore, SessionView
 from mala_context.archive.remote import uploaded
 from mala_context.archive.remote.bucket import bucket_at

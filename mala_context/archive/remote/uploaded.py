@@ -8,8 +8,7 @@ are pure.
 
 from __future__ import annotations
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.layout import StoredFile
 
 TYPE_CHECKING = False
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
-    from mala_context.archive.manifest import Manifest
+    from mala_context.archive.manifests import Manifest
 
 KIND = "uploaded"
 _NEEDLE = b'"row":"uploaded"'

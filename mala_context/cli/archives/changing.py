@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mala_context._util.text import plural, printable, size_text
-from mala_context.archive.export import ExportResult
-from mala_context.archive.export import export as export_transcript
+from mala_context.archive.export import ExportResult, export_transcript
 from mala_context.archive.importing import find_copies, import_copies
 from mala_context.archive.reading import choose_chain
-from mala_context.archive.restore import restore as restore_session
+from mala_context.archive.restore import restore_session
 from mala_context.cli.archives.changed_files import ChangedFile, changed_lines, changed_since
 from mala_context.cli.archives.common import (
     complete_archived,

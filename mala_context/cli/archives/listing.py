@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mala_context._util.text import plural, printable, size_text, utc_text
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.layout import stamp_microseconds
 
 if TYPE_CHECKING:

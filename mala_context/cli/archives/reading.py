@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mala_context._util.text import plural, printable, size_text
-from mala_context.archive import verify as checking
 from mala_context.archive.compactions import compactions, cut_before, moment_of
 from mala_context.archive.reading import choose_chain, chunks
-from mala_context.archive.search import LIMIT, Hit
-from mala_context.archive.search import search as find
+from mala_context.archive.search import LIMIT, Hit, search_session
+from mala_context.archive.verify import verify_archive
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
     F,
@@ -285,12 +284,12 @@ def verify(
         for each in sessions:
             archive, session_id = find_session(repo, directory, each)
             with _checking(archive, [session_id]) as progress:
-                reports.append(checking.verify_archive(archive, [session_id], repair=repair, progress=progress))
+                reports.append(verify_archive(archive, [session_id], repair=repair, progress=progress))
     else:
         for _, each_archive in archives_of(repo, directory, everywhere=everywhere):
             archive = each_archive.listed()
             with _checking(archive) as progress:
-                reports.append(checking.verify_archive(archive, repair=repair, progress=progress))
+                reports.append(verify_archive(archive, repair=repair, progress=progress))
     if as_json:
         say_json(
             [
@@ -386,7 +385,7 @@ def search(
         progress.expect(sum(each.stored for _, each in places), len(places))
         for archive, each in places:
             hits = heapq.nsmallest(
-                limit, [*hits, *find(archive, each.session_id, query, limit=limit)], key=attrgetter("score")
+                limit, [*hits, *search_session(archive, each.session_id, query, limit=limit)], key=attrgetter("score")
             )
             progress(each.stored)
     if as_json:

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from mala_context.analysis.simulate import LEFT_OVER, simulate
+from mala_context.analysis.simulate import LEFT_OVER, simulate_policies
 from mala_context.config import ContextConfig, load_config
 from mala_context.config.settings import GuardConfig
 from tests.helpers.recordings import Rows, plain
@@ -15,7 +15,7 @@ QUIET = {"warn_at": None}
 
 
 def run(path, **fields):
-    (outcome,) = simulate([path], {"p": ContextConfig(**(QUIET | fields))})
+    (outcome,) = simulate_policies([path], {"p": ContextConfig(**(QUIET | fields))})
     return outcome
 
 
@@ -52,7 +52,7 @@ def test_a_recording_that_begins_full_is_what_it_was_under_an_empty_policy(tmp_p
 
 @pytest.mark.parametrize("name", ["tests/data/recorded", "tests/data/core"])
 def test_a_policy_that_does_nothing_saves_nothing(name):
-    for outcome in simulate([str(ROOT / name)], {"empty": ContextConfig()}):
+    for outcome in simulate_policies([str(ROOT / name)], {"empty": ContextConfig()}):
         row = outcome.as_dict()
         assert row["tokens_saved"] == 0
         assert row["cost"]["recorded"] == row["cost"]["simulated"] > 0
@@ -185,7 +185,7 @@ def test_a_clear_starts_over(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_documented_policies_on_the_recorded_sessions(jobs):
     policies = {name: load_config(ROOT / "docs" / "policies" / f"{name}.yaml") for name in "ab"}
-    outcomes = simulate([str(RECORDED)], policies, jobs=jobs)
+    outcomes = simulate_policies([str(RECORDED)], policies, jobs=jobs)
     assert [each.policy for each in outcomes] == ["a", "b"] * 3
     capped = [each for each in outcomes if each.policy == "a"]
     early = [each for each in outcomes if each.policy == "b"]
@@ -200,4 +200,4 @@ def test_a_subagents_own_file_is_not_simulated(tmp_path):
     rows = Rows(agent="a1")
     rows.prompt()
     rows.response("s", 7_000)
-    assert simulate([rows.write(tmp_path / "agent-a1.jsonl")], {"p": ContextConfig()}) == []
+    assert simulate_policies([rows.write(tmp_path / "agent-a1.jsonl")], {"p": ContextConfig()}) == []

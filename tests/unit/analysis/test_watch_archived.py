@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mala_context.analysis.watch.archived import LatestArchives, last_of
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.layout import get_repo_runs_dir
 from mala_context.archive.store import TranscriptArchive
 from tests.helpers.recordings import SID, plain

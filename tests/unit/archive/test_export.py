@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mala_context.archive.export import export
+from mala_context.archive.export import export_transcript
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError, CorruptArchiveError, SessionNotFoundError
 
@@ -25,7 +25,7 @@ def archive(tmp_path):
 def test_the_transcripts_bytes_in_a_private_file(archive, tmp_path):
     umask = os.umask(0)
     try:
-        result = export(archive, "s1", tmp_path / "out.jsonl")
+        result = export_transcript(archive, "s1", tmp_path / "out.jsonl")
     finally:
         os.umask(umask)
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "s1.jsonl").read_bytes()
@@ -35,7 +35,7 @@ def test_the_transcripts_bytes_in_a_private_file(archive, tmp_path):
 
 def test_masked_in_the_copy_and_not_in_the_archive(archive, tmp_path):
     before = {file.name: file.read_bytes() for file in (tmp_path / "archives").iterdir()}
-    result = export(archive, "s1", tmp_path / "out.jsonl", redact=True)
+    result = export_transcript(archive, "s1", tmp_path / "out.jsonl", redact=True)
     assert b"AKIA" not in (tmp_path / "out.jsonl").read_bytes()
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 3
     assert result.redacted == 1
@@ -45,13 +45,13 @@ def test_masked_in_the_copy_and_not_in_the_archive(archive, tmp_path):
 def test_nothing_is_written_when_it_fails(archive, tmp_path, monkeypatch):
     (tmp_path / "there").write_text("old")
     with pytest.raises(FileExistsError):
-        export(archive, "s1", tmp_path / "there")
+        export_transcript(archive, "s1", tmp_path / "there")
     with pytest.raises(SessionNotFoundError):
-        export(archive, "s2", tmp_path / "out")
+        export_transcript(archive, "s2", tmp_path / "out")
     piece = tmp_path / "archives" / archive.pieces("s1")[2].name
     piece.write_bytes(b'{"n":9}\n')
     with pytest.raises(CorruptArchiveError):
-        export(archive, "s1", tmp_path / "out")
+        export_transcript(archive, "s1", tmp_path / "out")
     assert (tmp_path / "there").read_text() == "old"
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".tmp*"))
@@ -62,7 +62,7 @@ def test_without_the_detector_library(archive, tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "detect_secrets.core.plugins.util", None)
     with pytest.raises(ArchiveError, match=r"pip install 'mala-context\[redact\]'"):
-        export(archive, "s1", tmp_path / "out", redact=True)
+        export_transcript(archive, "s1", tmp_path / "out", redact=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -71,5 +71,5 @@ def test_an_interrupt_leaves_nothing_half(archive, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(archive, "s1", tmp_path / "out", progress=interrupt)
+        export_transcript(archive, "s1", tmp_path / "out", progress=interrupt)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["archives", "s1.jsonl"]

@@ -4,8 +4,7 @@ import errno
 
 import pytest
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.history import History, continues
 from mala_context.archive.increment import repair_pieces
 from mala_context.archive.packing import pack_piece

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.increment import Request, add_piece, make_plan, open_plain
 from mala_context.archive.packing import pack_piece
 from mala_context.archive.source import Source, fill

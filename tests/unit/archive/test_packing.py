@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.archive import layout, packing
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests, packing
 from mala_context.archive.codecs import Codec
 from mala_context.archive.increment import open_plain
 from mala_context.archive.source import fill

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mala_context.archive import manifest as manifests
+from mala_context.archive import manifests
 from mala_context.archive.layout import manifest_name
 from mala_context.archive.remote import uploaded
 from mala_context.archive.store import TranscriptArchive

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.local_store import LocalStore
 from mala_context.archive.reader import ArchiveReader
 from mala_context.archive.remote.address import Target

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from mala_context.archive.catch_up import close_compactions
 from mala_context.archive.layout import manifest_name
-from mala_context.archive.manifest import Manifest, parse
+from mala_context.archive.manifests import Manifest, parse
 from mala_context.archive.remote.address import SCHEMES, Target, check_address, check_prefix, is_address, segment
 from mala_context.archive.remote.bucket import PART, Bucket, _reason, bucket_at
 from mala_context.archive.remote.push import _turn, push
 from mala_context.archive.remote.uploaded import elsewhere, is_complete, pending, uploads
-from mala_context.archive.restore import restore
-from mala_context.archive.search import search
+from mala_context.archive.restore import restore_session
+from mala_context.archive.search import search_session
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive
 from mala_context.errors import (
@@ -345,8 +345,8 @@ class TestPrunedHere:
         assert piece.remote == archive.base()
         assert verify_archive(archive).ok
         assert cat(archive, SID) == dump(session())
-        assert search(archive, SID, "message")
-        made = restore(archive, SID, projects=tmp_path / "projects", cwd=tmp_path)
+        assert search_session(archive, SID, "message")
+        made = restore_session(archive, SID, projects=tmp_path / "projects", cwd=tmp_path)
         assert (made.read_from, made.rows) == ("archive", 10)
         assert close_compactions(archive, SID, piece.name) == 2
 
@@ -442,7 +442,7 @@ class TestPrunedHere:
 
     def test_side_files_are_there_too(self, archive, with_side_files, tmp_path):
         assert verify_archive(archive).ok
-        made = restore(archive, SID, projects=tmp_path / "projects", cwd=tmp_path, before="2026-12-01")
+        made = restore_session(archive, SID, projects=tmp_path / "projects", cwd=tmp_path, before="2026-12-01")
         assert made.put_back == (str(with_side_files),)
         assert with_side_files.read_bytes() == b"large" * 100
         (agent,) = made.subagents
@@ -456,8 +456,8 @@ class TestPrunedHere:
 
         monkeypatch.setattr(Bucket, "open", down)
         how = {"projects": tmp_path / "projects", "cwd": tmp_path, "before": "2026-12-01"}
-        said = restore(archive, SID, dry_run=True, **how)
-        made = restore(archive, SID, **how)
+        said = restore_session(archive, SID, dry_run=True, **how)
+        made = restore_session(archive, SID, **how)
         assert (said.missing, said.put_back) == (made.missing, made.put_back)
         assert (made.read_from, made.rows) == ("transcript", 17)
         assert made.missing == (str(with_side_files),)
@@ -491,9 +491,9 @@ class TestFromAnotherMachine:
         assert [each.session_id for each in far.sessions()] == [SID]
         assert cat(far, SID) == transcript.read_bytes()
         assert verify_archive(far).ok
-        assert search(far, SID, "message")
+        assert search_session(far, SID, "message")
         transcript.unlink()
-        assert restore(far, SID, projects=tmp_path / "projects", cwd=tmp_path).rows == 10
+        assert restore_session(far, SID, projects=tmp_path / "projects", cwd=tmp_path).rows == 10
 
     def test_nothing_is_written(self, archive, transcript):
         three_pieces(archive, transcript)

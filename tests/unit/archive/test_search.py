@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mala_context.archive import search as search_module
-from mala_context.archive.search import as_expression, search, texts
+from mala_context.archive.search import as_expression, search_session, texts
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import InvalidSessionIdError
 
@@ -43,7 +43,7 @@ class Bench:
         self.archive.archive(str(path), session, **fields)
 
     def find(self, query, session="s1", **more):
-        return [hit.text for hit in search(self.archive, session, query, **more)]
+        return [hit.text for hit in search_session(self.archive, session, query, **more)]
 
     @property
     def index(self):
@@ -69,7 +69,7 @@ def test_words_in_any_order_phrases_and_endings(bench):
 def test_a_hit_says_where_it_is(bench):
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "needle in a result"}]}
     bench.keep(said("x", 1, message={"role": "user", "content": [result]}), agent="main")
-    (hit,) = search(bench.archive, "s1", "needle")
+    (hit,) = search_session(bench.archive, "s1", "needle")
     (piece,) = bench.archive.pieces("s1")
     assert (hit.session_id, hit.agent, hit.role, hit.time, hit.piece) == (
         "s1",
@@ -96,7 +96,7 @@ def test_a_session_sees_only_itself_and_its_subagents(bench):
     assert bench.find("needle", session="s3") == []
     assert not os.path.exists(bench.folder / "archives" / "search" / "s3.sqlite")
     with pytest.raises(InvalidSessionIdError):
-        search(bench.archive, "../s1", "needle")
+        search_session(bench.archive, "../s1", "needle")
 
 
 def test_whole_copies_and_new_chains_are_found_once(tmp_path):
@@ -311,9 +311,9 @@ def test_an_index_that_cannot_be_read_is_an_error_and_not_an_empty_answer(tmp_pa
     for error in (sqlite3.DatabaseError("malformed"), sqlite3.OperationalError("disk I/O error")):
         monkeypatch.setattr(search_module, "_up_to_date", lambda *_, error=error: Broken(error))
         with pytest.raises(OSError, match="cannot be read"):
-            search(bench.archive, "s1", "apples")
+            search_session(bench.archive, "s1", "apples")
     monkeypatch.setattr(search_module, "_up_to_date", lambda *_: Broken(sqlite3.OperationalError("fts5: syntax error")))
-    assert search(bench.archive, "s1", "apples") == []
+    assert search_session(bench.archive, "s1", "apples") == []
 
 
 @pytest.mark.parametrize("place", ["beginning", "middle", "end"])
@@ -345,7 +345,7 @@ def test_a_text_is_searched_to_its_end(bench, size, place):
     words = "ab " * (size // 3)
     bench.keep(said(f"{words[:place]} einzig artig {words[place:]}", 1), said("after", 2))
     assert bench.find('"einzig artig"')
-    assert all(hit.role == "user" and hit.time == "2026-01-01" for hit in search(bench.archive, "s1", "einzig"))
+    assert all(hit.role == "user" and hit.time == "2026-01-01" for hit in search_session(bench.archive, "s1", "einzig"))
     assert bench.find("after") == ["after"]
 
 
@@ -409,7 +409,8 @@ def test_a_hit_says_whose_words_it_is(bench):
         said("<local-command-stdout>needle five</local-command-stdout>", 5),
     )
     roles = {
-        word: search(bench.archive, "s1", f"needle {word}")[0].role for word in ("one", "two", "three", "four", "five")
+        word: search_session(bench.archive, "s1", f"needle {word}")[0].role
+        for word in ("one", "two", "three", "four", "five")
     }
     assert roles == {"one": "tool", "two": "injected", "three": "assistant", "four": "user", "five": "injected"}
 
@@ -426,7 +427,7 @@ def test_what_the_user_took_back_is_marked(bench, root, pieces):
     for part in (rows,) if pieces == 1 else (rows[:2], rows[2:]):
         bench.keep(*part)
         bench.find("needle")
-    hits = {hit.text: hit.rewound for hit in search(bench.archive, "s1", "needle")}
+    hits = {hit.text: hit.rewound for hit in search_session(bench.archive, "s1", "needle")}
     assert {text for text, rewound in hits.items() if rewound} == {"needle: use tabs", "needle: tabs it is"}
 
 
@@ -437,5 +438,5 @@ def test_a_clear_inside_a_file_takes_nothing_back(bench):
         said("needle: use spaces", 3, uuid="c", parentUuid=None),
         said("needle: spaces of two", 4, uuid="d", parentUuid=None),
     )
-    hits = {hit.text: hit.rewound for hit in search(bench.archive, "s1", "needle")}
+    hits = {hit.text: hit.rewound for hit in search_session(bench.archive, "s1", "needle")}
     assert {text for text, rewound in hits.items() if rewound} == {"needle: use spaces"}

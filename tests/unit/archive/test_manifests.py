@@ -7,8 +7,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mala_context.archive import layout
-from mala_context.archive import manifest as manifests
+from mala_context.archive import layout, manifests
 from mala_context.archive.layout import StoredFile
 from mala_context.archive.reading import chunks
 from mala_context.archive.store import TranscriptArchive
