@@ -13,7 +13,6 @@ here raises on content of an unknown shape: what is not known has no characters.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
@@ -151,32 +150,42 @@ def random_chars(text: str) -> int:
 
 def _without_random(text: str) -> tuple[int, str]:
     """Return the number of characters in random runs, and the text without them."""
-    raw = text.encode("utf-8", "ignore") if not text.isascii() else text.encode("ascii")
-    if _FULL_RUN not in raw.translate(_BASE64):
+    runs = text.encode("ascii", "replace").translate(_BASE64)  # a byte a character
+    start = runs.find(_FULL_RUN)
+    if start < 0:
         return 0, text
     kept, end = [], 0
-    for found in re.finditer(f"[A-Za-z0-9+/=_-]{{{_RUN},}}", text):
-        if _is_random(found.group()):
-            kept.append(text[end : found.start()])
-            end = found.end()
+    while start >= 0:
+        stop = runs.find(b" ", start)
+        stop = len(text) if stop < 0 else stop
+        if _is_random(text[start:stop]):
+            kept.append(text[end:start])
+            end = stop
+        start = runs.find(_FULL_RUN, stop)
     rest = "".join((*kept, text[end:]))
     return len(text) - len(rest), rest
 
 
 def _is_random(run: str) -> bool:
     """Tell base64 from a path or a long name: two in five of base64's characters are upper case, a sixth are digits."""
-    counts, size = _count(run[: 2 * _SAMPLE]), min(len(run), 2 * _SAMPLE)
-    upper = (int.from_bytes(run[: 2 * _SAMPLE].encode("ascii").translate(_BITS), "little") & _UPPER).bit_count()
-    return upper >= 0.25 * size and counts.letters - upper >= 0.2 * size and counts.digits >= 0.03 * size
+    sample = run[: 2 * _SAMPLE]
+    size, kinds = len(sample), _kinds(sample)
+    letters, upper, digits = ((kinds & kind).bit_count() for kind in (_LETTER, _UPPER, _DIGIT))
+    return upper >= 0.25 * size and letters - upper >= 0.2 * size and digits >= 0.03 * size
+
+
+def _kinds(text: str) -> int:
+    """Return the kinds of a text's bytes as one number, a byte with a bit for each kind."""
+    return int.from_bytes(text.encode("utf-8", "ignore").translate(_BITS), "little")
 
 
 def _count(text: str) -> Counts:
     """Count a text of at most twice the sample's length.
 
-    Its bytes become one large number, a byte with a bit for each kind; then each count is an operation or two on that
-    number. That is five times as fast as to search the text, where the processor guesses wrong at every other byte.
+    Its bytes become one large number, see `_kinds`; then each count is an operation or two on that number. That is
+    five times as fast as to search the text, where the processor guesses wrong at every other byte.
     """
-    kinds = int.from_bytes(text.encode("utf-8", "ignore").translate(_BITS), "little")
+    kinds = _kinds(text)
     before, after = kinds << 8, kinds >> 8  # of the byte before each, and after each
     starts = (kinds ^ before) & kinds  # where a run of a kind begins
     letters = (kinds & _LETTER).bit_count()

@@ -85,6 +85,21 @@ def test_random_runs_are_found_wherever_they_stand(before: str, size: int) -> No
     assert random_chars(f'{before}"{run}"') == len(run)
 
 
+RUNS = st.lists(
+    st.sampled_from([" ", "\n", "é", "字", "\ud800", "a/", base64_of(60), base64_of(45)[:59], "A1" * 31, "ab3" * 21])
+)
+
+
+@given(RUNS.map("".join))
+def test_random_runs_are_those_that_a_search_finds(text: str) -> None:
+    def is_random(run: str) -> bool:
+        shares = [len(re.findall(kind, run)) / len(run) for kind in ("[A-Z]", "[a-z]", "[0-9]")]
+        return all(share >= least for share, least in zip(shares, (0.25, 0.2, 0.03), strict=True))
+
+    runs = re.findall("[A-Za-z0-9+/=_-]{60,}", text)
+    assert random_chars(text) == count_text(text).random == sum(len(run) for run in runs if is_random(run))
+
+
 def test_wrapped_base64_is_random_too() -> None:
     run = base64_of(3_000)
     lines = "\n".join(run[place : place + 64] for place in range(0, len(run), 64))
