@@ -18,7 +18,7 @@ from mala_context.analysis.replay.record import AgentRecord, Best, CompactionRec
 from mala_context.analysis.replay.rows import Line, lines
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Compaction, Event, Response, Summary
-from mala_context.tracking.readers import read_row
+from mala_context.tracking.readers.rows import RowReader
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
 from mala_context.transcripts.compactions import is_microcompaction
@@ -92,6 +92,7 @@ class RecordingReader:
     def _begin(self) -> None:
         self._main = self.tracker.main
         self._tallies: dict[AgentState, Tally] = {self._main: Tally()}
+        self._rows = RowReader()
         self._session_id: str | None = None
         self._compactions: list[CompactionRecord] = []
         self._microcompactions = 0
@@ -124,7 +125,7 @@ class RecordingReader:
             self._close(self.tracker.session_id)
             self.tracker = ContextTracker(parts=self.divides)
             self._begin()
-        for event in read_row(row):
+        for event in self._rows.read(row):
             self._event(event, row)
         self._microcompactions += is_microcompaction(row)
         if self._session_id is None:

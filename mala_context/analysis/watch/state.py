@@ -15,6 +15,7 @@ from typing import Any
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response, Summary, TotalTokens
 from mala_context.tracking.pace import Pace
 from mala_context.tracking.readers import read_row
+from mala_context.tracking.readers.rows import RowReader
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.transcripts.compactions import is_microcompaction
@@ -36,6 +37,7 @@ class TranscriptState:
         self.agent_id = agent_id
         self.session_id = session_id
         self.tracker = ContextTracker(auto_compact_window=auto_compact_window)
+        self._rows = RowReader()
         self.pace = Pace()
         self.cwd: str | None = None
         self.branch: str | None = None
@@ -66,7 +68,7 @@ class TranscriptState:
         """Take the next rows; never raises on what they hold."""
         for row in rows:
             self._about(row)
-            for event in read_row(row):
+            for event in self._rows.read(row):
                 self._event(event, row)
 
     def snapshot(self) -> ContextSnapshot:

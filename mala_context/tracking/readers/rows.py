@@ -50,6 +50,22 @@ def read_row(row: Any) -> Events:
         return ()
 
 
+class RowReader:
+    """Reads a transcript's rows in order, and tells when another process goes on: it has another version."""
+
+    def __init__(self) -> None:
+        self._version: object = None
+
+    def read(self, row: Mapping[str, Any]) -> Events:
+        """Return the events in the next row."""
+        version = row.get("version", self._version)
+        if version == self._version:
+            return read_row(row)
+        before, self._version = self._version, version
+        began = () if before is None else (ContextEdited(_agent(row), text(row.get("sessionId")), "resume"),)
+        return (*began, *read_row(row))
+
+
 def _agent(row: Mapping[str, Any]) -> str | None:
     agent = text(row.get("agentId"))
     if agent is not None:
@@ -122,12 +138,24 @@ def _system(row: Mapping[str, Any]) -> Events:
     if subtype == MICRO_BOUNDARY:
         return (ContextEdited(_agent(row), session_id, "microcompaction"), *_link(row))
     if subtype == "local_command":
-        content = get("content")
-        if isinstance(content, str) and "Context Usage" in content:
-            found = parse_context_text(content)
-            if found:
-                return (WindowReport(session_id, found[1], found[0]), *_link(row))
+        return (*_report(get("content"), session_id), *_local_command(row))
     return _link(row)
+
+
+def _local_command(row: Mapping[str, Any]) -> Events:
+    """Read a command of the CLI's own, or what it printed: the model gets it as a user's message."""
+    get = row.get
+    uuid, parent = text(get("uuid")), _parent(row)
+    content = text(get("content"))
+    if content is None or uuid is None or not parent:
+        return _link(row)
+    return (Appended(_agent(row), text(get("sessionId")), "user", content, uuid, parent, text(get("timestamp"))),)
+
+
+def _report(content: Any, session_id: str | None) -> Events:
+    """Read the sizes that `/context` printed."""
+    found = parse_context_text(content) if isinstance(content, str) and "Context Usage" in content else None
+    return (WindowReport(session_id, found[1], found[0]),) if found else ()
 
 
 def _progress(row: Mapping[str, Any]) -> Events:

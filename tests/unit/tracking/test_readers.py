@@ -194,6 +194,16 @@ class TestRows:
     def test_the_context_command(self) -> None:
         row = {"type": "system", "subtype": "local_command", "content": "Context Usage 62.5k/1m tokens", "uuid": "u"}
         assert read_row(row) == (WindowReport(None, 1_000_000, 62_500), Link(None, None, "u", None))
+        report, printed = read_row({**row, "parentUuid": "p"})
+        assert report == WindowReport(None, 1_000_000, 62_500)
+        assert printed == Appended(None, None, "user", row["content"], "u", "p")
+
+    def test_what_a_command_of_the_cli_prints_is_sent_to_the_model(self) -> None:
+        row = {"type": "system", "subtype": "local_command", "content": "<local-command-stdout>x", "uuid": "u"}
+        assert read_row({**row, "parentUuid": "p"}) == (Appended(None, None, "user", row["content"], "u", "p"),)
+        for odd in ("", ["x"], None):
+            assert read_row({**row, "parentUuid": "p", "content": odd}) == (Link(None, None, "u", "p"),)
+        assert read_row({**row, "parentUuid": None}) == (Link(None, None, "u", ""),)
 
 
 @pytest.mark.parametrize(
