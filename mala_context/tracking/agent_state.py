@@ -22,8 +22,8 @@ from mala_context.tracking.context_state import ContextState, FirstRequest, grow
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.text_counts import kind_of, text_length
-from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, thinking_tokens
+from mala_context.tracking.text_counts import field_of, is_result, kind_of, signed_blocks, text_length
+from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thinking_tokens
 from mala_context.tracking.truth_alarm import Lookout, Surprise, cause_of, is_alarm, may_alarm
 from mala_context.tracking.usage import Usage
 
@@ -32,6 +32,8 @@ _AGREED = 3
 """Responses that count the cache twice before that is sure; until then their size is an estimate."""
 _ALL_OF = 16
 _LEARN_EVERY = 32
+_TELLS = 200
+"""Tokens of thinking from which on a request tells whether they are left out."""
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
@@ -59,6 +61,7 @@ class AgentState:
         "current",
         "due",
         "first_input",
+        "forgets",
         "helped",
         "keeping",
         "kept_chars",
@@ -76,6 +79,7 @@ class AgentState:
         "responses",
         "rooted",
         "since",
+        "thought",
         "tool_use_id",
         "twice",
         "wait_summary",
@@ -120,6 +124,10 @@ class AgentState:
         self.map = ContextMap()
         self.noted: set[str] = set()
         """Causes of an alarm that the stream named since the last response."""
+        self.thought = 0.0
+        """Tokens that the model thought in this turn, up to the last request; 0 for one that keeps all of it."""
+        self.forgets = False
+        """Whether thinking was left out when the last turn began."""
         self._uncounted = False
         """Whether text went by uncounted, since the conversation began or was compacted."""
         self.context = self.fresh()
@@ -166,7 +174,7 @@ class AgentState:
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
         self._go_on(self.fresh(), len(self.context.parts))
-        self.current, self.begun = None, 0
+        self.current, self.begun, self.thought = None, 0, 0.0
         self.map.forgotten()
 
     def begin_again(self) -> None:
@@ -346,15 +354,32 @@ class AgentState:
             if tokens < base:
                 self.map.went_back(tokens)
             came = self.map.grew(parts, output, per_token, told=output > PLACEHOLDER or cut)
-            if at is not None and may_alarm(base, output, came, tokens, at) and "resume" not in self.noted:
-                self._compare(lookout, before, begun, now)
+            thought = self._thought(parts) if forgets_thinking(self.model) else 0
+            if at is not None and (thought or may_alarm(base, output, came, tokens, at)) and "resume" not in self.noted:
+                self._compare(lookout, before, begun, now, thought)
         if self.noted:
             self.noted = set()
 
-    def _compare(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
-        """Compare a request with its projection, and note an alarm."""
+    def _thought(self, parts: Sequence[tuple[str, Any]]) -> int:
+        """Return how many tokens of thinking may be left out because these parts begin a turn."""
+        model = self.model
+        for kind, content in parts:
+            for block in signed_blocks(content) if kind in ("response", "answer") else ():
+                self.thought += thinking_tokens(len(field_of(block, "signature")), model)
+        if all(kind != "user" or is_result(content) for kind, content in parts):
+            return 0
+        thought, self.thought = round(self.thought), 0.0
+        return thought if thought >= _TELLS else 0
+
+    def _compare(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState, thought: int) -> None:
+        """Compare a request with its projection, and note an alarm; `thought` tokens of thinking may be left out."""
         base, tokens, usage, was = before.tokens or 0, now.tokens or 0, now.usage, before.usage
         projected = before.interval.projected(base, before.output or 0, cut=before.cut, parts=begun)
+        if thought:
+            known, self.forgets = self.forgets, tokens < projected - thought / 2
+            projected -= thought if known else 0
+            if self.forgets and not known:
+                self.noted.add("thinking")
         if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
             return
         seen = {kind_of(content) for kind, content in before.parts[:begun] if kind == "attachment"}

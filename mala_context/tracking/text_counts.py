@@ -283,12 +283,17 @@ def text_length(content: Any, depth: int = 0) -> int:
 
 def hidden_thinking(content: Any) -> int:
     """Return the length of the signatures of a response's thinking whose text is not shown; 0 for none."""
-    signed = 0
+    return sum(len(field_of(block, "signature")) for block in signed_blocks(content) if not field_of(block, "thinking"))
+
+
+def signed_blocks(content: Any) -> list[Any]:
+    """Return the blocks of thinking in a response that have a signature."""
+    found = []
     for block in content if content.__class__ is list else ():
         signature = block.get("signature") if block.__class__ is dict else getattr(block, "signature", None)
-        if signature and isinstance(signature, str) and not field_of(block, "thinking"):
-            signed += len(signature)
-    return signed
+        if signature and isinstance(signature, str):
+            found.append(block)
+    return found
 
 
 def pieces(kind: str, content: Any, names: Names) -> list[Piece]:

@@ -71,6 +71,7 @@ See case core-24; the lines were fitted to 5,660 answers, each project's by thos
 _THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "dense": (-50, 0.285)}
 """The same for any other model of a family."""
 
+_FORGETFUL: Final = re.compile(r"claude-3-7|(?:sonnet|haiku)-4-[0-5](?!\d)|opus-4-[01](?!\d)|(?:sonnet|opus)-4-20")
 _DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)")
 
 
@@ -90,6 +91,16 @@ def thinking_tokens(signature: int, model: str | None) -> float:
     """Return how many tokens a model thought, by the length of the signature; 0 where there is none."""
     added, rate = thinking_line(model)
     return max(0.0, added + rate * signature) if signature else 0.0
+
+
+@lru_cache(maxsize=256)
+def forgets_thinking(model: str | None) -> bool:
+    """Tell whether a model may no longer get its thinking of a turn when the next turn begins.
+
+    Opus 4.5 and Sonnet 4.6 are the first that keep it. CLIs before 2.1.41 leave that to the model; newer ones ask for
+    all of it in most sessions.
+    """
+    return bool(model and _FORGETFUL.search(model))
 
 
 @lru_cache(maxsize=512)

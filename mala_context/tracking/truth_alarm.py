@@ -21,6 +21,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "microcompaction": "the CLI cleared old tool results",
     "context_editing": "the API edited the context",
     "model": "another model counts the same text",
+    "thinking": "the API left out what the model thought in an earlier turn",
     "tools": "tools were loaded",
     "memory": "memory files changed",
     "prefix": "the cache was not read: a proxy, the system prompt or the tools changed its beginning, or it lapsed",

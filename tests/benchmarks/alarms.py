@@ -1,15 +1,21 @@
 """How often the truth alarm is heard in recorded sessions, and whether it hears what is injected into them.
 
 Run with `python tests/benchmarks/alarms.py PATH...`. Each request that follows another one is compared with its
-projection, as in a live session. Just before, it is compared with changes: 5.1 % more or fewer than projected, and 6 %
-and 10 % more or fewer than it really was; each change is at least 2,001 tokens. The first request of a resumed session
-is not compared, and is counted apart. The same message in several recordings counts once.
+projection, as in a live session, unless its size cannot be projected: those are counted by their reason. Just before,
+it is compared with sizes that nothing in the stream explains: 5 % more or fewer than projected (2,000 tokens at least,
+the limit itself), and 6 % and 10 % more or fewer than it really was (2,400 and 4,000 tokens at least, as far beyond
+the limit). Of the latter, the projection's own error hides some. The same message in several recordings counts once.
+
+`--halves` shows each half of the recordings too, by the folder that a session ran in.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from functools import partial
+from zlib import crc32
 
 from mala_context.analysis.audit import as_streamed
 from mala_context.analysis.replay.engine import read_all
@@ -20,24 +26,27 @@ from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.truth_alarm import ALARM_AT, LEAST, Lookout
 from mala_context.tracking.usage import Usage
 
-CHANGES = (("projected", 0.051), ("counted", 0.06), ("counted", 0.10))
+CHANGES = (("projected", ALARM_AT), ("counted", 0.06), ("counted", 0.10))
 """What a change is a share of, and the share."""
 LOOK_BACK = AgentState._look_back
+BLACKENED = re.compile(r"\?X{8}\b")
+"""A secret in an address of which these recordings hold eight characters, whatever its length."""
 
 
-def alarm(model, left, parts, tokens):
+def alarm(agent, left, parts, tokens):
     """Return the alarm of a request of this size, on the way of a live session."""
-    lookout, agent, now = Lookout(ALARM_AT), AgentState(model=model), ContextState()
-    now.usage, now.tokens, now.model = Usage(0, 0, tokens, 1), tokens, model
-    LOOK_BACK(agent, lookout, left, parts, now)
+    lookout, twin, now = Lookout(ALARM_AT), AgentState(model=agent.model), ContextState()
+    twin.thought, twin.forgets = agent.thought, agent.forgets
+    now.usage, now.tokens, now.model = Usage(0, 0, tokens, 1), tokens, agent.model
+    LOOK_BACK(twin, lookout, left, parts, now)
     return lookout.found[0] if lookout.found else None
 
 
 def without_text(row):
     """Return a row as the stream shows it: an attachment's text is not there, but others name it as their parent."""
-    if row.get("type") != "attachment":
-        return as_streamed(row)
-    return {**row, "type": "progress", "data": {"hookEvent": row["attachment"].get("hookEvent")}}
+    if row.get("type") == "attachment":
+        return {**row, "type": "progress", "data": {"hookEvent": row["attachment"].get("hookEvent")}}
+    return {**row, "content": ""} if row.get("subtype") == "local_command" else as_streamed(row)
 
 
 class AlarmCounter(RecordingReader):
@@ -48,28 +57,38 @@ class AlarmCounter(RecordingReader):
     def __init__(self, recording, *, as_live):
         super().__init__(recording)
         self.as_live = as_live
-        self.found = []
-        self.apart = set()
+        self.found = {}
+        self.apart = {}
+        self.half = None
 
     def line(self, line):
         """Take the next line, as the stream shows it where that is asked for."""
+        for row in line.rows if self.half is None else ():
+            if isinstance(row.get("cwd"), str):
+                self.half = crc32(row["cwd"].encode()) % 2
         super().line(line._replace(rows=[without_text(row) for row in line.rows]) if self.as_live else line)
 
     def look_back(self, agent, lookout, left, parts, now):
         """Try the changes, then the request as it was."""
-        if "resume" in agent.noted:
-            self.apart.add(now.message_id)
-        elif left.tokens is not None and left.accuracy == now.accuracy == "exact":
-            found = alarm(agent.model, left, parts, now.tokens)
-            projected = left.interval.projected(left.tokens, left.output or 0, cut=left.cut, parts=parts)
+        if left.tokens is None:
+            self.apart[now.message_id] = "no size before"
+        elif left.accuracy != "exact" or now.accuracy != "exact":
+            self.apart[now.message_id] = "a compaction before"
+        elif "resume" in agent.noted:
+            self.apart[now.message_id] = "another process before"
+        elif any(BLACKENED.search(str(content)) for _, content in left.parts[:parts]):
+            self.apart[now.message_id] = "text that the recording lacks"
+        else:
+            found = alarm(agent, left, parts, now.tokens)
+            projected = alarm(agent, left, parts, 10 * (left.tokens + 10**7)).projected
             heard = []
             for of, share in CHANGES:
                 base = projected if of == "projected" else now.tokens
-                change = max(LEAST + 1, round(share * base) + 1)
+                change = math.ceil(max(LEAST, ALARM_AT * base) * share / ALARM_AT)
                 sizes = [size for size in (base + change, base - change) if size > 0]
-                heard.append((sum(alarm(agent.model, left, parts, size) is not None for size in sizes), len(sizes)))
+                heard.append((sum(alarm(agent, left, parts, size) is not None for size in sizes), len(sizes)))
             off = 0 if found is None else found.tokens - found.projected
-            self.found.append((now.message_id, off, heard))
+            self.found[now.message_id] = off, heard, self.half
         LOOK_BACK(agent, lookout, left, parts, now)
 
 
@@ -84,27 +103,35 @@ def one(recording, *, as_live):
     return [(counter.found, counter.apart)]
 
 
-def main(paths):
+def show(name, compared, apart):
+    """Print the figures of some requests."""
+    off = [each for each, _, _ in compared if each]
+    rate, fewer = 1_000 * len(off) / max(1, len(compared)), sum(each < 0 for each in off)
+    print(f"{name}: {len(compared):,} requests compared, {len(off)} alarms ({fewer} of fewer tokens), ", end="")
+    print(f"{rate:.2f} in 1,000")
+    for place, (of, share) in enumerate(CHANGES):
+        heard = sum(each[place][0] for _, each, _ in compared)
+        injected = sum(each[place][1] for _, each, _ in compared)
+        print(f"  {share:.0%} of what was {of}: {heard:,} of {injected:,} injected changes are heard", end="")
+        print(f" ({heard / max(1, injected):.2%})")
+    for reason in dict.fromkeys(apart):
+        print(f"  not compared, {reason}: {apart.count(reason)}")
+
+
+def main(paths, *, halves):
     """Print the figures of each path."""
     for path in paths:
         for as_live in (False, True):
-            found = read_all(find([path]), partial(one, as_live=as_live))
-            seen = {each[0]: each for part, _ in found for each in part}.values()
-            apart = len(set().union(*(part for _, part in found)))
-            off = [each for _, each, _ in seen if each]
-            print(
-                f"{path}, {'as live' if as_live else 'as recorded'}: {len(seen):,} requests, {len(off)} alarms ", end=""
-            )
-            rate = 1_000 * len(off) / max(1, len(seen))
-            print(
-                f"({sum(each < 0 for each in off)} of fewer tokens), {rate:.2f} in 1,000; {apart} after a resume, apart"
-            )
-            for place, (of, share) in enumerate(CHANGES):
-                heard = sum(each[place][0] for _, _, each in seen)
-                injected = sum(each[place][1] for _, _, each in seen)
-                print(f"  {share:.1%} of what was {of}: {heard:,} of {injected:,} injected changes are heard", end="")
-                print(f" ({heard / max(1, injected):.2%})")
+            found, apart = {}, {}
+            for some, others in read_all(find([path]), partial(one, as_live=as_live)):
+                found |= some
+                apart |= others
+            name = f"{path}, {'as live' if as_live else 'as recorded'}"
+            show(name, list(found.values()), sorted(each for key, each in apart.items() if key not in found))
+            for half in (0, 1) if halves else ():
+                show(f"{name}, half {half + 1}", [each for each in found.values() if each[2] == half], [])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["tests/data/recorded"])
+    given = sys.argv[1:]
+    main([each for each in given if each != "--halves"] or ["tests/data/recorded"], halves="--halves" in given)

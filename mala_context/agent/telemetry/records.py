@@ -57,9 +57,12 @@ reaches a threshold by itself, no tool was denied because the window is a guess,
 compaction, no restart is left, a result was capped."""
 
 
-AlarmCause = Literal["microcompaction", "context_editing", "model", "tools", "memory", "prefix", "unexplained"]
+AlarmCause = Literal[
+    "microcompaction", "context_editing", "model", "thinking", "tools", "memory", "prefix", "unexplained"
+]
 """Why a request was not what was projected: the CLI cleared old results, the API edited the context, another model
-counts the text, tools were loaded, memory files changed, the cached beginning changed or lapsed, or unknown."""
+counts the text, thinking was left out, tools were loaded, memory files changed, the cached beginning changed or lapsed,
+or unknown."""
 
 
 class ContextUpdated(NamedTuple):

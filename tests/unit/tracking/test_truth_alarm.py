@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.tracking.events import Appended, Compaction, ContextEdited, Event, Response
-from mala_context.tracking.readers.rows import read_row
+from mala_context.tracking.readers.rows import RowReader, read_row
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.truth_alarm import CAUSES, LEAST, Surprise, is_alarm, may_alarm
 from mala_context.tracking.usage import Usage
@@ -53,6 +53,60 @@ def test_the_first_request_of_a_resumed_session_is_not_compared() -> None:
     resumed = {"type": "attachment", "attachment": {"type": "hook_success", "hookEvent": "SessionStart"}}
     (alarm,) = alarms(response(1, 50_000), *read_row(resumed), response(2, 60_000), response(3, 70_000))
     assert alarm.tokens == 70_000
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_row_of_another_version_is_another_process(rows: int) -> None:
+    """The first request of each is not compared, however many rows of it came before; the next one is."""
+    reader, tracker = RowReader(), ContextTracker()
+
+    def take(version: str | None, number: int, tokens: int) -> None:
+        message = {"id": f"m{number}", "model": MODEL, "content": [], "usage": {"input_tokens": tokens}}
+        said = {} if version is None else {"version": version}
+        prompts = [{"type": "user", "message": {"content": "Go on."}, **said}] * (rows - 1)
+        for row in (*prompts, {"type": "assistant", "message": message, **said}):
+            for event in reader.read(row):
+                tracker.apply(event)
+
+    for place, (version, tokens) in enumerate(
+        [("2.1.1", 50_000), ("2.1.2", 60_000), (None, 60_000), ("2.1.1", 70_000), ("2.1.1", 80_000)]
+    ):
+        take(version, place, tokens)
+    assert [alarm.tokens for alarm in tracker.alarms()] == [80_000]
+
+
+def thoughtful(number: int, tokens: int, model: str) -> Response:
+    thinking = [{"type": "thinking", "thinking": "", "signature": "x" * 40_000}]
+    return response(number, tokens, model=model, output=8_000)._replace(content=thinking)
+
+
+PROMPT = Appended(None, "s1", "user", "Go on.")
+RESULT = Appended(None, "s1", "user", [{"type": "tool_result", "tool_use_id": "t", "content": "done"}])
+
+
+def test_thinking_that_is_left_out_when_a_turn_begins() -> None:
+    """Older models may forget it: said once, with its cause; from then on the session's projections leave it out."""
+    old = "claude-sonnet-4-5"
+    turns = [thoughtful(1, 60_000, old), RESULT, thoughtful(2, 68_000, old), PROMPT]
+    found = alarms(*turns, thoughtful(3, 62_000, old), PROMPT, thoughtful(4, 63_000, old))
+    assert [(alarm.tokens, alarm.cause) for alarm in found] == [(62_000, "thinking")]
+    again = alarms(*turns, thoughtful(3, 62_000, old), PROMPT, response(4, 70_000, model=old))
+    assert [alarm.cause for alarm in again] == ["thinking", "unexplained"], "now it is a change that it is kept"
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-5", "claude-sonnet-4-6", "claude-opus-5", "gpt-5"])
+def test_a_model_that_keeps_its_thinking(model: str) -> None:
+    turns = [thoughtful(1, 60_000, model), PROMPT]
+    assert alarms(*turns, response(2, 68_000, model=model)) == []
+    (alarm,) = alarms(*turns, response(2, 60_100, model=model))
+    assert alarm.cause == "unexplained"
+
+
+def test_what_an_older_model_thinks_within_a_turn_stays() -> None:
+    events = [thoughtful(1, 60_000, MODEL), RESULT, thoughtful(2, 68_000, MODEL), RESULT, response(3, 76_000)]
+    assert alarms(*events) == []
+    (alarm,) = alarms(*events[:-1], response(3, 60_500))
+    assert alarm.cause == "unexplained"
 
 
 def test_the_limit_is_a_share_and_a_number_of_tokens() -> None:
