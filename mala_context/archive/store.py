@@ -415,7 +415,7 @@ class TranscriptArchive(ArchiveReader):
         return seen(self, transcript_path, sid, {"agent": "main", **outcome}, measure, hook_ran=ran)
 
     def restore(self, session_id: str, **where: Any) -> RestoreResult:
-        """Undo a compaction: make a new session of what this one held before it; takes what `restore.restore` takes.
+        """Undo a compaction: make a new session of what this one held before it; takes what `restore_session` takes.
 
         The result has the new id, the working directory, the shell's `command` and which side files are missing.
         """

@@ -169,19 +169,19 @@ class Index(Operation):
     def round(self, place, tell):
         place.talk("s", 400)
         place.keep("s", tell)
-        search.search(place.archive, "s", "word1")
+        search.search_session(place.archive, "s", "word1")
 
     def next_run(self, place):
         super().next_run(place)
-        search.search(place.opened(), "s", "word1")
+        search.search_session(place.opened(), "s", "word1")
 
     def check(self, place):
         super().check(place)
-        found = search.search(place.opened(), "s", "word1*", limit=10_000)
+        found = search.search_session(place.opened(), "s", "word1*", limit=10_000)
         plain = TranscriptArchive(place.archive.location)
         again = os.path.join(place.base, "again")
         shutil.copytree(plain.location, os.path.join(again, "archives"))
-        fresh = search.search(TranscriptArchive(os.path.join(again, "archives")), "s", "word1*", limit=10_000)
+        fresh = search.search_session(TranscriptArchive(os.path.join(again, "archives")), "s", "word1*", limit=10_000)
         shutil.rmtree(again)
         assert len(found) == len(fresh), f"the index finds {len(found)} places, one made anew {len(fresh)}"
 

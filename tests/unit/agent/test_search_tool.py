@@ -52,14 +52,14 @@ async def test_how_many(archive, monkeypatch, limit, hits):
 
 
 def test_an_answer_has_a_bound(archive):
-    hits = search_tool_module.search(archive, "s1", "hay", limit=50)
+    hits = search_tool_module.search_session(archive, "s1", "hay", limit=50)
     long = as_text([*hits] * 20, "/where")
     assert estimate_tokens(long) <= ANSWER_TOKENS
     assert "left out" in long
 
 
 def test_whose_words_they_are(archive):
-    (hit,) = search_tool_module.search(archive, "s1", "needle")
+    (hit,) = search_tool_module.search_session(archive, "s1", "needle")
     other = type(hit)(**{**vars(hit), "agent": "a1", "time": None})
     assert as_text([other], "/w").startswith("-  user (a1): my needle")
 
@@ -73,7 +73,7 @@ async def test_what_goes_wrong_is_said_and_not_raised(archive, monkeypatch):
     def broken(*_, **__):
         raise OSError("the index cannot be used")
 
-    monkeypatch.setattr(search_tool_module, "search", broken)
+    monkeypatch.setattr(search_tool_module, "search_session", broken)
     answer = await HistorySearch(archive, lambda: "s1").answer({"query": "needle"})
     assert answer["is_error"]
     assert "the index cannot be used" in text(answer)
@@ -82,7 +82,7 @@ async def test_what_goes_wrong_is_said_and_not_raised(archive, monkeypatch):
 async def test_a_search_that_takes_too_long(archive, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(search_tool_module, "SECONDS", 0.02)
-    monkeypatch.setattr(search_tool_module, "search", lambda *_, **__: gate.wait(30) and [])
+    monkeypatch.setattr(search_tool_module, "search_session", lambda *_, **__: gate.wait(30) and [])
     try:
         answer = await HistorySearch(archive, lambda: "s1").answer({"query": "needle"})
     finally:
