@@ -98,10 +98,16 @@ def lines(recording: Recording, problem: Callable[[int, str], object]) -> Iterat
 
     for block in blocks(recording, tell):
         data = bytes(block).split(b"\n")
-        last = len(data) - 1
-        for index, line in enumerate(data):
-            if index == last and not line:
-                break
+        if not data[-1]:
+            data.pop()
+        short = len(block) <= LONG
+        for line in data:
             number += 1
-            if line and not line.isspace():
+            try:
+                row = _decode(line) if short else None
+            except _errors:
+                row = None
+            if row.__class__ is dict:
+                yield Line(number, [row], None)
+            elif line and not line.isspace():
                 yield Line(number, *decode(line))
