@@ -24,8 +24,7 @@ from mala_context.analysis.ground_truth import FORMULAS, Findings, Observation
 from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.record import identify
-from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.analysis.replay.rows import Line
+from mala_context.analysis.replay.recording_reader import EventReader
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import Compaction, Event, Response, WindowReport
@@ -34,7 +33,7 @@ DROP: Final = 0.97
 """A next request below this share of the last one is no growth of the same context."""
 
 
-def as_streamed(row: dict[str, Any]) -> dict[str, Any]:
+def as_streamed(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a transcript's row as the stream shows its message: outputs of 1, and thinking without its text."""
     message = row.get("message")
     if row.get("type") != "assistant" or not isinstance(message, dict):
@@ -53,7 +52,7 @@ def as_streamed(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "message": {**message, "usage": usage, "content": content}}
 
 
-class Auditor(RecordingReader):
+class Auditor(EventReader):
     """Follows a recording and writes down every truth in it; `as_live` hides what a live stream does not show."""
 
     def __init__(self, recording: Recording, *, as_live: bool = False) -> None:
@@ -63,49 +62,50 @@ class Auditor(RecordingReader):
         self.left_out = 0
         self._version: str | None = None
         self._formulas: tuple[int | None, ...] = ()
-        self._missing: bool | None = None
         self._last: dict[AgentState, tuple[ContextState, int, ContextState | None] | None] = {}
 
     def findings(self) -> Findings:
-        """Return what was found; after `run`."""
+        """Return what was found; after `follow`."""
         return Findings(self.observations, self.problems.found, self.left_out)
 
-    def line(self, line: Line) -> None:
-        """Take the next line, and the CLI's version from it."""
-        for row in line.rows:
-            version = row.get("version") or row.get("claude_code_version")
-            if isinstance(version, str):
-                self._version = version
-        super().line(line._replace(rows=[as_streamed(row) for row in line.rows]) if self.as_live else line)
+    def _start_over(self) -> None:
+        super()._start_over()
+        self.tracker.reducer.count_text()  # `characters` is asked for each truth, so no text may go by uncounted
+
+    def _row(self, row: Mapping[str, Any]) -> None:
+        version = row.get("version") or row.get("claude_code_version")
+        if isinstance(version, str):
+            self._version = version
+        super()._row(as_streamed(row) if self.as_live else row)
 
     def before(self, event: Event) -> None:
         """Ask the formulas that keep sums, while they know nothing of the truth."""
-        self.tracker.reducer.count_text()  # `characters` is asked for each truth, so no text may go by uncounted
-        if isinstance(event, Response):
-            if event.usage is None or event.message_id == self.tracker.state_of(event).current:
+        if event.__class__ is Response:
+            state = self.tracker.state_of(event)
+            if event.usage is None or event.message_id == state.current:
                 return
-        elif not isinstance(event, Compaction | WindowReport):
+        elif isinstance(event, Compaction):
+            state = self.tracker.state_of(event)
+        elif isinstance(event, WindowReport):
+            state = self.tracker.main
+        else:
             return
-        state = self.tracker.main if isinstance(event, WindowReport) else self.tracker.state_of(event)
-        said = self.tracker.estimates_of(state)
-        self._formulas = tuple(said[name].tokens for name in FORMULAS)
-        if isinstance(event, Compaction):
-            self._missing = not self.tracker.holds_row(event.parent) if event.parent else None
+        self._formulas = tuple([state.estimate(name).tokens for name in FORMULAS])
 
     def after(self, event: Event, state: AgentState | None) -> None:
         """Write a truth down."""
-        if isinstance(event, Compaction):
+        if event.__class__ is Response:
+            if state is not None and state.left is not self._last.get(state):
+                left = self._last[state] = state.left
+                if left is not None and left[2] is state.context:
+                    self._request(event, state, left[0], left[1])
+        elif isinstance(event, Compaction):
             if event.pre_tokens and state is not None:
                 self._boundary(event, event.pre_tokens, state)
-        elif isinstance(event, WindowReport):
-            if event.tokens:
-                main = self.tracker.main
-                context = main.context
-                self.note("context_command", event.tokens, context, len(context.interval), main, None)
-        elif isinstance(event, Response) and state is not None and state.left is not self._last.get(state):
-            left = self._last[state] = state.left
-            if left is not None and left[2] is state.context:
-                self._request(event, state, left[0], left[1])
+        elif isinstance(event, WindowReport) and event.tokens:
+            main = self.tracker.main
+            context = main.context
+            self.note("context_command", event.tokens, context, len(context.interval), main, None)
 
     def _boundary(self, event: Compaction, pre_tokens: int, state: AgentState) -> None:
         before = state.before
@@ -168,7 +168,7 @@ class Auditor(RecordingReader):
 def audit_one(recording: Recording, *, as_live: bool = False) -> list[Findings]:
     """Audit one recording; never raises."""
     auditor = Auditor(recording, as_live=as_live)
-    auditor.run()
+    auditor.follow()
     return [auditor.findings()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.record import Problem
-from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.recording_reader import EventReader
 from mala_context.analysis.replay.rows import Line
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_map import server_of
@@ -55,7 +55,7 @@ class RecordedMap:
         }
 
 
-class MapReader(RecordingReader):
+class MapReader(EventReader):
     """Follows a recording and notes its alarms."""
 
     divides = True
@@ -86,7 +86,7 @@ class MapReader(RecordingReader):
 
     def read(self) -> RecordedMap:
         """Read the whole recording; never raises for what is in it."""
-        self.run()
+        self.follow()
         found, tracker = self._found, self.tracker
         found.snapshot = tracker.snapshot()
         if not tracker.main.responses and tracker.subagents:

@@ -125,7 +125,7 @@ class Sampler(Auditor):
 def sample(recording: Recording) -> list[Sample]:
     """Sample one recording; never raises."""
     sampler = Sampler(recording)
-    sampler.run()
+    sampler.follow()
     return sampler.samples
 
 

@@ -70,8 +70,8 @@ class Tally:
         )
 
 
-class RecordingReader:
-    """Follows one recording. Feed it every line, in order, then `finish`.
+class EventReader:
+    """Feeds one recording's rows to a tracker, line by line in their order.
 
     Subclasses look on: `before` is called with every event before the tracker takes it, `after` with the state that
     it changed (`None` where no number moved), and `line_done` after each line.
@@ -85,26 +85,21 @@ class RecordingReader:
         self.number = 0
         """Line that is being read, from 1."""
         self.problems = Problems(recording.path)
-        self.tracker = ContextTracker(parts=self.divides)
-        self.stretches: list[Stretch] = []
-        self._begin()
+        self._missing: bool | None = None
+        """Whether the row that the last boundary goes on from is not in the recording."""
+        self._start_over()
 
-    def _begin(self) -> None:
+    def _start_over(self) -> None:
+        """Begin with a session of which nothing is known."""
+        self.tracker = ContextTracker(parts=self.divides)
         self._main = self.tracker.main
-        self._tallies: dict[AgentState, Tally] = {self._main: Tally()}
         self._rows = RowReader()
         self._session_id: str | None = None
-        self._compactions: list[CompactionRecord] = []
-        self._microcompactions = 0
-        self._is_fork = False
-        self._started: str | None = None
-        self._ended: str | None = None
 
-    def run(self) -> list[Stretch]:
-        """Read the whole recording and return what it tells; never raises."""
+    def follow(self) -> None:
+        """Read the whole recording; never raises."""
         for line in lines(self.recording, self.problem):
             self.line(line)
-        return self.finish()
 
     def problem(self, row: int, words: str) -> None:
         """Take notice of what could not be read."""
@@ -120,18 +115,85 @@ class RecordingReader:
         self.line_done(line)
 
     def _row(self, row: Mapping[str, Any]) -> None:
-        get = row.get
         if self._session_id is not None and begins_another(row, self._session_id):
-            self._close(self.tracker.session_id)
-            self.tracker = ContextTracker(parts=self.divides)
-            self._begin()
+            self._ends()
+            self._start_over()
         for event in self._rows.read(row):
             self._event(event, row)
-        self._microcompactions += is_microcompaction(row)
         if self._session_id is None:
-            named = get("sessionId") or get("session_id")
+            named = row.get("sessionId") or row.get("session_id")
             if isinstance(named, str):
                 self._session_id = named
+
+    def _event(self, event: Event, row: Mapping[str, Any]) -> None:
+        tracker = self.tracker
+        session_id = tracker.session_id
+        self.before(event)
+        if event.__class__ is Compaction:
+            self._missing = not tracker.holds_row(event.parent) if event.parent else None
+        state = tracker.advance(event)
+        if tracker.main is not self._main:
+            self._changed(session_id)
+        self._took(event, row, state)
+        self.after(event, state)
+
+    def _changed(self, session_id: str | None) -> None:
+        """Deal with a tracker that started over: in another session, or in the same one after a `/clear`."""
+        self._main = self.tracker.main
+        if self.tracker.session_id != session_id:
+            self._rows, self._session_id = RowReader(), None
+
+    # -- for those who count or look on -----------------------------------------------------------------------
+
+    def _ends(self) -> None:
+        """Close a session, since the next row begins another."""
+
+    def _took(self, event: Event, row: Mapping[str, Any], state: AgentState | None) -> None:
+        """Count an event that the tracker took."""
+
+    def before(self, event: Event) -> None:
+        """See an event before the tracker takes it."""
+
+    def after(self, event: Event, state: AgentState | None) -> None:
+        """See an event after the tracker took it, with the state that it changed."""
+
+    def line_done(self, line: Line) -> None:
+        """See a line when all its rows were taken."""
+
+
+class RecordingReader(EventReader):
+    """Notes what a recording tells of each session in it: feed it every line, then `finish`."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.stretches: list[Stretch] = []
+        super().__init__(recording)
+
+    def _begin(self) -> None:
+        self._main = self.tracker.main
+        self._tallies: dict[AgentState, Tally] = {self._main: Tally()}
+        self._rows, self._session_id = RowReader(), None
+        self._compactions: list[CompactionRecord] = []
+        self._microcompactions = 0
+        self._is_fork = False
+        self._started: str | None = None
+        self._ended: str | None = None
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._begin()
+
+    def _ends(self) -> None:
+        self._close(self.tracker.session_id)
+
+    def run(self) -> list[Stretch]:
+        """Read the whole recording and return what it tells; never raises."""
+        self.follow()
+        return self.finish()
+
+    def _row(self, row: Mapping[str, Any]) -> None:
+        super()._row(row)
+        get = row.get
+        self._microcompactions += is_microcompaction(row)
         moment = get("timestamp")
         if isinstance(moment, str) and moment:
             if self._started is None or moment < self._started:
@@ -141,16 +203,7 @@ class RecordingReader:
         if get("forkedFrom") is not None:
             self._is_fork = True
 
-    def _event(self, event: Event, row: Mapping[str, Any]) -> None:
-        tracker = self.tracker
-        session_id = tracker.session_id
-        self.before(event)
-        missing = None
-        if event.__class__ is Compaction and event.parent:
-            missing = not tracker.holds_row(event.parent)
-        state = tracker.advance(event)
-        if tracker.main is not self._main:
-            self._changed(session_id)
+    def _took(self, event: Event, row: Mapping[str, Any], state: AgentState | None) -> None:
         if state is not None and state.context.accuracy == "exact":
             tally, tokens = self._tally(state), state.context.tokens
             if tokens is not None and (tally.peak is None or tokens > tally.peak):
@@ -158,8 +211,7 @@ class RecordingReader:
         if event.__class__ is Response:
             self._response(event, row)
         elif state is self._main and isinstance(event, Compaction | Summary):
-            self._compaction(event, state, missing=missing)
-        self.after(event, state)
+            self._compaction(event, state)
 
     def _tally(self, state: AgentState) -> Tally:
         tally = self._tallies.get(state)
@@ -177,7 +229,7 @@ class RecordingReader:
         if usage is not None:
             tally.counts.take(event.message_id, usage)
 
-    def _compaction(self, event: Compaction | Summary, state: AgentState, *, missing: bool | None) -> None:
+    def _compaction(self, event: Compaction | Summary, state: AgentState) -> None:
         before = state.before
         record = CompactionRecord(
             self.number,
@@ -186,7 +238,7 @@ class RecordingReader:
             event.post_tokens if isinstance(event, Compaction) else None,
             None if before is None else before.cli_estimate,
             None if before is None else before.projected_by_table,
-            missing,
+            self._missing if isinstance(event, Compaction) else None,
             event.uuid,
         )
         self._compactions.append(record)
@@ -236,14 +288,3 @@ class RecordingReader:
         self._close(self.tracker.session_id)
         self.stretches[-1].problems = self.problems.found
         return self.stretches
-
-    # -- for those who look on --------------------------------------------------------------------------------
-
-    def before(self, event: Event) -> None:
-        """See an event before the tracker takes it."""
-
-    def after(self, event: Event, state: AgentState | None) -> None:
-        """See an event after the tracker took it, with the state that it changed."""
-
-    def line_done(self, line: Line) -> None:
-        """See a line when all its rows were taken."""
