@@ -135,8 +135,7 @@ class Auditor(EventReader):
         if base is None:
             self.problem(self.number, "a /context output before which no size was known")
             return
-        projected = interval.projected(base, output, cut=context.cut, parts=parts)
-        said = (projected, interval.cli_estimate(base, output, parts=parts), base, *self._formulas)
+        said = (context.projected(parts), interval.cli_estimate(base, output, parts=parts), base, *self._formulas)
         self._add(truth, tokens, said, state, identity)
 
     def _add(

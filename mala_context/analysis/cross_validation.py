@@ -91,7 +91,7 @@ class Sampler(Auditor):
         self, tokens: int, context: ContextState, parts: int, state: AgentState, shipped: int, quarter: int
     ) -> None:
         base, output = context.tokens or 0, context.output or 0
-        placeholder = output <= PLACEHOLDER and not context.cut
+        placeholder = output <= PLACEHOLDER and not context.cut and not context.told
         known = base + (0 if placeholder or context.cut else output)
         size = len(COUNTS)
         constants = [0.0] * len(START)

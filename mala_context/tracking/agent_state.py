@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from mala_context.tracking.cache import CacheLedger
 from mala_context.tracking.context_map import ContextMap
-from mala_context.tracking.context_state import ContextState, FirstRequest, growth_of
+from mala_context.tracking.context_state import ContextState, FirstRequest
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
@@ -206,9 +206,9 @@ class AgentState:
         return self.context.source == "boundary" or (uuid is not None and uuid in self.preserved)
 
     def stop(self, reason: str) -> None:
-        """Take the current response's reason to stop: an answer cut by max_tokens does not enter the context."""
+        """Take the current response's reason to stop."""
         if self.context.message_id is not None and self.context.message_id == self.current:
-            self.context.cut = reason == "max_tokens"
+            self.context.stopped(reason)
 
     def begin(self, identity: object) -> None:
         """Start a response; its parts follow."""
@@ -252,7 +252,10 @@ class AgentState:
     def output(self, tokens: int) -> bool:
         """Take the current response's real output; return whether it changed anything."""
         known = self.context.usage
-        if known is None or self.context.message_id != self.current or tokens <= known.output_tokens:
+        if known is None or self.context.message_id != self.current or not tokens:
+            return False
+        self.context.ended = True
+        if tokens <= known.output_tokens:
             return False
         self._correct(known._replace(output_tokens=tokens))
         return True
@@ -337,7 +340,7 @@ class AgentState:
         if self.lookout is not None:  # before the interval teaches what its text costs
             self._look_back(self.lookout, *left[:2], context)
         if self.responses >= self.due:
-            self._learn(*left)
+            left[0].teach(left[1], left[2])
             self._look_at(usage.context_tokens)
 
     def _look_back(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
@@ -353,7 +356,7 @@ class AgentState:
             output = 0 if cut or usage is None else usage[3]
             if tokens < base:
                 self.map.went_back(tokens)
-            came = self.map.grew(parts, output, per_token, told=output > PLACEHOLDER or cut)
+            came = self.map.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
             thought = self._thought(parts) if forgets_thinking(self.model) else 0
             if at is not None and (thought or may_alarm(base, output, came, tokens, at)) and "resume" not in self.noted:
                 self._compare(lookout, before, begun, now, thought)
@@ -373,8 +376,7 @@ class AgentState:
 
     def _compare(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState, thought: int) -> None:
         """Compare a request with its projection, and note an alarm; `thought` tokens of thinking may be left out."""
-        base, tokens, usage, was = before.tokens or 0, now.tokens or 0, now.usage, before.usage
-        projected = before.interval.projected(base, before.output or 0, cut=before.cut, parts=begun)
+        projected, tokens, usage, was = before.projected(begun), now.tokens or 0, now.usage, before.usage
         if thought:
             known, self.forgets = self.forgets, tokens < projected - thought / 2
             projected -= thought if known else 0
@@ -400,14 +402,6 @@ class AgentState:
         if context.pinned or context._interval is not None:
             context.let_go()
         self.left = None
-
-    def _learn(self, context: ContextState, parts: int, following: ContextState | None) -> None:
-        """Measure a context that is over, and learn from the growth of the next request what its text costs."""
-        growth = growth_of(context, following)
-        if growth is not None:
-            if context.pinned or context._interval is not None:  # somebody may ask for it again
-                context.interval.measure()
-            context.interval.learn(growth, context.output or 0, cut=context.cut, parts=parts)
 
     def _look_at(self, tokens: int) -> None:
         """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import ref
 
 from mala_context.tracking.projection import Interval
-from mala_context.tracking.text_counts import REANNOUNCED, Length, field_of, kind_of, pieces, text_length
+from mala_context.tracking.text_counts import REANNOUNCED, Length, field_of, is_thought, kind_of, pieces, text_length
 from mala_context.tracking.usage import Usage
 
 
@@ -35,7 +35,9 @@ class ContextState:
     tokens: int | None = None
     accuracy: str = "exact"
     cut: bool = False
-    """Whether the answer was cut by max_tokens, and so never entered the context."""
+    """Whether the answer was a thought that max_tokens cut, and so never entered the context."""
+    ended: bool = False
+    """Whether the end of the stream or the turn's result said its output."""
     root: bool = False
     """Whether a new conversation would begin here."""
     pinned: bool = False
@@ -48,6 +50,32 @@ class ContextState:
     def output(self) -> int | None:
         """Tokens of the answer, as far as they were counted."""
         return None if self.usage is None else self.usage.output_tokens
+
+    @property
+    def told(self) -> bool:
+        """Whether the output is real for sure, however small."""
+        return self.ended or self.source in ("delta", "result")
+
+    def stopped(self, reason: str) -> None:
+        """Take the answer's reason to stop: the CLI drops a thought that max_tokens cut.
+
+        An answer that has come to words or a call stays, and the CLI asks the model to go on from there.
+        """
+        said = [content for kind, content in self.parts if kind == "response"]
+        self.cut = reason == "max_tokens" and all(map(is_thought, said))
+
+    def projected(self, parts: int) -> int:
+        """Return what the next request will hold with the first `parts` parts, in tokens; the base must be known."""
+        tokens, output = self.tokens or 0, self.output or 0
+        return self.interval.projected(tokens, output, cut=self.cut, told=self.told, parts=parts)
+
+    def teach(self, parts: int, following: ContextState | None) -> None:
+        """Measure a context that is over, and learn from the growth of the next request what its text costs."""
+        growth = growth_of(self, following)
+        if growth is not None:
+            if self.pinned or self._interval is not None:  # somebody may ask for it again
+                self.interval.measure()
+            self.interval.learn(growth, self.output or 0, cut=self.cut, told=self.told, parts=parts)
 
     @property
     def interval(self) -> Interval:

@@ -70,9 +70,9 @@ def after_keeping(
     return max(1, round(first + (kept - gone) / per_token)), "estimate"
 
 
-def answer_cost(output: int, *, cut: bool) -> tuple[bool, float]:
+def answer_cost(output: int, *, cut: bool, told: bool = False) -> tuple[bool, float]:
     """Tell whether an answer's output is a placeholder, so that its text counts; and the tokens that are no text's."""
-    placeholder = output <= PLACEHOLDER and not cut
+    placeholder = output <= PLACEHOLDER and not cut and not told
     return placeholder, 0.0 if placeholder or cut else float(output)
 
 
@@ -172,18 +172,21 @@ class Interval:
         parts = [("response" if kind == "answer" else kind, content) for kind, content in self.parts[start:]]
         return Interval(self._ratios, model, parts)
 
-    def projected(self, base: int, output: int, *, cut: bool, parts: int) -> int:
-        """Return what the next request will hold, in tokens, given the last one and its output."""
-        self._price(parts)
-        return self._total(base, output, self._tokens[:parts], cut=cut)
+    def projected(self, base: int, output: int, *, cut: bool, parts: int, told: bool = False) -> int:
+        """Return what the next request will hold, in tokens, given the last one and its output.
 
-    def by_table(self, base: int, output: int, *, cut: bool, parts: int) -> int:
+        `told` says that the output is real however small it is.
+        """
+        self._price(parts)
+        return self._total(base, output, self._tokens[:parts], cut=cut, told=told)
+
+    def by_table(self, base: int, output: int, *, cut: bool, parts: int, told: bool = False) -> int:
         """Return what `projected` would say had the session taught nothing: the interval alone decides."""
         self._measure(parts)
         tokens = [self._tokens_of(found, _table_alone) for found in self._measured[:parts]]
-        return self._total(base, output, tokens, cut=cut)
+        return self._total(base, output, tokens, cut=cut, told=told)
 
-    def _total(self, base: int, output: int, tokens: list[float], *, cut: bool) -> int:
+    def _total(self, base: int, output: int, tokens: list[float], *, cut: bool, told: bool) -> int:
         """Sum up a request: the last one, its answer by its real output where that is known, and what was appended."""
         response = appended = 0.0
         for (kind, _), cost in zip(self.parts, tokens, strict=False):
@@ -192,8 +195,8 @@ class Interval:
             else:
                 appended += cost
         # A live stream says 1 output token until the answer is whole (cc#39505): then the text's own price is nearer.
-        # An answer cut by max_tokens does not enter the context at all.
-        answer = 0.0 if cut else (response if output <= PLACEHOLDER and response > output else output)
+        guessed = output <= PLACEHOLDER and response > output and not told
+        answer = 0.0 if cut else (response if guessed else output)
         return round(base + answer + appended)
 
     def named(self, model: str) -> None:
@@ -245,14 +248,14 @@ class Interval:
         self.parts[:] = [(kind, None) for kind, _ in self.parts]
         self._closed = len(self.parts)
 
-    def learn(self, growth: int, output: int, *, cut: bool, parts: int) -> None:
+    def learn(self, growth: int, output: int, *, cut: bool, parts: int, told: bool = False) -> None:
         """Learn from the growth of the request what the text of its first parts costs.
 
         Call it once, when the next response's counts are there, in the order of the intervals. Call `measure` before,
         if anything is to be asked of this interval later: it then keeps its value.
         """
         self._measure(parts)
-        placeholder, fixed = answer_cost(output, cut=cut)
+        placeholder, fixed = answer_cost(output, cut=cut, told=told)
         apart, counted, teaches = fixed, 0, True
         table = self._table()
         expected: dict[str, float] = {}

@@ -67,7 +67,9 @@ class ContextSnapshot(NamedTuple):
     appended: int
     """How much of it was there."""
     cut: bool
-    """Whether the last answer was cut by max_tokens, and so is not in the context."""
+    """Whether the last answer was a thought that max_tokens cut, and so is not in the context."""
+    told: bool
+    """Whether the last answer's output is real for sure."""
     map: MapView = EMPTY
     """What fills the context, for `parts`; not for use from outside."""
     cache: CacheUse = CacheUse()
@@ -110,14 +112,16 @@ class ContextSnapshot(NamedTuple):
         """
         if self.tokens is None:
             return None
-        return self.interval.projected(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.appended)
+        output = self.output_tokens or 0
+        return self.interval.projected(self.tokens, output, cut=self.cut, told=self.told, parts=self.appended)
 
     @property
     def projected_by_table(self) -> int | None:
         """What `projected` would be had the session taught nothing; it follows from the last rows alone."""
         if self.tokens is None:
             return None
-        return self.interval.by_table(self.tokens, self.output_tokens or 0, cut=self.cut, parts=self.appended)
+        output = self.output_tokens or 0
+        return self.interval.by_table(self.tokens, output, cut=self.cut, told=self.told, parts=self.appended)
 
     @property
     def cli_estimate(self) -> int | None:
@@ -139,7 +143,7 @@ _NAMES = (
     *(
         name
         for name in ContextSnapshot._fields
-        if name not in ("before", "interval", "appended", "cut", "map", "cache")
+        if name not in ("before", "interval", "appended", "cut", "told", "map", "cache")
     ),
     *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left", "reserve"),
 )

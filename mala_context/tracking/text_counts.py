@@ -296,6 +296,12 @@ def signed_blocks(content: Any) -> list[Any]:
     return found
 
 
+def is_thought(content: Any) -> bool:
+    """Tell whether a response's content is nothing but thinking."""
+    blocks = content if isinstance(content, list | tuple) else (content,)
+    return all((kind_of(block) or _CLASSES.get(block.__class__.__name__)) in _THOUGHTS for block in blocks)
+
+
 def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
     """Return the countable things in a response's content, an appended message's, or an attachment.
 
@@ -384,6 +390,7 @@ _BLOCKS: Final[Mapping[Any, Callable[[Any, str, Names, list[Piece]], None]]] = {
     "document": _unit,
     "tool_reference": _unit,
 }
+_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 _CLASSES: Final[Mapping[str, str]] = {
     "TextBlock": "text",
     "ThinkingBlock": "thinking",

@@ -252,6 +252,7 @@ class ContextTracker:
             context.interval,
             len(context.parts),
             context.cut,
+            context.told,
             agent.map.view(),
             agent.cache.use,
         )

@@ -9,7 +9,7 @@ import pytest
 from mala_context import instrument
 from mala_context.testing import api_error, block, looped, summary, text, thinking, tool
 from mala_context.testing.scripts import fill_until_compaction
-from mala_context.tracking.events import Appended, Compaction
+from mala_context.tracking.events import Appended, Compaction, Response
 from mala_context.tracking.text_counts import is_result
 from tests.helpers.variants import variants
 
@@ -44,6 +44,22 @@ def projections(watch):
         del snapshot
         if isinstance(event, Appended) and event.agent is None and is_result(event.content):
             noted.append(watch.runtime.tracker.snapshot().projected)
+
+    watch.runtime.processor.event_observers.append(note)
+    return noted
+
+
+def answers(watch):
+    """Have what is projected noted whenever the next response begins, as it was just before; return the list."""
+    noted, last = [], [None]
+
+    def note(event, snapshot):
+        del snapshot
+        if isinstance(event, Response) and event.agent is None and event.message_id != last[0]:
+            left = watch.runtime.tracker.main.left
+            if last[0] is not None and left is not None and left[0].tokens is not None:
+                noted.append(left[0].projected(left[1]))
+            last[0] = event.message_id
 
     watch.runtime.processor.event_observers.append(note)
     return noted
@@ -198,13 +214,35 @@ async def test_an_overloaded_api_that_gives_up(agent):
 
 
 @BOTH_STREAMS
-async def test_an_answer_that_is_cut_goes_on(agent, partial):
-    cut = text(prose(12_000)).but(stop_reason="max_tokens")
-    runtime, watch = agent([cut, "The rest.", "After."], options={"include_partial_messages": partial})
+@pytest.mark.parametrize(
+    "cut",
+    [text(prose(3_000)), THOUGHT + text(prose(3_000)), THOUGHT + tool("Write", file_path="x", content=prose(5_000))],
+    ids=["words", "a thought and words", "a thought and a call"],
+)
+async def test_an_answer_that_is_cut_goes_on(agent, partial, cut):
+    """The CLI keeps what was said, and asks the model to go on from there."""
+    script = [cut.but(stop_reason="max_tokens"), "The rest.", "After."]
+    runtime, watch = agent(script, options={**DENSE, "include_partial_messages": partial})
+    noted = answers(watch)
     messages, projected = await play(runtime, "tell", "and")
     watch.check(3)
     assert texts(messages)[-2:] == ["The rest.", "After."]
-    near(projected[0], watch.answered[2].tokens)
+    _, second, third = (request.tokens for request in watch.answered)
+    near(noted[0], second, within=0.03)  # words of the CLI's own, which ask the model to go on
+    near(projected[0], third)
+
+
+async def test_a_thought_that_is_cut_is_dropped(agent):
+    """Only the end of the stream says that it was cut."""
+    script = [THOUGHT.but(stop_reason="max_tokens"), "The rest.", "After."]
+    runtime, watch = agent(script, options={**DENSE, "include_partial_messages": True})
+    noted = answers(watch)
+    _, projected = await play(runtime, "tell", "and")
+    watch.check(3)
+    first, second, third = (request.tokens for request in watch.answered)
+    assert second < first + 100
+    near(noted[0], second)
+    near(projected[0], third)
 
 
 @pytest.mark.parametrize("fork", [False, True], ids=["resume", "fork"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import ref
 
 import pytest
+from claude_agent_sdk import ThinkingBlock, ToolUseBlock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +74,45 @@ def test_max_tokens_cuts_only_the_current_answer() -> None:
     agent.count(Usage(2_000), "message")
     agent.stop("max_tokens")
     assert agent.context.cut
+
+
+@pytest.mark.parametrize(
+    ("blocks", "gone"),
+    [
+        ([{"type": "thinking", "thinking": "hm", "signature": "s"}], True),
+        ([ThinkingBlock("", "s" * 9_000)], True),
+        ([{"type": "redacted_thinking", "data": "x"}], True),
+        ([{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "So"}], False),
+        ([ThinkingBlock("", "s"), ToolUseBlock("t", "Bash", {"command": "ls"})], False),
+        ("So", False),
+    ],
+)
+def test_the_cli_drops_only_a_thought_that_is_cut(blocks: Any, *, gone: bool) -> None:
+    """It asks the model to go on from what was said; a thought alone it leaves out of the next request."""
+    agent = AgentState()
+    agent.begin("m1")
+    agent.count(Usage(1_000, 0, 0, 9_000), "message")
+    agent.add("response", blocks)
+    agent.stop("max_tokens")
+    assert agent.context.cut is gone
+    agent.stop("tool_use")
+    assert not agent.context.cut
+
+
+@pytest.mark.parametrize("source", ["delta", "result"])
+def test_an_output_at_the_end_of_an_answer_is_real_however_small(source: str) -> None:
+    """A loop on the server has the text of all its calls in one answer; the last request holds the others'."""
+    agent = AgentState()
+    answered(agent, "m1", 1_000, output=1)
+    agent.add("response", [{"type": "text", "text": "word " * 400}])
+    assert (agent.context.told, agent.left is None) == (False, False)
+    agent.count(Usage(1_500, output_tokens=9), source)
+    assert agent.context.told
+    agent.begin("m2")
+    agent.count(Usage(2_000, output_tokens=1), "message")
+    assert not agent.context.told
+    assert not agent.output(1)
+    assert agent.context.told
 
 
 def grown(agent: AgentState, responses: int, text: str = "word " * 200) -> None:

@@ -51,6 +51,11 @@ def test_the_answer_counts_by_its_output_unless_that_is_a_placeholder() -> None:
     assert one.projected(10_000, 900, cut=False, parts=1) == base + 900
     assert one.projected(10_000, 1, cut=False, parts=1) > base + 300
     assert one.projected(10_000, 900, cut=True, parts=1) == base
+    assert (
+        one.projected(10_000, 1, cut=False, told=True, parts=1)
+        == base + 1
+        == one.by_table(10_000, 1, cut=False, told=True, parts=1)
+    )
     assert one.projected(10_000, PLACEHOLDER, cut=False, parts=0) == base + PLACEHOLDER
 
 
@@ -166,6 +171,7 @@ def test_after_a_compaction_a_known_size_is_never_zero(
 )
 def test_what_an_answer_costs_besides_its_text(output: int, *, cut: bool, wanted: tuple[bool, float]) -> None:
     assert answer_cost(output, cut=cut) == wanted
+    assert answer_cost(output, cut=cut, told=True) == (False, 0 if cut else output)
 
 
 class TestTheCLIsOwnEstimate:

@@ -354,11 +354,14 @@ def test_a_reported_window(tracker: ContextTracker) -> None:
 # -- projected and cli_estimate ----------------------------------------------------------------------------------------
 
 
-def test_an_answer_cut_by_max_tokens_is_not_in_the_next_request(tracker: ContextTracker) -> None:
-    feed(tracker, assistant("a", 20_000, output=8_000, stop="max_tokens"))
+def test_a_thought_cut_by_max_tokens_is_not_in_the_next_request(tracker: ContextTracker) -> None:
+    thought = ThinkingBlock("", "s" * 9_000)
+    feed(tracker, assistant("a", 20_000, content=[thought], output=8_000, stop="max_tokens"))
     projected = tracker.snapshot().projected
     assert projected is not None
     assert projected < 20_100
+    feed(tracker, assistant("b", 21_000, content=[thought, TextBlock("I look.")], output=8_000, stop="max_tokens"))
+    assert tracker.snapshot().projected == 29_000
 
 
 def test_going_back_takes_the_ancestors_context(tracker: ContextTracker) -> None:
