@@ -151,6 +151,8 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
         for piece in chain:
             if piece.packed and piece.remote is None and not _is_stored(files, piece, packed.get(piece.plain)):
                 return "damaged"
+            if not piece.packed and piece.length != manifests.count((piece.row or {}).get("length", piece.length)):
+                return "damaged"  # cut at its end, where what is left may well be the transcript
             if not _same_again(files, source, piece):
                 return "rewritten" if piece.packed or _is_stored(files, piece, piece.sha256) else "damaged"
     except Exception as error:

@@ -43,6 +43,8 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
         raise FileExistsError(errno.EEXIST, "it is a transcript of Claude Code, which is never replaced", path)
     if status is not None and not stat.S_ISREG(status.st_mode):
         with _named(path, target):
+            if stat.S_ISFIFO(status.st_mode):
+                _must_have_reader(target)
             yield target
         return
     directory, name = os.path.split(target)
@@ -63,6 +65,16 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def _must_have_reader(pipe: str) -> None:
+    """Raise `OSError` for a pipe that no program reads, since to open it would wait for one, for ever perhaps."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "no program reads this pipe", pipe) from error
 
 
 def _is_transcript(target: str) -> bool:

@@ -501,6 +501,40 @@ def test_a_damaged_piece_is_followed_by_all_of_the_transcript_and_called_damaged
     assert not archive.archive(transcript, "s1").archived
 
 
+DAMAGES = {
+    "cut": lambda data: data[: len(data) // 2],
+    "cut at a row": lambda data: data[: data.index(b"\n") + 1],
+    "a byte less": lambda data: data[:-1],
+    "longer": lambda data: data + b'{"n":1}\n',
+    "twice": lambda data: data + data,
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("packed", [False, True])
+def test_any_damage_of_any_piece_is_followed_by_all_of_the_transcript(tmp_path, packed, which, damage):
+    from mala_context.archive.store import TranscriptArchive
+
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    for _ in range(3):
+        with transcript.open("ab") as file:
+            file.write(b'{"n":1}\n' * 100)
+        archive.archive(transcript, "s1")
+    if packed:
+        archive.pack()
+    path = tmp_path / "a" / archive.pieces("s1")[which].name
+    data = path.read_bytes()
+    path.write_bytes(damage(data) if not packed or b"\n" in data else damage(data + b"\n"))
+    with transcript.open("ab") as file:
+        file.write(b'{"n":1}\n')
+    result = archive.archive(transcript, "s1")
+    assert (result.chain, result.new_chain) == (2, True)
+    assert cat(archive) == transcript.read_bytes()
+
+
 @pytest.mark.parametrize("lost", [[0], [1], [0, 1]], ids=["the first", "the last", "all"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_chain_with_a_piece_that_is_gone_is_followed_by_a_whole_one(tmp_path, packed, lost):

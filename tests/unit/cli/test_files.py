@@ -168,6 +168,13 @@ def test_a_pipe_is_written_to(tmp_path):
     assert names(tmp_path) == ["pipe"]
 
 
+def test_a_pipe_that_no_program_reads_is_an_error_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no program reads this pipe") as raised:
+        write(tmp_path / "pipe", "words")
+    assert raised.value.filename == str(tmp_path / "pipe")
+
+
 @pytest.mark.parametrize("name", ["none/a", "file/a", "."])
 def test_errors_name_the_target(tmp_path, name):
     (tmp_path / "file").write_text("")
