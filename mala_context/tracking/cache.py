@@ -192,34 +192,33 @@ class CacheLedger:
     def take(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
         """Take a response's counts, of which `hour` tokens were written for an hour, when and by which model."""
         if not self.goes_on(usage, hour, time, model):
-            self.last = self.news = self._rewrite(usage, hour, time, model)
-            self.compacted = False
-            self._add(usage, hour, time, model)
+            found = self._rewrite(usage, hour, time, model)
+            self.held, self.compacted = usage.cache_read_tokens, False  # all else is as where nothing is said
+            self.goes_on(usage, hour, time, model)
+            self.last = self.news = found
 
     def goes_on(self, usage: Usage, hour: int, time: object, model: str | None) -> bool:
         """Take the counts like `take`, unless the request may write tokens again, which is to be said."""
-        held = self.held
-        if held is None or held - usage[2] >= LEAST or self.compacted:
-            return False
-        if self.last is not None:
-            self.last = None
-        self._add(usage, hour, time, model)
-        return True
-
-    def _add(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
         fresh, written, read, _ = usage
+        held = self.held
+        if held is None or held - read >= LEAST or self.compacted:
+            return False
         self.held = held = read + written
         self.time = time
         self.model = model
-        self._use = None
+        self.last = self._use = None
         self.read += read
         if fresh != held or fresh < LEAST:  # see `Usage.counts_cache_twice`
             self.uncached += fresh
-        if written:
+        if hour and written:
             hour = min(hour, written)
             self.hour += hour
             self.short += written - hour
-            self.ttl = HOUR if hour else SHORT
+            self.ttl = HOUR
+        elif written:
+            self.short += written
+            self.ttl = SHORT
+        return True
 
     def correct(self, known: Usage, now: Usage) -> None:
         """Put other counts in the place of the last response's."""

@@ -118,15 +118,36 @@ EMPTY: Final = MapView({}, {}, "other")
 class ContextMap:
     """What is known of the parts of one agent's context, in tokens."""
 
-    __slots__ = ("_lent", "_rate", "_rest", "_told", "fixed", "prompted", "sums", "whole")
+    __slots__ = (
+        "_answers",
+        "_lent",
+        "_new",
+        "_per_token",
+        "_rate",
+        "_rest",
+        "_sums",
+        "_told",
+        "fixed",
+        "prompted",
+        "signed",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self.whole = True
         """Whether the next first request is all of a conversation, and none from before."""
         self.prompted = 0.0
         """What the next first request's prompt weighs, where no message shows it."""
+        self.signed = False
+        """Whether what came last held signed thinking; whoever asks sets it back."""
         self.fixed: dict[Key, float] = {}
-        self.sums: dict[Key, float] = {}
+        self._sums: dict[Key, float] = {}
+        self._new: dict[Any, list[Any]] = {}
+        """What came since `_sums` was made: a weight and its key, by the tool's name or by the key."""
+        self._answers = 0.0
+        """The same of answers, in tokens."""
+        self._per_token = 1.0
+        """What a token of it weighs."""
         self._rest = "other"
         self._lent = False
         self._told: dict[str, float] = {}
@@ -136,24 +157,39 @@ class ContextMap:
 
     def view(self) -> MapView:
         """Return the map as it is now."""
+        if self._new or self._answers:
+            self._settle()
         self._lent = True
-        return MapView(self.fixed, self.sums, self._rest)
+        return MapView(self.fixed, self._sums, self._rest)
 
     def _own(self) -> None:
         if self._lent:  # a view holds these
-            self.fixed, self.sums, self._lent = dict(self.fixed), dict(self.sums), False
+            self.fixed, self._sums, self._lent = dict(self.fixed), dict(self._sums), False
+
+    def _settle(self) -> dict[Key, float]:
+        """Add up what came; done when somebody asks for it, since it comes with each response."""
+        self._own()
+        sums = self._sums
+        sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + self._answers
+        self._answers = 0.0
+        for weight, key in self._new.values():
+            if weight:
+                told = key if key in sums or len(sums) < MOST_PARTS else (key[0], "others", None)
+                sums[told] = sums.get(told, 0.0) + weight / self._per_token
+        self._new.clear()
+        return sums
 
     def began(self, parts: Iterable[tuple[str, Any]], tokens: int, per_token: float) -> None:
         """Take a request of this size, before which no size was known."""
-        prompts = self.sums.get(_PROMPTS)
-        self._took(parts, 1 / per_token)
-        if self.whole and self.sums.get(_PROMPTS) == prompts:
-            self._add([(_PROMPTS, self.prompted)], 1 / per_token)
+        prompts = self._settle().get(_PROMPTS)
+        self.grew(parts, 0, per_token, told=True)
+        if self.whole and self._settle().get(_PROMPTS) == prompts:
+            self._add(_PROMPTS, self.prompted)
         whole, self.whole = self.whole, False
         if not whole:
             return
         before = sum(self.fixed.values())
-        rest = tokens - sum(self.sums.values())
+        rest = tokens - sum(self._settle().values())
         if not self._told:
             if rest > before:
                 self.fixed["start", GROUPS["start"], None] = rest - before
@@ -165,47 +201,37 @@ class ContextMap:
         """Take note of a prompt that is about to be sent; the stream does not show a session's first."""
         self.prompted = _weight(prompt)
 
-    def grew(self, parts: Iterable[tuple[str, Any]], output: int, per_token: float, *, told: bool) -> float:
-        """Add what came since the last request; return the most tokens that it may take besides a `told` output."""
-        answer, came = self._took(parts, 1 / per_token)
-        sums = self.sums
-        if told:
-            sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + output
-            return came
-        sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + max(output, answer / per_token)
-        return came + answer
-
-    def _took(  # noqa: C901  (a call costs more than most blocks may)
-        self, parts: Iterable[tuple[str, Any]], rate: float
-    ) -> tuple[float, float]:
-        """Add what came besides answers; return what the answers weigh, and the most tokens that the rest may take.
+    def grew(  # noqa: C901  (a call costs more than most blocks may)
+        self, parts: Iterable[tuple[str, Any]], output: int, per_token: float, *, told: bool
+    ) -> float:
+        """Add what came since the last request; return the most tokens that it may take besides a `told` output.
 
         Lengths alone are looked at, and the commonest blocks of the SDK first, since this runs with each response.
         """
-        if self._lent:
-            self._own()
+        if per_token != self._per_token:
+            self._settle()
+            self._per_token = per_token
         answer = came = 0.0
-        found: list[tuple[Key, float]] = []
-        calls: dict[Any, Key] = {}
-        sums, classes = self.sums, _USUAL
+        new, classes = self._new, _USUAL
+        calls: dict[Any, list[Any]] = {}
+        found: list[tuple[Key, float]] | None = None
         for kind, content in parts:
             if content.__class__ is not list:
+                found = [] if found is None else found
                 answer += _weigh_other(kind, content, found)
                 continue
             try:
                 for block in content:
                     usual = classes[block.__class__]
                     if usual == "ToolResultBlock":
-                        said, key = block.content, calls.get(block.tool_use_id, _UNKNOWN)
+                        said, identity = block.content, block.tool_use_id
                         size = len(said) if said.__class__ is str and said.isascii() else _weight(said)
-                        if key in sums:
-                            sums[key] += size * rate
-                            came += size + _UNIT
-                        else:
-                            found.append((key, size))
+                        cell = calls[identity] if identity in calls else self._cell(_UNKNOWN)
+                        cell[0] += size
+                        came += size + _UNIT
                     elif usual == "ToolUseBlock":
                         given, name = block.input, block.name
-                        calls[block.id] = _KEYS[name] if name in _KEYS else _key_of(name, given)
+                        calls[block.id] = new[name] if name in new else self._cell_of(name, given)
                         if given.__class__ is dict:
                             for value in given.values():
                                 answer += len(value) if value.__class__ is str else text_length(value)
@@ -213,27 +239,59 @@ class ContextMap:
                         answer += len(block.text)
                     elif kind == "user":
                         called = field_of(block, "tool_use_id")
-                        key = _PROMPTS if called is None else calls.get(called, _UNKNOWN)
-                        found.append((key, _weight(block if called is None else field_of(block, "content"))))
+                        size = _weight(block if called is None else field_of(block, "content"))
+                        cell = self._cell(_PROMPTS) if called is None else calls.get(called) or self._cell(_UNKNOWN)
+                        cell[0] += size
+                        came += size + _UNIT
                     else:
-                        answer += _weigh_block(block, calls)
+                        answer += self._weigh_block(block, calls)
             except TypeError:  # a name, an id or a text that is a list: nothing more is told of this message
                 continue
         if found:
-            self._add(found, rate)
-            came += sum([weight + _UNIT for _, weight in found])
-        return answer, came
+            for key, weight in found:
+                self._add(key, weight)
+                came += weight + _UNIT
+        if told:
+            self._answers += output
+            return came
+        self._answers += max(output, answer / per_token)
+        return came + answer
 
-    def _add(self, weights: list[tuple[Key, float]], rate: float) -> None:
-        sums = self.sums
-        for key, weight in weights:
-            if key[0] in FIXED:  # told again after a compaction, so not added
-                self.fixed[key] = weight * rate
-                continue
-            if key not in sums and len(sums) >= MOST_PARTS:
-                sums[key[0], "others", None] = sums.get((key[0], "others", None), 0.0) + weight * rate
-            else:
-                sums[key] = sums.get(key, 0.0) + weight * rate
+    def _weigh_block(self, block: Any, calls: dict[Any, list[Any]]) -> float:
+        """Weigh a block of an answer that comes less often, or as a dict."""
+        given = field_of(block, "input")
+        if given is None:
+            signature = field_of(block, "signature")
+            self.signed = self.signed or bool(signature)
+            return text_length(field_of(block, "text") or field_of(block, "thinking") or signature or "")
+        calls[field_of(block, "id")] = self._cell_of(field_of(block, "name"), given)
+        return text_length(given)
+
+    def _add(self, key: Key, weight: float) -> None:
+        if key[0] in FIXED:  # told again after a compaction, so not added
+            self._own()
+            self.fixed[key] = weight / self._per_token
+        else:
+            self._cell(key)[0] += weight
+
+    def _cell(self, key: Key) -> list[Any]:
+        """Return the place where what comes of a key is added."""
+        return self._named(key, key)
+
+    def _cell_of(self, tool: Any, given: Any) -> list[Any]:
+        """Return the place of a tool's results; of a file that is read by itself."""
+        place = given.get(_READS[tool]) if tool in _READS and given.__class__ is dict else None
+        path = place if place.__class__ is str else None
+        key = ("results", tool if tool.__class__ is str else "a tool", path)
+        return self._named(key if tool in _READS else tool, key)
+
+    def _named(self, name: Any, key: Key) -> list[Any]:
+        cell = self._new.get(name)
+        if cell is None:
+            if len(self._new) >= MOST_PARTS and key not in self._sums and key[1] != "others":
+                return self._cell((key[0], "others", None))
+            cell = self._new[name] = [0.0, key]
+        return cell
 
     def snapshot(self, attachment: Any, per_token: float) -> None:
         """Take system prompt and tools from an attachment `prompt_snapshot`; their sum stays where it is known."""
@@ -269,13 +327,15 @@ class ContextMap:
         self._own()
         before, self._told = self._told, groups_of(now)
         self.fixed = {key: each * self._rate for key, each in now.items()}
-        if not self.sums:  # a conversation from before this process
-            self.sums = told
+        if not any(self._settle().values()):  # a conversation from before this process
+            self._sums = told
         return {each: tokens - before.get(each, 0.0) for each, tokens in self._told.items()} if before else {}
 
     def compacted(self) -> None:
         """Forget the conversation: a summary stands in its place."""
-        self.sums, self._rest, self._lent = {}, "summary", False
+        self._new.clear()
+        self._answers = 0.0
+        self._sums, self._rest, self._lent = {}, "summary", False
         self.fixed = dict(self.fixed)
 
     def forgotten(self) -> None:
@@ -285,11 +345,11 @@ class ContextMap:
 
     def went_back(self, tokens: int | None) -> None:
         """Go back to when the context had this size: each part of the conversation is as much smaller."""
-        self._own()
-        total = sum(self.sums.values())
+        sums = self._settle()
+        total = sum(sums.values())
         left = max(0.0, (tokens or 0) - sum(self.fixed.values()))
         if total > left:
-            self.sums = {key: each * left / total for key, each in self.sums.items()}
+            self._sums = {key: each * left / total for key, each in sums.items()}
 
 
 class _Names(dict[type, str]):
@@ -303,8 +363,6 @@ class _Names(dict[type, str]):
 
 _USUAL: Final = _Names()
 _ANSWERS: Final = ("answers", GROUPS["answers"], None)
-_KEYS: Final[dict[Any, Key]] = {}
-"""Keys of tools, by name."""
 _UNKNOWN: Final = ("results", "a tool of unknown name", None)
 _PROMPTS: Final = ("prompts", GROUPS["prompts"], None)
 
@@ -325,26 +383,6 @@ def server_of(tool: Any) -> str | None:
 def _sum(found: dict[Key, float], group: str, text: str, name: str | None = None) -> None:
     key = (group, name or GROUPS[group], None)
     found[key] = found.get(key, 0.0) + len(text)
-
-
-def _key_of(tool: Any, given: Any) -> Key:
-    """Return the key of a tool's results; of a file that is read by itself."""
-    if tool not in _READS:
-        key = ("results", tool if tool.__class__ is str else "a tool", None)
-        if len(_KEYS) < MOST_PARTS:
-            _KEYS[tool] = key
-        return key
-    place = given.get(_READS[tool]) if given.__class__ is dict else None
-    return ("results", tool if tool.__class__ is str else "a tool", place if place.__class__ is str else None)
-
-
-def _weigh_block(block: Any, calls: dict[Any, Key]) -> float:
-    """Weigh a block of an answer that comes less often, or as a dict."""
-    given = field_of(block, "input")
-    if given is None:
-        return text_length(field_of(block, "text") or field_of(block, "thinking") or field_of(block, "signature") or "")
-    calls[field_of(block, "id")] = _key_of(field_of(block, "name"), given)
-    return text_length(given)
 
 
 def _weigh_other(kind: str, content: Any, found: list[tuple[Key, float]]) -> float:

@@ -96,18 +96,6 @@ def is_alarm(projected: int, tokens: int, at: float) -> bool:
     return abs(tokens - projected) >= max(LEAST, at * projected)
 
 
-def may_alarm(base: int, output: int, characters: float, tokens: int, at: float) -> bool:
-    """Tell whether a request may be an alarm, without a look at the text: a cheap question before a dear one.
-
-    `characters` are those of what came after the last request: a character costs a token at most. False is sure.
-    """
-    limit = at * base
-    if limit < LEAST:  # `max` would cost more than all the rest
-        limit = LEAST
-    grown = tokens - base - output
-    return not (characters - limit < grown < limit)
-
-
 def cause_of(before: Usage | None, now: Usage, models: tuple[str | None, str | None], seen: Collection[str]) -> str:
     """Tell an alarm's cause; `seen` are causes and kinds of attachments since the response before."""
     causes = {_ATTACHED.get(each, each) for each in seen}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mala_context.tracking.events import Appended, Compaction, ContextEdited, Event, Response
 from mala_context.tracking.readers.rows import RowReader, read_row
 from mala_context.tracking.tracker import ContextTracker
-from mala_context.tracking.truth_alarm import CAUSES, LEAST, Surprise, is_alarm, may_alarm
+from mala_context.tracking.truth_alarm import CAUSES, LEAST, Surprise, is_alarm
 from mala_context.tracking.usage import Usage
 
 MODEL = "claude-sonnet-4-5"
@@ -153,23 +153,29 @@ def test_rows_name_causes() -> None:
     assert len(read_row({"type": "assistant", "sessionId": "s1", "message": empty})) == 1
 
 
+DENSE = ["+-" * 1_500, "1 2 3 " * 700, "aGVsbG8gd29ybGQ0NTY3" * 200]
+TEXTS = st.sampled_from(["", "word " * 40, "word " * 4_000, "x = [1, 2, 3]\n" * 800, "字" * 3_000, "é" * 900, *DENSE])
+
+
 @given(
-    st.integers(0, 900_000),
-    st.integers(0, 60_000),
-    st.floats(0, 1e6),
-    st.floats(0, 1),
-    st.integers(0, 1_000_000),
-    st.floats(0.01, 0.5),
+    st.integers(5_000, 900_000),
+    st.lists(TEXTS, max_size=3),
+    st.integers(-60_000, 60_000),
+    st.sampled_from([0.01, 0.05, 0.5]),
+    st.integers(0, 3_000),
 )
-def test_the_cheap_question_misses_no_alarm(
-    base: int, output: int, characters: float, share: float, tokens: int, at: float
+def test_a_request_is_an_alarm_exactly_where_the_rule_says_so(
+    size: int, texts: list[str], change: int, at: float, output: int
 ) -> None:
-    """Whatever the text costs, up to a token a character: no alarm is one that the cheap question rules out."""
-    if is_alarm(round(base + output + share * characters), tokens, at):
-        assert may_alarm(base, output, characters + 1, tokens, at)
-
-
-TEXTS = st.sampled_from(["", "word " * 40, "word " * 4_000, "x = [1, 2, 3]\n" * 800, "字" * 3_000, "é" * 900])
+    """Whatever the text costs: the sizes that are let pass without a look at the text are none of alarms."""
+    tracker = ContextTracker(alarm_at=at)
+    tracker.apply(response(1, size, output=output))
+    for text in texts:
+        tracker.apply(Appended(None, "s1", "user", [{"type": "tool_result", "tool_use_id": "t1", "content": text}]))
+    projected = tracker.snapshot().projected or 0
+    tokens = max(1, projected + change)
+    tracker.apply(response(2, tokens))
+    assert len(tracker.alarms()) == is_alarm(projected, tokens, at)
 
 
 @given(
