@@ -75,12 +75,12 @@ class FastPath:
         """Hold a later block of the response whose counts were taken last, or take the first one of the next."""
         counted, identity = self.counted, message.message_id
         if identity != counted.message_id:
-            return not self._observed and self.first(message)
+            return not self._observed and self.first(message, identity)
         if message.usage != counted.usage:
             return False
         reducer = self._reducer
         registry = reducer.registry
-        main, seen, uuid = registry.main, registry.seen, message.uuid
+        main, seen, uuid, content = registry.main, registry.seen, message.uuid, message.content
         if (
             uuid in seen
             or (registry.placed and hash(uuid) >> SHIFT in registry.rows)
@@ -89,22 +89,22 @@ class FastPath:
             or main.current != identity
             or message.model != counted.model
             or message.session_id != reducer.session_id
-            or message.content.__class__ is not list
+            or content.__class__ is not list
         ):
             return False
-        if message.content:
-            main.context.parts.append(("response", message.content))
-            if message.content[0].__class__.__name__ == "ThinkingBlock":
-                registry.sign(uuid, message.content)
+        if content:
+            main.context.parts.append(("response", content))
+            if content[0].__class__.__name__ == "ThinkingBlock":
+                registry.sign(uuid, content)
         seen[uuid] = None  # too many of them are seen to with the next response
         return True
 
-    def first(self, message: Any) -> bool:  # noqa: C901  (each part of it may leave the message to the long way)
+    def first(self, message: Any, identity: Any) -> bool:  # noqa: C901  (each part may leave it to the long way)
         """Take the first block of a new response, of the model that the agent has, by its counts."""
         reducer = self._reducer
         registry = reducer.registry
         main, seen = registry.main, registry.seen
-        identity, uuid = message.message_id, message.uuid
+        uuid, content = message.uuid, message.content
         if (
             not identity
             or uuid in seen
@@ -113,8 +113,8 @@ class FastPath:
             or message.stop_reason is not None
             or (message.model != main.model and is_other(message.model, main.model))
             or message.session_id != reducer.session_id
-            or message.content.__class__ is not list
-            or not message.content
+            or content.__class__ is not list
+            or not content
             or not main.responses  # the first one of a conversation says more than its size
         ):
             return False
@@ -143,17 +143,16 @@ class FastPath:
         hour = written_for_an_hour(usage) if written else 0
         if not main.cache.goes_on(known, hour, None if clock is None else clock(), main.model):
             return False
-        counted[key] = None
-        if len(counted) > counted.most:
-            counted.trim()
-        main.start(identity, known, tokens, message.content)
-        if message.content[0].__class__.__name__ == "ThinkingBlock":
-            registry.sign(uuid, message.content)
-        if tokens > reducer.windows.smallest:
-            reducer.check_window(main)
-        seen[uuid] = None
+        counted[key] = seen[uuid] = None
         if len(seen) > seen.most:
             seen.trim()
+        if len(counted) > counted.most:
+            counted.trim()
+        main.start(identity, known, tokens, content)
+        if content[0].__class__.__name__ == "ThinkingBlock":
+            registry.sign(uuid, content)
+        if tokens > reducer.windows.smallest:
+            reducer.check_window(main)
         self.counted = message
         return True
 

@@ -56,15 +56,14 @@ class Hub:
 
     def wants(self, kind: type) -> bool:
         """Tell whether any observer takes records of this class: one that has no `wants` takes all."""
-        for observer in self.observers:
-            wants = getattr(observer, "wants", None)
-            try:
-                if wants is None or wants(kind):
+        try:
+            for observer in self.observers:
+                if observer.wants(kind):  # type: ignore[attr-defined]  # see below
                     return True
-            except BaseException as error:
-                if passes(error):
-                    raise
-                return True  # its fault is said when it is told of something
+        except BaseException as error:
+            if passes(error):
+                raise
+            return True  # it has no `wants`, or its fault is said when it is told of something
         return False
 
     def tell(self, record: object) -> None:

@@ -116,6 +116,7 @@ class OpenTelemetryObserver:
         self._instruments = {
             each.name: _made(meter, each) for each in names.METRICS if each.kind in {"counter", "histogram"}
         }
+        self._turns = self._instruments[names.TURNS.name]
         self._gauges = [
             meter.create_observable_gauge(
                 each.name, callbacks=[self._reader(value)], unit=each.unit, description=each.words
@@ -133,7 +134,7 @@ class OpenTelemetryObserver:
         """Tell whether a record of this class comes to anything: without an SDK sizes are not worth being made."""
         if kind is not ContextUpdated:
             return True
-        turns = self._instruments[names.TURNS.name]
+        turns = self._turns
         # The API's own stand-in, which passes on to another instrument once an SDK is there. Should it be built in
         # another way one day, records are made for nothing, and that is all.
         real = getattr(turns, "_real_instrument", turns)
