@@ -345,21 +345,20 @@ class AgentState:
 
     def _look_back(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
         """Divide what a request gained among its parts, and compare it with what was projected."""
-        parts, base, tokens = before.parts, before.tokens, now.tokens or 0
+        found, parts, base, tokens = self.map, before.parts, before.tokens, now.tokens or 0
         if begun < len(parts):
             parts = parts[:begun]
         per_token = CHARS_PER_TOKEN[family(self.model)]
         if base is None or before.accuracy != "exact" or now.accuracy != "exact":
-            self.map.began(parts, tokens, per_token)
+            found.began(parts, tokens, per_token)
         else:
-            usage, cut, at = before.usage, before.cut, lookout.at
+            usage, cut, at, thought = before.usage, before.cut, lookout.at, 0
             output = 0 if cut or usage is None else usage[3]
             if tokens < base:
-                self.map.went_back(tokens)
-            came = self.map.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
-            thought = 0
-            if self.map.signed or self.thought:
-                self.map.signed = False
+                found.went_back(tokens)
+            came = found.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
+            if found.signed or self.thought:
+                found.signed = False
                 thought = self._thought(parts) if forgets_thinking(self.model) else 0
             if at is not None:
                 # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever

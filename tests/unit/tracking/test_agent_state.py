@@ -144,7 +144,7 @@ def test_what_was_asked_of_an_old_interval_stays_and_its_text_goes() -> None:
 def test_text_is_learned_from_whether_somebody_asks_or_not() -> None:
     asked, silent = AgentState(), AgentState()
     learned = []
-    for number in range(120):
+    for number in range(280):
         for agent in (asked, silent):
             known = agent.ratios.chars_per_token(None)
             answered(agent, f"m{number}", 1_000 + 600 * number)
@@ -152,7 +152,7 @@ def test_text_is_learned_from_whether_somebody_asks_or_not() -> None:
         if silent.ratios.chars_per_token(None) != known:
             learned.append(silent.responses)
         asked.context.interval.projected(1_000, 90, cut=False, parts=2)
-    assert learned == [*range(2, 17), 48, 80, 112]
+    assert learned == [*range(2, 17), 144, 272]
     assert asked.ratios.get("prompt") == silent.ratios.get("prompt") > 1
 
 
