@@ -247,7 +247,7 @@ class AgentRegistry:
         back or start again, while a tool's late result and an attachment may not.
         """
         if not parent:
-            if agent.rooted is None:
+            if agent.rooted is None or not agent.responses:  # a resumed session's transcript, read from its first row
                 agent.rooted = True
             if not begins or agent is not self.main or not agent.responses:
                 return False

@@ -260,6 +260,46 @@ async def test_a_session_that_goes_on_is_known_before_its_first_prompt(agent, fo
     near(projected, watch.answered[0].tokens)
 
 
+@pytest.mark.parametrize("fork", variants([False, True]), ids=["resume", "fork"])
+async def test_a_session_that_goes_on_from_a_compaction_is_known_before_its_first_prompt(agent, fork):
+    """The last count in its transcript is older than the compaction, so the size is an estimate, as it was live."""
+    shrunk = {"chars_per_token": 2.35, "compactions": [summary(prose(3_000))]}
+    runtime, watch = agent([prose(12_000), "Two."], options=DENSE, **shrunk)
+    async with runtime.session() as session:
+        for prompt in (prose(8_000), "again", "/compact"):
+            await turn(session, prompt)
+        session_id, live = session.context.session_id, session.context.tokens
+    runtime, watch = agent(["After."], options={**DENSE, "resume": session_id, "fork_session": fork}, **shrunk)
+    async with runtime.session() as session:
+        assert (session.context.tokens, session.context.accuracy) == (live, "estimate")
+        projected = session.context.projected
+        await turn(session, "two")
+    watch.check(1)
+    near(projected, watch.answered[0].tokens, within=0.05)
+
+
+@pytest.mark.parametrize("fork", variants([False, True]), ids=["resume", "fork"])
+async def test_a_session_that_goes_on_from_an_interrupt(agent, fork):
+    reply = THOUGHT + text("I wait.") + tool("Bash", command="sleep 60", description="x")
+    runtime, watch = agent(["First.", reply], options=DENSE)
+    async with runtime.session() as session:
+        await turn(session, "one")
+        async for message in session.send("two"):
+            if type(message).__name__ == "AssistantMessage" and type(message.content[0]).__name__ == "ToolUseBlock":
+                await session.client.interrupt()
+        session_id, tokens = session.context.session_id, watch.answered[-1].tokens
+    runtime, watch = agent(["After.", "More."], options={**DENSE, "resume": session_id, "fork_session": fork})
+    async with runtime.session() as session:
+        assert (session.context.tokens, session.context.exact) == (tokens, True)
+        projected = session.context.projected
+        await turn(session, "three")
+        later = session.context.projected
+        await turn(session, "four")
+    watch.check(2)
+    near(projected, watch.answered[0].tokens)
+    near(later, watch.answered[1].tokens)
+
+
 def boundaries(watch):
     """Have what the CLI is taken to count noted at each boundary, beside its own count; return the list."""
     noted = []

@@ -237,6 +237,20 @@ async def test_a_resumed_session_is_known_at_connect(path, tmp_path, fork):
     assert (snapshot.tokens, snapshot.session_id, snapshot.responses) == (150, "s1" if fork else "older", 1)
 
 
+async def test_a_session_resumed_right_after_a_compaction_is_an_estimate(path, tmp_path):
+    """Its first request stands in the transcript, so what a fresh context holds is known."""
+    compacted = {"preTokens": 90_000, "postTokens": 2_000, "trigger": "manual"}
+    boundary = {"type": "system", "subtype": "compact_boundary", "compactMetadata": compacted, "sessionId": "s1"}
+    prompt = row("user", uuid="p", parentUuid=None)
+    prompt["message"]["content"] = "go on"
+    write(path, prompt, row("assistant", 20_000, "a", parentUuid="p"), {**boundary, "uuid": "b", "parentUuid": None})
+    processor = MessageStreamProcessor()
+    gauge = TranscriptFeed(processor, resumes=True, resume_of="s1", projects_dirs=[str(tmp_path.parent)])
+    await gauge.observe(hook(path))
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.tokens, snapshot.accuracy, snapshot.compactions) == (22_000, "rough", 1)
+
+
 @pytest.mark.parametrize("older", ["gone", "../no session id", "folder"])
 async def test_what_cannot_be_read_at_connect_is_no_error(path, tmp_path, older):
     (tmp_path / "-project" / "folder.jsonl").mkdir(parents=True)
