@@ -59,6 +59,8 @@ class Counted(NamedTuple):
 
 def counted(counts: Sequence[Count]) -> Counted:
     """Sum counts up; there has to be at least one."""
+    if len(counts) == 1 and isinstance(counts[0], Usage):
+        return Counted(counts[0], 1, counts[0].cache_read_tokens, counts[0])
     now: Sequence[Usage] = counts  # type: ignore[assignment]  # where no pair is among them
     before: list[Usage] = []
     if set(map(len, counts)) != {len(Usage._fields)}:

@@ -36,7 +36,7 @@ new = tuple.__new__
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """Return the value if it is a mapping, else an empty one."""
-    return value if isinstance(value, Mapping) else _NOTHING
+    return value if value.__class__ is dict or isinstance(value, Mapping) else _NOTHING
 
 
 def text(value: Any) -> str | None:

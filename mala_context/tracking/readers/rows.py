@@ -37,7 +37,7 @@ def read_row(row: Any) -> Events:
     A row in the spelling of stream-json (`session_id` and no `sessionId`) is read as such, since both are found in
     files of the same name.
     """
-    if not isinstance(row, Mapping):
+    if row.__class__ is not dict and not isinstance(row, Mapping):
         return ()
     try:
         if "session_id" in row and "sessionId" not in row:
