@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
 from mala_context._util.text import version_numbers
@@ -177,7 +178,7 @@ class Interval:
 
         `told` says that the output is real however small it is.
         """
-        self._price(parts)
+        self._price(parts, answers=output <= PLACEHOLDER and not (cut or told))
         return self._total(base, output, self._tokens[:parts], cut=cut, told=told)
 
     def by_table(self, base: int, output: int, *, cut: bool, parts: int, told: bool = False) -> int:
@@ -244,7 +245,7 @@ class Interval:
 
     def measure(self) -> None:
         """Count every part and let its text go, for those who may ask when the interval is long over."""
-        self._price(len(self.parts))
+        self._price(len(self.parts), answers=True)
         self.parts[:] = [(kind, None) for kind, _ in self.parts]
         self._closed = len(self.parts)
 
@@ -291,12 +292,17 @@ class Interval:
         table, model = self._table(), self._model
         return sum([text_tokens(piece, table) * ratio(piece.key) + fixed_tokens(piece, model) for piece in found])
 
-    def _price(self, parts: int) -> None:
-        """Price the first `parts` parts; once priced, a part keeps its number whatever is learned later."""
+    def _price(self, parts: int, *, answers: bool) -> None:
+        """Price the first `parts` parts; once priced, a part keeps its number whatever is learned later.
+
+        Without `answers` those of the base's own answer may be left out, where its output tells what they cost.
+        """
         self._measure(parts)
         tokens = self._tokens
-        for found in self._measured[len(tokens) : parts]:
-            tokens.append(self._tokens_of(found, self._ratios.get))
+        tokens += [nan] * (parts - len(tokens))
+        for place, ((kind, _), found) in enumerate(zip(self.parts[:parts], self._measured, strict=False)):
+            if (answers or kind != "response") and isnan(tokens[place]):
+                tokens[place] = self._tokens_of(found, self._ratios.get)
 
 
 def _mark_first_result(found: list[Piece]) -> bool:

@@ -62,12 +62,38 @@ class Counts(NamedTuple):
         return not self.random and self.chars <= _MINIFIED * (self.lines + 1)
 
 
+class Uncounted:
+    """Counts of a text, made when somebody asks for more than its characters: of an answer's few do."""
+
+    __slots__ = ("_counts", "_text", "chars")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, text: str) -> None:
+        self.chars, self._text = len(text), text
+        self._counts: Counts | None = None
+
+    def counted(self) -> Counts:
+        """Count the text, and let it go."""
+        if self._counts is None:
+            self._counts, self._text = count_text(self._text), ""
+        return self._counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.counted(), name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.counted()[key]
+
+    def __eq__(self, other: object) -> bool:
+        return self.counted() == (other.counted() if isinstance(other, Uncounted) else other)
+
+
 class Piece(NamedTuple):
     """One countable thing in the context."""
 
     key: str
     """What made it: a tool's name, `prompt`, `response`, `attachment`; ratios are learned by it."""
-    counts: Counts
+    counts: Counts | Uncounted
     """Its text."""
     unit: str = ""
     """What it costs besides its text: a key of the projection's table of constants."""
@@ -151,10 +177,7 @@ def random_chars(text: str) -> int:
 def _without_random(text: str) -> tuple[int, str]:
     """Return the number of characters in random runs, and the text without them."""
     runs = text.encode("ascii", "replace").translate(_BASE64)  # a byte a character
-    start = runs.find(_FULL_RUN)
-    if start < 0:
-        return 0, text
-    kept, end = [], 0
+    start, kept, end = runs.find(_FULL_RUN), [], 0
     while start >= 0:
         stop = runs.find(b" ", start)
         stop = len(text) if stop < 0 else stop
@@ -310,7 +333,7 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
     if kind == "attachment":
         return _attachment(content)
     if isinstance(content, str):
-        return [Piece("prompt" if kind == "user" else "response", count_text(content), "prompt")]
+        return [Piece("prompt" if kind == "user" else "response", Uncounted(content), "prompt")]
     if content.__class__ is Length:
         return [Piece("response" if kind == "response" else "tool", typical(content))]
     found: list[Piece] = []
@@ -326,14 +349,16 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
 def _text(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
     text = field_of(block, "text")
     if isinstance(text, str):
-        found.append(Piece("response" if kind == "response" else "prompt", count_text(text), "text"))
+        found.append(Piece("response" if kind == "response" else "prompt", Uncounted(text), "text"))
 
 
 def _thinking(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
     text, signature = field_of(block, "thinking"), field_of(block, "signature")
     if isinstance(text, str):
         signed = len(signature) if isinstance(signature, str) else 0
-        counts = Counts(len(text)) if signed else count_text(text)  # the signature tells more than what is shown
+        counts: Counts | Uncounted = (
+            Counts(len(text)) if signed else Uncounted(text)
+        )  # the signature tells more than what is shown
         found.append(Piece("response", counts, "thinking", (signed, 0)))
 
 
@@ -344,7 +369,7 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
     given = field_of(block, "input")
     text = all_text(given)
     # The CLI puts the plan into the input after the answer; the request holds it in the result alone (case core-31).
-    counts = Counts(len(text)) if name == "ExitPlanMode" else count_text(text)
+    counts: Counts | Uncounted = Counts(len(text)) if name == "ExitPlanMode" else Uncounted(text)
     more = sum(map(text.count, '"\\\n')) + (4 * len(given) + 2 if isinstance(given, dict) else 0)
     found.append(Piece("response", counts, "tool_use", (more + len(name) if isinstance(name, str) else more, 0)))
 
@@ -353,13 +378,13 @@ def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> Non
     identity = field_of(block, "tool_use_id")
     key = names.get(identity, "tool") if isinstance(identity, str) else "tool"
     content = field_of(block, "content")
-    found.append(Piece(key, count_text(content) if isinstance(content, str) else NOTHING, "result"))
+    found.append(Piece(key, Uncounted(content) if isinstance(content, str) else NOTHING, "result"))
     for inner in content if isinstance(content, list | tuple) else ():
         inner_kind = kind_of(inner)
         if inner_kind == "text":
             text = field_of(inner, "text")
             if isinstance(text, str):
-                found.append(Piece(key, count_text(text)))
+                found.append(Piece(key, Uncounted(text)))
         elif inner_kind in _UNITS:
             found.append(_thing(key, inner_kind, inner))
 
@@ -453,7 +478,7 @@ def _attachment(attachment: Any) -> list[Piece]:
     text = attachment_text(attachment)
     if not text and kind in _SILENT:
         return []
-    found = [Piece("attachment", count_text(text), f"attachment:{kind}")]
+    found = [Piece("attachment", Uncounted(text), f"attachment:{kind}")]
     _pictures(attachment, found)
     return found
 

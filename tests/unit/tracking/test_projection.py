@@ -339,6 +339,15 @@ def test_what_may_still_be_asked_of_a_measured_interval_needs_no_text() -> None:
     assert one.cli_estimate(900, 5, parts=1) == other.cli_estimate(900, 5, parts=1)
 
 
+@pytest.mark.parametrize("output", [1, 900])
+def test_an_answer_that_was_not_priced_can_be_asked_for_when_its_text_is_gone(output: int) -> None:
+    parts = [("response", "word 12," * 50), ("user", "word " * 9)]
+    one, other = made(parts), made(parts)
+    assert one.projected(900, output, cut=False, parts=1) == other.projected(900, output, cut=False, parts=1)
+    one.measure()
+    assert one.projected(900, 1, cut=False, parts=2) == other.projected(900, 1, cut=False, parts=2)
+
+
 def test_random_characters_cost_a_token_each() -> None:
     """Case core-26: a data URL of a million characters was taken for 435,000 tokens."""
     run = base64.b64encode(random.Random(3).randbytes(784_000)).decode()

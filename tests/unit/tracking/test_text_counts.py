@@ -61,6 +61,16 @@ def test_counts_are_what_a_search_finds(text: str) -> None:
     assert counts.cjk + counts.other == sum(ord(char) > 127 and not 0xD800 <= ord(char) < 0xE000 for char in text)
 
 
+@given(st.text(max_size=80))
+def test_a_piece_has_the_counts_of_its_text(text: str) -> None:
+    (piece,) = pieces("user", text, {})
+    assert piece.counts.chars == len(text)
+    assert piece.counts == count_text(text)
+    assert [piece.counts] == [piece.counts] == [pieces("response", text, {})[0].counts]
+    assert tuple(piece.counts[1:]) == count_text(text)[1:]
+    assert piece.counts.teaches == count_text(text).teaches
+
+
 def test_a_long_text_is_sampled() -> None:
     text = "value = 12, " * 20_000
     counts = count_text(text)
