@@ -35,6 +35,7 @@ from mala_context.tracking.events import (
     UsageDelta,
     WindowReport,
 )
+from mala_context.tracking.fast_path import Quiet
 
 if TYPE_CHECKING:
     from mala_context.agent.stream import MessageStreamProcessor
@@ -91,11 +92,12 @@ class Actions:
         self._main = guarded(policy)
         self._subagents = Subagents(subagents, tracker, guarded)
         self._asked_about: object = None
-        self._quiet = NOT_QUIET
+        self._quiet = Quiet(NOT_QUIET)
+        """Sizes of responses about which the policy need not be asked."""
         self._compacted_from: int | None = None
         self._believed = False
         """Whether the last compaction seems to have helped."""
-        processor.observe(self.on_event, *_EVENTS, wants=self._wants)
+        processor.observe(self.on_event, *_EVENTS, wants=self._quiet)
         processor.overflow_observers.append(self.on_overflow)
         processor.alarm_observers.append(self.on_alarm)
 
@@ -103,14 +105,14 @@ class Actions:
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
         """Take in one event of the processor."""
-        self._quiet = NOT_QUIET  # it may be about another window, session or size
+        self._quiet.sizes = NOT_QUIET  # it may be about another window, session or size
         handler = _EVENTS.get(event.__class__)
         if handler is not None:
             handler(self, event, snapshot)
 
     def on_overflow(self, overflow: ContextOverflow) -> None:
         """Take note that the context ran over; the processor has said so already."""
-        self._quiet = NOT_QUIET
+        self._quiet.sizes = NOT_QUIET
         self.policy.overflowed(overflow)
         self.happened(overflow)
 
@@ -145,11 +147,12 @@ class Actions:
         baseline = tracker.main.baseline
         if snapshot.responses == 1 and baseline is not None:
             self._carry_out(self.policy.born(baseline, snapshot.window))
-            self._quiet = self.policy.quiet(snapshot)
+            self._listen(snapshot)
 
-    def _wants(self, tokens: int) -> bool:
-        """Tell whether the policy has to be asked about a response to a request of this size."""
-        return tokens not in self._quiet or self._main.debug is not None
+    def _listen(self, snapshot: ContextSnapshot) -> None:
+        """Take note of the sizes of responses about which the policy need not be asked."""
+        every = self._compacted_from is not None or self._main.debug is not None
+        self._quiet.sizes = NOT_QUIET if every else self.policy.quiet(snapshot)
 
     def _on_compaction(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if event.agent is not None:
@@ -224,18 +227,18 @@ class Actions:
 
     def failed(self) -> None:
         """Take note that nothing came of the last step."""
-        self._quiet = NOT_QUIET
+        self._quiet.sizes = NOT_QUIET
         self.policy.action_failed()
 
     def restarted(self) -> None:
         """Take note that the run goes on in a fresh session."""
         self._main.forget()
-        self._quiet = NOT_QUIET
+        self._quiet.sizes = NOT_QUIET
         self._carry_out(self.policy.restarted(self.clock()))
 
     def _ask(self, snapshot: ContextSnapshot, *, safe: bool = False, new_prompt: bool = False) -> Step | None:
         step = self._main.ask(snapshot, self.clock(), safe=safe, new_prompt=new_prompt)
-        self._quiet = NOT_QUIET if self._compacted_from is not None else self.policy.quiet(snapshot)
+        self._listen(snapshot)
         return step
 
     def _carry_out(self, decisions: Decisions) -> None:

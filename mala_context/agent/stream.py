@@ -28,7 +28,7 @@ from mala_context.guard.overflow import overflow_of
 from mala_context.guard.thresholds import ratio_ahead
 from mala_context.tracking.cache import SAID
 from mala_context.tracking.events import Appended, Compaction, Refusal, Response, TurnEnd
-from mala_context.tracking.fast_path import NOTHING, FastPath, Wants
+from mala_context.tracking.fast_path import NOTHING, FastPath, Quiet, Wants
 from mala_context.tracking.readers import read_message
 from mala_context.tracking.readers.sdk import read_turn_end
 from mala_context.tracking.registry import LIVE
@@ -249,7 +249,7 @@ class MessageStreamProcessor:
         if line is not None:
             line(self, event, snapshot)
 
-    def observe(self, observer: EventObserver, *kinds: type, wants: Wants | None = None) -> None:
+    def observe(self, observer: EventObserver, *kinds: type, wants: Wants | Quiet | None = None) -> None:
         """Have an observer called with the events of these classes alone; the others cost it nothing.
 
         The later messages of a response, which say nothing new of its size, are not told; an observer of `Response`
@@ -260,7 +260,10 @@ class MessageStreamProcessor:
         for kind in kinds:
             self._observers.setdefault(kind, []).append(observer)
             if kind is Response:
-                self._shortcut.wanted.append((lambda _: True) if wants is None else wants)
+                if isinstance(wants, Quiet):
+                    self._shortcut.quiet.append(wants)
+                else:
+                    self._shortcut.wanted.append((lambda _: True) if wants is None else wants)
             if kind is Appended:
                 self._shortcut.leave("UserMessage")
 

@@ -26,6 +26,7 @@ from anyio.lowlevel import checkpoint
 from mala_context._util.background import Worker, wait_for
 from mala_context._util.log import get_logger
 from mala_context.agent.hook_io import texts_in
+from mala_context.guard.policy import NOT_QUIET
 from mala_context.tracking.events import (
     Appended,
     Compaction,
@@ -36,6 +37,7 @@ from mala_context.tracking.events import (
     TotalTokens,
     UsageDelta,
 )
+from mala_context.tracking.fast_path import EVERY, Quiet
 from mala_context.tracking.readers import read_row
 from mala_context.transcripts.json_rows import content_of
 from mala_context.transcripts.projects import find_transcript
@@ -87,7 +89,8 @@ class TranscriptFeed:
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
         self._refused = False
-        processor.observe(self._on_event, Response, UsageDelta, wants=lambda _: bool(self._uncounted))
+        self._quiet = Quiet(EVERY)
+        processor.observe(self._on_event, Response, UsageDelta, wants=self._quiet)
         processor.overflow_observers.append(self._on_overflow)
 
     async def connected(self) -> None:
@@ -195,6 +198,7 @@ class TranscriptFeed:
                     del self._uncounted[next(iter(self._uncounted))]
         elif isinstance(event, UsageDelta) and event.agent is None and event.usage and event.usage.context_tokens:
             self._uncounted.clear()
+        self._quiet.sizes = NOT_QUIET if self._uncounted else EVERY
 
     def _on_overflow(self, overflow: ContextOverflow) -> None:
         self._refused = overflow.maximum is None

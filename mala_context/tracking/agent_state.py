@@ -356,7 +356,8 @@ class AgentState:
             output = 0 if cut or usage is None else usage[3]
             if tokens < base:
                 found.went_back(tokens)
-            came = found.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
+            told = output > PLACEHOLDER or cut or before.ended or (before.source != "message" and before.told)
+            came = found.grew(parts, output, per_token, told=told)
             if found.signed or self.thought:
                 found.signed = False
                 thought = self._thought(parts) if forgets_thinking(self.model) else 0

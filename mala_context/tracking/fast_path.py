@@ -25,6 +25,22 @@ Wants = Callable[[int], bool]
 _MOST_CLASSES = 256
 
 
+class Quiet:
+    """Sizes of requests, in tokens, of whose responses an observer need not be told; set them at any time.
+
+    A look into a range costs a fifth of a call, and each response asks.
+    """
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, sizes: range) -> None:
+        self.sizes = sizes
+
+
+EVERY: Final = range(MOST)
+"""Requests of any size."""
+
+
 class _Nothing:
     message_id = object()
 
@@ -41,7 +57,7 @@ class FastPath:
     messages that change a number take the careful path.
     """
 
-    __slots__ = ("_by_name", "_observed", "_reducer", "counted", "holds", "wanted")
+    __slots__ = ("_by_name", "_observed", "_reducer", "counted", "holds", "quiet", "wanted")
 
     def __init__(self, tracker: ContextTracker, observed: Sized) -> None:
         self._observed = observed
@@ -52,6 +68,8 @@ class FastPath:
         """The main agent's message whose counts the tracker took last, if it has taken nothing else since."""
         self.wanted: list[Wants] = []
         """Those who observe responses; a response that one of them wants takes the careful path."""
+        self.quiet: list[Quiet] = []
+        """The same of those who say beforehand which responses they do not want."""
 
     def leave(self, name: str) -> None:
         """Have all messages of the class of this name go the long way, for good."""
@@ -131,6 +149,9 @@ class FastPath:
         looped = "iterations" in usage and usage["iterations"]
         if not usual or key in counted or looped:
             return False
+        for quiet in self.quiet:
+            if tokens not in quiet.sizes:
+                return False
         try:
             for wants in self.wanted:
                 if wants(tokens):

@@ -19,6 +19,8 @@ import contextvars
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.foreign_code import passes
@@ -213,9 +215,8 @@ _RENAMED = {"session_id": "session", "bytes": "size"}
 class LogObserver:
     """Logs records; `ContextUpdated` is left to the processor's own line."""
 
-    def wants(self, kind: type) -> bool:
-        """Tell whether records of this class are logged."""
-        return kind is not ContextUpdated
+    wants = partial(is_not, ContextUpdated)
+    """Tells whether records of a class are logged; no function of ours, since each response asks."""
 
     def __call__(self, record: object) -> None:
         """Log a record."""
