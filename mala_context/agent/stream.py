@@ -217,6 +217,18 @@ class MessageStreamProcessor:
         if self._alarms:
             self._alarm()
 
+    def take_history(self, events: Iterable[Event]) -> None:
+        """Apply what an earlier process did: observers hear of the size that it comes to, and of nothing before it."""
+        with self.tracker.without_alarms():
+            for event in events:
+                changed = self.tracker.advance(event)
+                if changed is not None:
+                    changed.cache.news = None
+        self._shortcut.counted = NOTHING
+        snapshot = self.tracker.snapshot()
+        for observer in self.snapshot_observers if snapshot.tokens is not None else ():
+            self._notify(observer, snapshot)
+
     def _take(self, event: Event) -> None:
         kind = event.__class__
         changed = self.tracker.advance(event)

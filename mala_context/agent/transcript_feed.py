@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,13 +153,15 @@ class TranscriptFeed:
             return
         if from_start:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
-        if seeding or from_start:  # what changed in silence then is no news
-            with self._processor.tracker.without_alarms():
-                self._feed(rows, session_id)
-        else:
-            self._feed(rows, session_id)
+        events = self._events(rows, session_id)
         if seeding:  # another process sends the next request, with tools and memory of its own
+            self._processor.take_history(events)
             self._processor.take(ContextEdited(None, session_id, "resume"))
+        elif from_start:  # what changed in silence then is no news
+            with self._processor.tracker.without_alarms():
+                self._feed(events)
+        else:
+            self._feed(events)
 
     async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
         """Add what the stream does not say, where the processor is fed."""
@@ -230,8 +232,13 @@ class TranscriptFeed:
     def _fed(self) -> bool:
         return self._processor.messages_seen > 0
 
-    def _feed(self, rows: list[dict[str, Any]], session_id: str) -> None:
-        """Apply rows as this session's own: a fork's or a resumed file's rows may name an older one."""
+    @staticmethod
+    def _events(rows: list[dict[str, Any]], session_id: str) -> Iterator[Event]:
+        """Read rows as this session's own: a fork's or a resumed file's rows may name an older one."""
         for row in rows:
             for event in read_row(row):
-                self._processor.take(event if isinstance(event, TotalTokens) else event._replace(session_id=session_id))
+                yield event if isinstance(event, TotalTokens) else event._replace(session_id=session_id)
+
+    def _feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._processor.take(event)

@@ -65,6 +65,27 @@ async def test_a_resumed_session_that_compacts(agent, old, mala_home):
     check_whole(runtime.archive, mala_home, session_id)
 
 
+@pytest.mark.parametrize("fork", [False, True], ids=["resume", "fork"])
+async def test_a_compaction_before_the_resume_is_no_news(agent, fork, caplog):
+    runtime, _ = agent([prose(8_000), "Two.", "Three."])
+    async with runtime.session() as session:
+        for prompt in ("one", "two", "/compact", "three"):
+            await turn(session, prompt)
+        session_id = session.context.session_id
+    caplog.clear()
+    runtime, watch = agent(["Four."], options={"resume": session_id, "fork_session": fork})
+    records = []
+    runtime.observers.append(records.append)
+    async with runtime.session() as session:
+        await turn(session, "four")
+        now = session.context.session_id
+    watch.check(1)
+    assert outcomes(runtime.archive, now) == ([] if fork else [("manual", "compacted", 0)])
+    assert outcomes(runtime.archive, session_id) == [("manual", "compacted", 0)]
+    assert "CompactionSeen" not in {type(record).__name__ for record in records}
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 async def test_a_conversation_that_is_cleared(agent, mala_home, mala_runs):
     runtime, watch = agent([prose(4_000), "Second.", "Anew.", "After."])
     async with runtime.session() as session:

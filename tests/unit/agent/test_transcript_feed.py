@@ -237,6 +237,32 @@ async def test_a_resumed_session_is_known_at_connect(path, tmp_path, fork):
     assert (snapshot.tokens, snapshot.session_id, snapshot.responses) == (150, "s1" if fork else "older", 1)
 
 
+async def test_what_an_earlier_process_did_is_no_news(path, caplog):
+    """Its compactions, cache writes, refusals and full windows were told when they happened."""
+    caplog.set_level("INFO")
+    compacted = {"preTokens": 190_000, "postTokens": 2_000, "trigger": "auto"}
+    boundary = {"type": "system", "subtype": "compact_boundary", "compactMetadata": compacted, "sessionId": "s1"}
+    refused = row(
+        "assistant", uuid="e", isApiErrorMessage=True, errorDetails="prompt is too long: 9 tokens > 8 maximum"
+    )
+    write(path, row("assistant", 190_000, "a"), refused, {**boundary, "uuid": "b"}, row("assistant", 30_000, "c"))
+    processor = MessageStreamProcessor()
+    events, snapshots, rewritten, full = [], [], [], []
+    processor.event_observers.append(lambda event, _: events.append(type(event).__name__))
+    processor.snapshot_observers.append(lambda snapshot: snapshots.append((snapshot.tokens, snapshot.compactions)))
+    processor.rewrite_observers.append(lambda *said: rewritten.append(said))
+    processor.overflow_observers.append(full.append)
+    gauge = TranscriptFeed(processor, resumes=True, resume_of="s1")
+    await gauge.observe(hook(path))
+    assert set(events) == {"SessionStart", "ContextEdited"}
+    assert snapshots[-1] == (30_000, 1)
+    assert {tokens for tokens, _ in snapshots} <= {None, 30_000}
+    assert (rewritten, full, caplog.messages) == ([], [], [])
+    write(path, {**boundary, "uuid": "d"})
+    await gauge.observe(hook(path))
+    assert events[-1] == "Compaction", "rows of this process are news"
+
+
 async def test_a_session_resumed_right_after_a_compaction_is_an_estimate(path, tmp_path):
     """Its first request stands in the transcript, so what a fresh context holds is known."""
     compacted = {"preTokens": 90_000, "postTokens": 2_000, "trigger": "manual"}
