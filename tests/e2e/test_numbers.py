@@ -2,6 +2,7 @@
 
 import base64
 import struct
+import threading
 import zlib
 
 import pytest
@@ -188,6 +189,127 @@ async def test_three_subagents_at_once(agent):
     assert {one.agent_id: (one.tokens, one.exact) for one in runtime.tracker.agents().values()} == {
         name: (tokens, True) for name, tokens in last.items()
     }
+
+
+def subagents(watch):
+    """Have (tokens, the server's count) of each part of a subagent's response noted; return the list."""
+    noted = []
+
+    def note(event, snapshot):
+        del snapshot
+        if isinstance(event, Response) and event.agent is not None and event.source != "row":
+            tokens = watch.runtime.tracker.state_of(event).context.tokens
+            noted.append((tokens, watch.api.by_message(event.message_id).tokens))
+
+    watch.runtime.processor.event_observers.append(note)
+    return noted
+
+
+async def ended(session):
+    """Read on until a turn ends that nobody asked for."""
+    async for message in session.receive():
+        if type(message).__name__ == "ResultMessage":
+            return
+
+
+@BOTH_STREAMS
+async def test_three_subagents_in_the_background(agent, partial):
+    words = ("ALPHA", "BETA", "GAMMA")
+    gates = [threading.Event() for _ in words]
+    calls = [task(prompt=f"Look at {word}.") for word in words]
+    work = THOUGHT + tool("Bash", command="seq 300", description="x")
+    runtime, watch = agent(
+        [calls[0] + calls[1] + calls[2], "Started.", "One.", "Two.", "Three.", "Last."],
+        subagents={
+            word: [work, text(prose(3_000 * place + 12)).but(hold=gates[place])] for place, word in enumerate(words)
+        },
+        options={**DENSE, "forward_subagent_text": True, "include_partial_messages": partial},
+    )
+    noted = subagents(watch)
+    async with runtime.session() as session:
+        await turn(session, "go")
+        for gate in gates:
+            gate.set()
+            await ended(session)
+        projected = session.context.projected
+        await turn(session, "end")
+    watch.check(6)
+    assert len(noted) >= 6
+    assert [said for said, _ in noted] == [counted for _, counted in noted]
+    last = {request.agent_id: request.tokens for request in watch.api.of_kind("subagent")}
+    assert {one.agent_id: one.tokens for one in runtime.tracker.agents().values()} == last
+    near(projected, watch.answered[-1].tokens)
+
+
+@BOTH_STREAMS
+async def test_a_conversation_is_cleared_while_a_subagent_is_out(agent, partial):
+    """Its late messages change nothing of the new conversation."""
+    gate = threading.Event()
+    runtime, watch = agent(
+        [task(), "Started.", "Anew.", "Notified.", "Last."],
+        subagents=[tool("Bash", command="seq 300", description="x"), text("It says.").but(hold=gate)],
+        options={"forward_subagent_text": True, "include_partial_messages": partial},
+    )
+    async with runtime.session() as session:
+        await turn(session, "go")
+        await turn(session, "/clear")
+        assert (session.context.tokens, session.context.accuracy) == (None, "unknown")
+        assert runtime.tracker.agents() == {}
+        await turn(session, "anew")
+        assert (session.context.tokens, session.context.exact) == (watch.answered[-1].tokens, True)
+        gate.set()
+        await ended(session)
+        assert session.context.tokens == watch.answered[-1].tokens
+        projected = session.context.projected
+        await turn(session, "last")
+    watch.check(5)
+    near(projected, watch.answered[-1].tokens)
+
+
+@BOTH_STREAMS
+async def test_the_model_is_set_while_it_thinks(agent, partial):
+    """The CLI leaves out what another model thought, which only the next count can tell."""
+    script = [THOUGHT + tool("Bash", command="true", description="x"), THOUGHT + text("Two."), "Three.", "Four."]
+    runtime, watch = agent(script, options={**DENSE, "include_partial_messages": partial})
+    async with runtime.session() as session:
+        async for message in session.send("one"):
+            if type(message).__name__ == "AssistantMessage" and type(message.content[0]).__name__ == "ToolUseBlock":
+                await session.client.set_model("claude-sonnet-4-5")
+        said = [(session.context.model, session.context.window)]
+        for model in ("claude-opus-4-8", "claude-haiku-4-5[1m]"):
+            await session.client.set_model(model)
+            await turn(session, "go on")
+            said.append((session.context.model, session.context.window))
+    watch.check(4)
+    assert said == [
+        ("claude-sonnet-4-5", 200_000),
+        ("claude-opus-4-8", 1_000_000),
+        ("claude-haiku-4-5", 1_000_000),
+    ]
+
+
+async def test_a_fork_of_a_compacted_session_with_pictures(agent, mala_project):
+    (mala_project / "picture.png").write_bytes(png(1_024, 1_170))
+    look = tool("Read", file_path=str(mala_project / "picture.png"))
+    shrunk = {"chars_per_token": 2.35, "compactions": [summary(prose(3_000))]}
+    runtime, watch = agent([look, "Seen.", THOUGHT + look, prose(3_000), "After."], options=DENSE, **shrunk)
+    async with runtime.session() as session:
+        for prompt in ("look", "again", "/compact", "go on"):
+            await turn(session, prompt)
+        session_id = session.context.session_id
+    watch.check(5)
+    watch.check_estimate(within=0.05)
+    options = {**DENSE, "resume": session_id, "fork_session": True}
+    runtime, watch = agent([THOUGHT + look, "Seen.", "Last."], options=options)
+    noted = answers(watch)
+    async with runtime.session() as session:
+        assert session.context.exact
+        await turn(session, "once more")
+        projected = session.context.projected
+        await turn(session, "end")
+    watch.check(3)
+    near(noted[0], watch.answered[1].tokens)
+    near(projected, watch.answered[2].tokens)
 
 
 @BOTH_STREAMS
