@@ -10,7 +10,7 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 _decoder = json.JSONDecoder()
@@ -64,9 +64,9 @@ def content_text(content: object) -> str:
     return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
 
 
-def few_objects(data: bytes) -> list[dict[str, Any]]:
+def few_objects(data: bytes, decode: Callable[[bytes], list[dict[str, Any]]] = objects) -> list[dict[str, Any]]:
     """Return the objects on one row; if they need many times its bytes, keep the first 200 entries a container."""
-    found = objects(data)
+    found = decode(data)
     if len(data) < _DENSE:
         return found
     values = data.count(b"[") + data.count(b"{") + data.count(b'",')

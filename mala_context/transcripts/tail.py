@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mala_context._util.safe_open import Held, open_regular
-from mala_context.transcripts.json_rows import few_objects
+from mala_context.transcripts.json_rows import few_objects, objects
 from mala_context.transcripts.rows import rows
 
 _BLOCK, _FIRST_BLOCK = 1 << 20, 1 << 16
@@ -49,6 +49,9 @@ def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
 class TranscriptTail:
     """What one transcript gained since the last look. For one thread at a time."""
 
+    _decode = staticmethod(objects)
+    """Returns the objects on a row."""
+
     def __init__(self) -> None:
         self._path: str | None = None
         self._identity: tuple[int, int] | None = None
@@ -75,6 +78,6 @@ class TranscriptTail:
         read: list[dict[str, Any]] = []
         for row in rows(_blocks(descriptor, _BLOCK)):
             if row.ended:
-                read.extend(few_objects(row.data))
+                read.extend(few_objects(row.data, self._decode))
                 self._offset = start + row.offset + row.size + 1
         return read

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from mala_context._util.safe_open import Held, open_regular
+from mala_context.analysis.replay.rows import decode
 from mala_context.transcripts.tail import TranscriptTail, read_opening
 
 WHOLE: Final = 2 << 20
@@ -46,6 +47,10 @@ class NewRows(NamedTuple):
 
 class LiveTail(TranscriptTail):
     """Follows one transcript. `gain` opens, reads and closes it; ask when the file's status changed."""
+
+    @staticmethod
+    def _decode(data: bytes) -> list[dict[str, Any]]:
+        return decode(data)[0]
 
     def __init__(self) -> None:
         super().__init__()
