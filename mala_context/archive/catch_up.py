@@ -221,13 +221,17 @@ def note(
 ) -> None:
     """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
 
+    Nothing is added where the newest outcome has this summary already.
     Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.
     """
     if outcome not in manifests.OUTCOMES:
         raise ValueError(f"outcome is {outcome!r}; it must be one of {', '.join(sorted(manifests.OUTCOMES))}")
     with archive.lock(session_id) as files:
         if piece is None:
-            row = manifests.parse(files.manifest()).open_piece(fields.get("agent"))
+            manifest = manifests.parse(files.manifest())
+            if manifest.tells(fields.get("agent"), fields.get("summary")):
+                return
+            row = manifest.open_piece(fields.get("agent"))
             piece = None if row is None else row.get("name")
         files.append(manifests.dump([manifests.new_row("outcome", now, outcome=outcome, piece=piece, **fields)]))
 
@@ -246,6 +250,8 @@ def seen(
         lost = {} if measure is None else {"lost": measure()}
         how = "by_reference" if outcome.get("kept") else "compacted"
         archive.record_outcome(session_id, how, **{**outcome, **lost})
+        return None
+    if archive.manifest(session_id).tells(outcome.get("agent"), outcome.get("summary")):
         return None
     from mala_context.errors import TranscriptError
 

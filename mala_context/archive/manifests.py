@@ -111,6 +111,16 @@ class Manifest(Frozen):
                 return row if isinstance(row.get("kept"), dict) and row.get("row") == "kept" else None
         return None
 
+    def tells(self, agent: str | None, summary: object) -> bool:
+        """Tell whether the newest outcome of an agent has this summary and no piece waits for another.
+
+        Then the same compaction is told once more, by a hook that is installed twice.
+        """
+        if not summary or self.open_piece(agent) is not None:
+            return False
+        newest = next((row for row in reversed(self.of_kind("outcome")) if row.get("agent") == agent), {})
+        return newest.get("summary") == summary
+
 
 def parse(data: bytes) -> Manifest:
     """Return the manifest that the bytes hold; never raises."""
@@ -133,13 +143,16 @@ def parse(data: bytes) -> Manifest:
     return Manifest(rows=tuple(rows), unreadable=tuple(unreadable))
 
 
-def _valid(row: dict[str, Any]) -> dict[str, Any]:
+def _valid(row: dict[str, Any]) -> dict[str, Any] | None:
     """Return a row without the fields that hold no value of their kind; the row itself where all of them do.
 
+    `None` for a row whose kind is no text.
     Whoever reads a field then need not ask for its type. Rows of kinds that we do not know stay as they are.
     """
     kind = row.get("row")
-    if not isinstance(kind, str) or kind not in _OURS:
+    if not isinstance(kind, str | None):
+        return None
+    if kind not in _OURS:
         return row
     odd = {name for name, value in row.items() if value is not None and not _is_of_kind(name, value)}
     return {name: value for name, value in row.items() if name not in odd} if odd else row

@@ -95,6 +95,28 @@ class TestCompactions:
         (row,) = place.archive.manifest("s").of_kind("outcome")
         assert (row["tokens_before"], row["tokens_after"]) == (230_607, 89_279)
 
+    @pytest.mark.parametrize("when", ["between", "before", "after"])
+    def test_hooks_that_are_installed_twice_tell_it_once(self, place, caplog, when):
+        """By the plugin and by `init`, wherever the boundary is written."""
+        meta = {"trigger": "auto", "preTokens": 230_607, "postTokens": 89_279}
+        for number in range(3):
+            place.add({"type": "user", "message": {"content": f"turn {number}"}})
+            for _ in range(2):
+                assert place.ask("PreCompact", trigger="auto") == ({}, "")
+            for moment in ("before", "between", "after"):
+                if moment == when:
+                    place.add({**BOUNDARY, "uuid": f"b{number}", "compactMetadata": meta})
+                if moment != "after":
+                    told = place.ask("PostCompact", trigger="auto", compact_summary=f"We did {number}.")
+                    assert told == (UNDO, "")
+        place.ask("SessionEnd")
+        assert place.outcomes() == [("compacted", "main", f"We did {number}.") for number in range(3)]
+        assert "without PreCompact" not in caplog.text
+        assert [row["trigger"] for row in place.archive.manifest("s").of_kind("piece")][:3] == ["auto"] * 3
+        for _ in range(2):
+            place.ask("PostCompact", trigger="auto", agent_id="a1", compact_summary="Sub.")
+        assert place.outcomes()[3:] == [("compacted", "a1", "Sub.")]
+
     def test_one_that_its_hooks_told_is_not_told_again_at_the_next_start(self, place, caplog):
         """The CLI was killed a turn later: the next session's start archives the rest, and reads the boundary there."""
         meta = {"trigger": "auto", "preTokens": 14_413, "postTokens": 2_682}

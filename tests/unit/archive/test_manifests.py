@@ -210,11 +210,17 @@ def chunks_of(archive):
         yield from chunks(files, chain, strict=False)
 
 
-def test_odd_fields_are_named_by_verify_and_kept_as_text_by_its_repair(tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"row":"outcome","piece":[],"outcome":"compacted"}',
+        *('{"row":[]}', '{"row":{},"piece":"x"}', '{"row":7}', "[1]", '"text"', "null", "7", "{", "\\x00"),
+    ],
+)
+def test_odd_rows_are_named_by_verify_and_kept_as_text_by_its_repair(tmp_path, line):
     archive = TranscriptArchive(tmp_path / "a")
     (tmp_path / "s1.jsonl").write_text("{}\n")
     archive.archive(tmp_path / "s1.jsonl", "s1", trigger="auto")
-    line = '{"row":"outcome","piece":[],"outcome":"compacted"}'
     with (tmp_path / "a" / "s1.manifest.jsonl").open("a") as file:
         file.write(line + "\n")
     (problem,) = verify(archive).problems
