@@ -198,7 +198,8 @@ class Actions:
         self._main.forget()
 
     def _on_turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
-        self.final_turn = self._main.ended() or self.final_turn
+        if self._main.final is not None:
+            self.final_turn = self._main.ended() or self.final_turn
         if self.policy.looks_ahead:  # the answer may be longer than its first block
             self._ask(self._processor.tracker.snapshot())
 

@@ -373,14 +373,7 @@ class MessageStreamProcessor:
                 snapshot.window,
                 "pressure unknown" if pressure is None else f"pressure={pressure:.6f}",
             )
-        say = partial(log.info, context_line(snapshot, self.agent_name), **log_values(snapshot))
-        if self.in_order is not None and snapshot.usage_source == "boundary":
-            self.in_order(say)
-        else:
-            say()
-        if snapshot.window_doubtful and not self._doubted:
-            log.warning("Context: the window of %s tokens is in doubt", f"{snapshot.window:,}", **log_values(snapshot))
-        self._doubted = snapshot.window_doubtful
+        self._say_size(snapshot)
         if self._restarts_at is None:
             return
         # An overflow looks like a success: subtype `success`, `is_error`, `prompt_too_long` (case core-14). The last
@@ -395,6 +388,18 @@ class MessageStreamProcessor:
                 cache_read_tokens=ledger.cache_read_tokens,
                 pressure_ratio=pressure,
             )
+
+    def _say_size(self, snapshot: ContextSnapshot) -> None:
+        """Log the gauge, and once that its window is in doubt."""
+        if _level.isEnabledFor(logging.INFO):
+            say = partial(log.info, context_line(snapshot, self.agent_name), **log_values(snapshot))
+            if self.in_order is not None and snapshot.usage_source == "boundary":
+                self.in_order(say)
+            else:
+                say()
+        if snapshot.window_doubtful and not self._doubted:
+            log.warning("Context: the window of %s tokens is in doubt", f"{snapshot.window:,}", **log_values(snapshot))
+        self._doubted = snapshot.window_doubtful
 
     def _pressure_ratio(self, snapshot: ContextSnapshot) -> float | None:
         """Return what `restart_at` is compared with: the projected request, or another estimator's own value."""

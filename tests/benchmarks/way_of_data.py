@@ -21,9 +21,13 @@ from overhead import assistant, row
 import mala_context
 from mala_context import ContextConfig, instrument
 
+LOG = logging.getLogger("mala_context")
 PACKAGE = os.path.dirname(mala_context.__file__) + os.sep
 MOST = {"response": 12, "result": 16, "precompact": 18}
 """Files that an input may pass at most."""
+
+
+LOGGED = "result at the level INFO"
 
 
 class Way:
@@ -76,6 +80,7 @@ def messages(number):
         "a tool's result": row("user", number, [back]),
         "response": assistant(2 * number + 1, text),
         "result": result(number),
+        LOGGED: result(number),
     }
 
 
@@ -102,6 +107,7 @@ def ways():
                 tell("UserPromptSubmit", prompt="x")
                 for name, line in messages(number).items():
                     message = parse_message(json.loads(line))
+                    LOG.setLevel(logging.INFO if name == LOGGED else logging.WARNING)
                     with Way() as found[name]:
                         runtime.processor.process(message)
             for _ in range(3):
@@ -132,7 +138,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", action="store_true", help="name the files")
     options = parser.parse_args()
-    logging.getLogger("mala_context").setLevel(logging.INFO)
     print(f"{'input':32} {'calls':>6} {'functions':>10} {'files':>6} {'changes of file':>16}")
     for name, way in ways().items():
         print(f"{name:32} {len(way.calls):6} {len(set(way.calls)):10} {len(way.files):6} {way.changes:16}")
