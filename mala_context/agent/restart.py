@@ -87,7 +87,7 @@ def extract_checkpoint(text: str) -> str | None:
     return (text if start is None else text[start:]).strip() or None
 
 
-class Limits(Protocol):
+class RestartLimits(Protocol):
     """Who counts restarts across sessions, and may forbid the next; the runtime's `Actions` does."""
 
     @property
@@ -130,7 +130,7 @@ class ContextPressureHandler:
         max_restarts: int = 3,
         timeout_seconds: float | None = None,
         keep: Callable[[str], Awaitable[Sequence[str]]] | None = None,
-        limits: Limits | None = None,
+        limits: RestartLimits | None = None,
         copy: Callable[..., Any] = replace,
         connect: Callable[[Any], Any] | None = None,
         tell: Callable[[Restarted], object] | None = None,

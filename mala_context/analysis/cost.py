@@ -17,7 +17,7 @@ from mala_context.tracking.cache import OUTPUT, compaction_cost, read_price, wri
 from mala_context.tracking.usage import Usage
 
 
-class Request(NamedTuple):
+class PricedRequest(NamedTuple):
     """One recorded request of the main agent."""
 
     tokens: int
@@ -68,7 +68,7 @@ class Costs:
         if not free:
             self.simulated += compaction_cost(size, model, write=write)
 
-    def request(self, request: Request, size: int, *, equal: bool, broken: int | None) -> None:
+    def request(self, request: PricedRequest, size: int, *, equal: bool, broken: int | None) -> None:
         """Take a request, and the size that the simulated one has.
 
         `equal` says that both courses are the same up to here. `broken` is what the cache still has where the policy

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from mala_context.tracking.text_counts import all_text
 from mala_context.transcripts.compactions import kept_text
-from mala_context.transcripts.reference import Limits, UnknownShapeError, build, read_conversation
+from mala_context.transcripts.reference import ReferenceLimits, UnknownShapeError, build, read_conversation
 from mala_context.transcripts.reference.build import BUDGET
 
 _PATH: Final = "/" + "x" * 150 + ".txt"
@@ -88,7 +88,7 @@ class RecordedConversation:
 
         `before` is the context's recorded size, `window` the model's, in tokens; `per_token` are characters a token.
         """
-        limits = Limits(self._budget or min(BUDGET, window // 10))
+        limits = ReferenceLimits(self._budget or min(BUDGET, window // 10))
         try:
             kept = build(read_conversation(self._rows), limits, path_of=lambda _data: _PATH)
         except UnknownShapeError:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from mala_context.analysis.cost import Costs, Request
+from mala_context.analysis.cost import Costs, PricedRequest
 from mala_context.analysis.kept_by_reference import KeptByReference, RecordedConversation
 from mala_context.analysis.replay.engine import Engine, Progress, read_all
 from mala_context.analysis.replay.files import Recording, find
@@ -209,7 +209,7 @@ class Course:
         self._recorded_window = recorded or self._recorded_window
         return self._recorded_window
 
-    def response(self, request: Request, at: Place) -> None:
+    def response(self, request: PricedRequest, at: Place) -> None:
         """Take a response to a request, and let the policy decide."""
         outcome, tokens = self.outcome, request.tokens
         saved, self._pending = self._pending, 0
@@ -415,7 +415,7 @@ class Simulator(RecordingReader):
         if self._compacted:
             lost, self._compacted = held if cold else 0, False
         window = self.tracker.window_of(main.model).tokens
-        request = Request(tokens, usage, hour, lost, held, cold, window, main.model, main.baseline)
+        request = PricedRequest(tokens, usage, hour, lost, held, cold, window, main.model, main.baseline)
         for course in self.courses:
             course.outcome.session_id = self.tracker.session_id
             course.per_token = main.ratios.chars_per_token(main.model)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ASSISTANT = b'"assistant"'
 
 
-class Compaction(Frozen):
+class RecordedCompaction(Frozen):
     """One compaction of the main agent, as the transcript tells it."""
 
     number: int
@@ -44,13 +44,13 @@ class Cut(Frozen):
 
     offset: int | None
     """Bytes that stay; `None` is all of it."""
-    compaction: Compaction | None
+    compaction: RecordedCompaction | None
     """The compaction that the cut undoes, where it undoes one."""
     compactions: int
     """How many compactions were seen."""
 
 
-def compactions(found: Iterable[Row]) -> Iterator[Compaction]:
+def compactions(found: Iterable[Row]) -> Iterator[RecordedCompaction]:
     """Yield the compactions among a transcript's rows."""
     counter = Counter()
     for row in found:
@@ -67,7 +67,7 @@ class Counter:
         self._seen: set[str] = set()
         self._open = False
 
-    def see(self, row: Row) -> Compaction | None:
+    def see(self, row: Row) -> RecordedCompaction | None:
         """Return the compaction that begins with a row, `None` for any other row."""
         data = row.data
         if not any(mark in data for mark in MARKS):
@@ -79,7 +79,9 @@ class Counter:
             if found is not None:
                 self._number += 1
                 time, uuid = _text(found.get("timestamp")), _text(found.get("uuid"))
-                return Compaction(number=self._number, offset=row.offset, time=time, uuid=uuid, **told_by(found))
+                return RecordedCompaction(
+                    number=self._number, offset=row.offset, time=time, uuid=uuid, **told_by(found)
+                )
         return None
 
     def _first_row(self, value: dict[str, Any]) -> dict[str, Any] | None:
@@ -122,7 +124,7 @@ def cut_before(found: Iterable[Row], at: int | None = None, before: datetime | N
     that had ended by that time.
     """
     counter = Counter()
-    last: Compaction | None = None
+    last: RecordedCompaction | None = None
     count = 0
     for row in found:
         if before is not None and _stamped_from(row, before):

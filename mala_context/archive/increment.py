@@ -48,7 +48,7 @@ _FOUND_BY_NAME = frozenset({"empty path", "missing", "not a regular file"})
 """Reasons for which a transcript is looked for by its session's name."""
 
 
-class Request(Frozen):
+class ArchiveRequest(Frozen):
     """What is to be archived, and how."""
 
     session_id: str
@@ -74,7 +74,7 @@ class Plan(Frozen):
     """Bytes that the previous chain holds."""
 
 
-def add_piece(files: SessionFiles, source: Source, request: Request) -> ArchiveResult:
+def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> ArchiveResult:
     """Archive what is new; the caller holds the session's lock, and the source's size was taken under it.
 
     Raises `TranscriptError` with reason `changing` where the transcript loses bytes meanwhile (call again), and
@@ -207,7 +207,7 @@ def open_plain(files: SessionView, piece: Piece) -> Reader:
 
 
 def _write(
-    files: SessionFiles, source: Source, request: Request, plan: Plan, target: tuple[int, str, str | None]
+    files: SessionFiles, source: Source, request: ArchiveRequest, plan: Plan, target: tuple[int, str, str | None]
 ) -> ArchiveResult:
     end, ext, newest = target
     digest = ""
@@ -273,13 +273,13 @@ def publish_next(
         return name, newest
 
 
-def _say_archived(request: Request, path: str, length: int) -> None:
+def _say_archived(request: ArchiveRequest, path: str, length: int) -> None:
     trigger = request.fields.get("trigger")
     what = "PreCompact: archived transcript" if trigger in manifests.PRECOMPACT_TRIGGERS else "Archived transcript"
     log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, f"{length / 1000:.1f} KB")
 
 
-def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:
+def _nothing(source: Source, request: ArchiveRequest, plan: Plan) -> ArchiveResult:
     reason = "empty" if source.size == 0 else "nothing new" if source.size == plan.offset else "incomplete row"
     trigger = request.fields.get("trigger")
     what = "PreCompact: nothing new" if trigger in manifests.PRECOMPACT_TRIGGERS else "Nothing new"
@@ -297,7 +297,7 @@ def _nothing(source: Source, request: Request, plan: Plan) -> ArchiveResult:
     )
 
 
-def _done(source: Source, request: Request, row: Mapping[str, Any]) -> ArchiveResult:
+def _done(source: Source, request: ArchiveRequest, row: Mapping[str, Any]) -> ArchiveResult:
     log.info("PreCompact: another hook has archived session %s for this compaction", request.session_id)
     offset, length, chain = (value if isinstance(value := row.get(key), int) else 0 for key in _PLACE)
     return ArchiveResult(
@@ -310,7 +310,7 @@ def _done(source: Source, request: Request, row: Mapping[str, Any]) -> ArchiveRe
     )
 
 
-def _say_broken(source: Source, request: Request, plan: Plan) -> None:
+def _say_broken(source: Source, request: ArchiveRequest, plan: Plan) -> None:
     if plan.broken is not None:
         say = log.info if plan.broken == "mode" else log.warning
         say(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from mala_context.archive.compactions import Compaction, Cut
+    from mala_context.archive.compactions import Cut, RecordedCompaction
     from mala_context.archive.interface import Write
     from mala_context.archive.reader import ArchiveReader
     from mala_context.transcripts.rows import Row
@@ -63,7 +63,7 @@ class RestoreResult(Frozen):
     """The working directory to resume it in; `None` where nothing says it."""
     rows: int
     """Rows of conversation that it holds."""
-    compaction: Compaction | None
+    compaction: RecordedCompaction | None
     """The compaction that was undone; `None` where the whole session was restored, or as it was at a time."""
     compactions: int
     """Compactions seen up to the cut."""

@@ -12,7 +12,7 @@ import time
 
 from mala_context._util.text import size_text
 from mala_context.archive import layout, log, manifests
-from mala_context.archive.increment import Request, add_piece
+from mala_context.archive.increment import ArchiveRequest, add_piece
 from mala_context.archive.layout import ArchiveResult
 from mala_context.archive.reader import TIMEOUT, ArchiveReader
 from mala_context.archive.source import Source, own_directory
@@ -138,7 +138,7 @@ class TranscriptArchive(ArchiveReader):
                 if attempt == 2:
                     source.open_again()
                 source.take_size()
-                request = Request(**asked, now=layout.now(), fields=fields, since=since)
+                request = ArchiveRequest(**asked, now=layout.now(), fields=fields, since=since)
                 try:
                     result = add_piece(files, source, request)
                     break

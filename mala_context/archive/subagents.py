@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _OF_WORKFLOWS = ("subagents/workflows/", "workflows/")
 
 
-class Subagents(Frozen):
+class RestoredSubagents(Frozen):
     """What became of the subagents of a restored session."""
 
     copied: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def bring_subagents(
     *,
     whole: bool,
     dry_run: bool = False,
-) -> Subagents:
+) -> RestoredSubagents:
     """Copy subagents' transcripts beside a session that was restored in `directory` as `new_id`; not in a dry run.
 
     `named` are the ids of those that its rows name; where it is `whole`, all others that there are come too. What
@@ -65,7 +65,7 @@ def bring_subagents(
     """
     bringing = _Bringing(history, projects, directory, new_id, dry_run=dry_run)
     found = bringing.bring(named | bringing.all() if whole else named)
-    return Subagents(copied=(*found.copied, *bringing.bring_workflows()), missing=found.missing)
+    return RestoredSubagents(copied=(*found.copied, *bringing.bring_workflows()), missing=found.missing)
 
 
 class _Bringing:
@@ -79,7 +79,7 @@ class _Bringing:
         self._kept = {row.get("path"): row.get("name") for row in history.manifest.of_kind("file")}
         self._stored = {file.name for file in history.files.list()}
 
-    def bring(self, named: set[str]) -> Subagents:
+    def bring(self, named: set[str]) -> RestoredSubagents:
         """Copy these agents' transcripts, and those of the agents that they name."""
         pending = sorted(named, reverse=True)
         seen, copied, missing = set(pending), [], []
@@ -94,7 +94,7 @@ class _Bringing:
             more = self._named_by(agent, path) - seen
             seen |= more
             pending.extend(sorted(more, reverse=True))
-        return Subagents(copied=tuple(sorted(copied)), missing=tuple(sorted(missing)))
+        return RestoredSubagents(copied=tuple(sorted(copied)), missing=tuple(sorted(missing)))
 
     def all(self) -> set[str]:
         """Return the ids of all subagents that there are, here or in the archive."""

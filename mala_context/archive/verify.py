@@ -51,7 +51,7 @@ KINDS = {
 """What can be wrong, in words."""
 
 
-class Problem(Frozen):
+class ArchiveProblem(Frozen):
     """One thing that is wrong."""
 
     kind: str
@@ -76,7 +76,7 @@ class VerifyReport(Frozen):
     pieces: int
     bytes: int
     """Plain bytes of pieces that were read."""
-    problems: tuple[Problem, ...]
+    problems: tuple[ArchiveProblem, ...]
 
     @property
     def ok(self) -> bool:
@@ -98,7 +98,7 @@ def verify_archive(
     `ArchiveUnavailableError`.
     """
     location = archive.location
-    problems: list[Problem] = []
+    problems: list[ArchiveProblem] = []
     if session_ids is None:
         problems += _check_directory(location, repair=repair)
     listed = archive.listed()
@@ -136,7 +136,7 @@ class _Check:
         self._files = files
         self._progress = progress
         self._packed: dict[Any, Any] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[ArchiveProblem] = []
         self.pieces = 0
         self.bytes = 0
 
@@ -163,7 +163,7 @@ class _Check:
 
     def _say(self, kind: str, name: str, detail: str = "") -> None:
         path = self._files.path(name)
-        self.problems.append(Problem(kind=kind, path=path, detail=detail, session_id=self._files.session_id))
+        self.problems.append(ArchiveProblem(kind=kind, path=path, detail=detail, session_id=self._files.session_id))
 
     def _places(self, pieces: Sequence[Piece]) -> None:
         """Compare where the rows say that pieces start with where the files put them.
@@ -236,7 +236,7 @@ def _stated(piece: Piece) -> int | None:
     return offset if isinstance(offset, int) else None
 
 
-def _check_directory(location: str, *, repair: bool) -> list[Problem]:
+def _check_directory(location: str, *, repair: bool) -> list[ArchiveProblem]:
     """Check the directory of a local archive, and what lies in it without being part of it."""
     try:
         status = os.lstat(location)
@@ -246,11 +246,11 @@ def _check_directory(location: str, *, repair: bool) -> list[Problem]:
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISDIR(status.st_mode) and mode & 0o077:
         fixed = repair and set_mode(location, 0o700)
-        problems.append(Problem(kind="directory", path=location, detail=f"{mode:04o}", fixed=fixed))
+        problems.append(ArchiveProblem(kind="directory", path=location, detail=f"{mode:04o}", fixed=fixed))
     for path, mode in strays(location):
         if mode & 0o177:
             fixed = repair and set_mode(path, 0o600)
-            problems.append(Problem(kind="stray", path=path, detail=f"{mode:04o}", fixed=fixed))
+            problems.append(ArchiveProblem(kind="stray", path=path, detail=f"{mode:04o}", fixed=fixed))
     return problems
 
 
@@ -270,7 +270,7 @@ def strays(location: str) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def _repaired(files: SessionFiles, problems: Sequence[Problem]) -> list[Problem]:
+def _repaired(files: SessionFiles, problems: Sequence[ArchiveProblem]) -> list[ArchiveProblem]:
     """Repair what can be repaired; return all problems, the repaired ones marked."""
     kinds = {problem.kind for problem in problems}
     done = {"row", "manifest", "offset"} & kinds
@@ -302,7 +302,7 @@ def _rewrite(files: SessionFiles, now: int) -> None:
     files.replace_manifest(manifests.dump([*manifest.rows, *kept]))
 
 
-def _correct(files: SessionFiles, problems: Sequence[Problem]) -> None:
+def _correct(files: SessionFiles, problems: Sequence[ArchiveProblem]) -> None:
     """Add rows with the offsets that the files give; the last row of a name counts."""
     names = {os.path.basename(problem.path).removesuffix(layout.PACKED) for problem in problems}
     pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))

@@ -149,7 +149,7 @@ def progress(turns: int) -> Iterator[LiveGauge]:
 
     from mala_context.cli.tables import console
 
-    class Gauge(BarColumn):
+    class GaugeColumn(BarColumn):
         """A bar in the colour of its task, over all the room there is."""
 
         def render(self, task: Task) -> ProgressBar:
@@ -157,6 +157,6 @@ def progress(turns: int) -> Iterator[LiveGauge]:
             bar.complete_style = bar.finished_style = task.fields["colour"]
             return bar
 
-    columns = (TextColumn("{task.description}"), Gauge(bar_width=None), TextColumn("{task.fields[words]}"))
+    columns = (TextColumn("{task.description}"), GaugeColumn(bar_width=None), TextColumn("{task.fields[words]}"))
     with Progress(*columns, console=console(sys.stderr), expand=True) as bar, logging_to(_Above(bar.console)):
         yield _Bar(bar, turns)

@@ -18,7 +18,7 @@ from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
 from mala_context._util.text import version_numbers
-from mala_context.tracking.text_counts import Names, Piece, pieces, text_length
+from mala_context.tracking.text_counts import Countable, Names, pieces, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
 PLACEHOLDER: Final = 32
@@ -145,7 +145,7 @@ class Interval:
         self._cli = TODAY
         self.parts: list[tuple[str, Any]] = [] if parts is None else parts
         """What came, in order, each with its kind; once closed without its content."""
-        self._measured: list[list[Piece]] = []
+        self._measured: list[list[Countable]] = []
         self._tokens: list[float] = []
 
     def __len__(self) -> int:
@@ -228,7 +228,7 @@ class Interval:
                 begun = True
         return round(base + max(output, answer) + (later if self._cli.later else 0.0) + appended)
 
-    def measured(self, parts: int) -> list[tuple[str, list[Piece]]]:
+    def measured(self, parts: int) -> list[tuple[str, list[Countable]]]:
         """Return the countable things in the first `parts` parts, each part with its kind."""
         self._measure(parts)
         return [(kind, found) for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False)]
@@ -287,7 +287,7 @@ class Interval:
                 self._has_result = _mark_first_result(found)
             measured.append(found)
 
-    def _tokens_of(self, found: list[Piece], ratio: Callable[[str], float]) -> float:
+    def _tokens_of(self, found: list[Countable], ratio: Callable[[str], float]) -> float:
         """Return what a part costs, each text by the ratio of its key."""
         table, model = self._table(), self._model
         return sum([text_tokens(piece, table) * ratio(piece.key) + fixed_tokens(piece, model) for piece in found])
@@ -305,7 +305,7 @@ class Interval:
                 tokens[place] = self._tokens_of(found, self._ratios.get)
 
 
-def _mark_first_result(found: list[Piece]) -> bool:
+def _mark_first_result(found: list[Countable]) -> bool:
     """Mark the first tool result in a part as an interval's first, whose constant is another; tell whether there is."""
     for place, piece in enumerate(found):
         if piece.unit == "result":
@@ -351,6 +351,6 @@ def cli_rule(version: str | None) -> CliRule:
     return next((rule for below, rule in _RULES if len(numbers) == 3 and numbers < below), TODAY)
 
 
-def _cli_chars(piece: Piece) -> int:
+def _cli_chars(piece: Countable) -> int:
     """Return the characters by which the CLI counts a piece: of a tool call all of its JSON."""
     return piece.counts.chars + (piece.size[0] if piece.unit == "tool_use" else 0)

@@ -88,7 +88,7 @@ class Uncounted:
         return self.counted() == (other.counted() if isinstance(other, Uncounted) else other)
 
 
-class Piece(NamedTuple):
+class Countable(NamedTuple):
     """One countable thing in the context."""
 
     key: str
@@ -325,7 +325,7 @@ def is_thought(content: Any) -> bool:
     return all((kind_of(block) or _CLASSES.get(block.__class__.__name__)) in _THOUGHTS for block in blocks)
 
 
-def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
+def pieces(kind: str, content: Any, names: Names) -> list[Countable]:
     """Return the countable things in a response's content, an appended message's, or an attachment.
 
     `names` maps ids of tool calls to names of tools; a response's calls are added to it.
@@ -333,10 +333,10 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
     if kind == "attachment":
         return _attachment(content)
     if isinstance(content, str):
-        return [Piece("prompt" if kind == "user" else "response", Uncounted(content), "prompt")]
+        return [Countable("prompt" if kind == "user" else "response", Uncounted(content), "prompt")]
     if content.__class__ is Length:
-        return [Piece("response" if kind == "response" else "tool", typical(content))]
-    found: list[Piece] = []
+        return [Countable("response" if kind == "response" else "tool", typical(content))]
+    found: list[Countable] = []
     for block in content if isinstance(content, list | tuple) else ():
         cls = block.__class__
         kind_here = block.get("type") if cls is dict else _CLASSES.get(cls.__name__)
@@ -346,23 +346,23 @@ def pieces(kind: str, content: Any, names: Names) -> list[Piece]:
     return found
 
 
-def _text(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
+def _text(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     text = field_of(block, "text")
     if isinstance(text, str):
-        found.append(Piece("response" if kind == "response" else "prompt", Uncounted(text), "text"))
+        found.append(Countable("response" if kind == "response" else "prompt", Uncounted(text), "text"))
 
 
-def _thinking(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
+def _thinking(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     text, signature = field_of(block, "thinking"), field_of(block, "signature")
     if isinstance(text, str):
         signed = len(signature) if isinstance(signature, str) else 0
         counts: Counts | Uncounted = (
             Counts(len(text)) if signed else Uncounted(text)
         )  # the signature tells more than what is shown
-        found.append(Piece("response", counts, "thinking", (signed, 0)))
+        found.append(Countable("response", counts, "thinking", (signed, 0)))
 
 
-def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
+def _tool_use(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     name, identity = field_of(block, "name"), field_of(block, "id")
     if isinstance(name, str) and isinstance(identity, str):
         names[identity] = name
@@ -371,40 +371,40 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
     # The CLI puts the plan into the input after the answer; the request holds it in the result alone (case core-31).
     counts: Counts | Uncounted = Counts(len(text)) if name == "ExitPlanMode" else Uncounted(text)
     more = sum(map(text.count, '"\\\n')) + (4 * len(given) + 2 if isinstance(given, dict) else 0)
-    found.append(Piece("response", counts, "tool_use", (more + len(name) if isinstance(name, str) else more, 0)))
+    found.append(Countable("response", counts, "tool_use", (more + len(name) if isinstance(name, str) else more, 0)))
 
 
-def _tool_result(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
+def _tool_result(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     identity = field_of(block, "tool_use_id")
     key = names.get(identity, "tool") if isinstance(identity, str) else "tool"
     content = field_of(block, "content")
-    found.append(Piece(key, Uncounted(content) if isinstance(content, str) else NOTHING, "result"))
+    found.append(Countable(key, Uncounted(content) if isinstance(content, str) else NOTHING, "result"))
     for inner in content if isinstance(content, list | tuple) else ():
         inner_kind = kind_of(inner)
         if inner_kind == "text":
             text = field_of(inner, "text")
             if isinstance(text, str):
-                found.append(Piece(key, Uncounted(text)))
+                found.append(Countable(key, Uncounted(text)))
         elif inner_kind in _UNITS:
             found.append(_thing(key, inner_kind, inner))
 
 
-def _unit(block: Any, kind: str, names: Names, found: list[Piece]) -> None:
+def _unit(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     found.append(_thing("prompt", field_of(block, "type"), block))
 
 
-def _thing(key: str, kind: str, block: Any) -> Piece:
+def _thing(key: str, kind: str, block: Any) -> Countable:
     """Return the piece of a block that is no text: an image with its size, a reference with its tool's name."""
     if kind == "image":
-        return Piece(key, NOTHING, kind, size_of(field_of(field_of(block, "source"), "data")))
+        return Countable(key, NOTHING, kind, size_of(field_of(field_of(block, "source"), "data")))
     if kind == "tool_reference":
         tool = field_of(block, "tool_name")
-        return Piece(key, NOTHING, f"{kind}:{tool}" if isinstance(tool, str) else kind)
-    return Piece(key, NOTHING, kind)
+        return Countable(key, NOTHING, f"{kind}:{tool}" if isinstance(tool, str) else kind)
+    return Countable(key, NOTHING, kind)
 
 
 _UNITS: Final = frozenset({"image", "document", "tool_reference"})
-_BLOCKS: Final[Mapping[Any, Callable[[Any, str, Names, list[Piece]], None]]] = {
+_BLOCKS: Final[Mapping[Any, Callable[[Any, str, Names, list[Countable]], None]]] = {
     "text": _text,
     "thinking": _thinking,
     "tool_use": _tool_use,
@@ -471,19 +471,19 @@ def attachment_text(attachment: Any) -> str:
     return "\n".join(filter(None, (all_text(field_of(attachment, name)) for name in names)))
 
 
-def _attachment(attachment: Any) -> list[Piece]:
+def _attachment(attachment: Any) -> list[Countable]:
     kind = kind_of(attachment)
     if kind is None:
         return []
     text = attachment_text(attachment)
     if not text and kind in _SILENT:
         return []
-    found = [Piece("attachment", Uncounted(text), f"attachment:{kind}")]
+    found = [Countable("attachment", Uncounted(text), f"attachment:{kind}")]
     _pictures(attachment, found)
     return found
 
 
-def _pictures(value: Any, found: list[Piece], depth: int = 0) -> None:
+def _pictures(value: Any, found: list[Countable], depth: int = 0) -> None:
     """Find the images in an attachment, e.g. in a prompt that was sent while the agent works (case core-25)."""
     if depth > _DEPTH:
         return

@@ -14,7 +14,7 @@ from operator import mul
 from typing import Final, NamedTuple
 
 from mala_context.tracking.images import image_tokens
-from mala_context.tracking.text_counts import Piece
+from mala_context.tracking.text_counts import Countable
 
 CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
 """Characters a token of a family's usual text."""
@@ -113,12 +113,12 @@ def unit_tokens(unit: str, kind: str) -> float:
     return table.get(unit, table.get(name, 0.0))
 
 
-def text_tokens(piece: Piece, table: Family) -> float:
+def text_tokens(piece: Countable, table: Family) -> float:
     """Return what a piece's text costs, in tokens, before any ratio."""
     return float(sum(map(mul, piece.counts[1:], table)))
 
 
-def fixed_tokens(piece: Piece, model: str | None) -> float:
+def fixed_tokens(piece: Countable, model: str | None) -> float:
     """Return what a piece costs besides its text: a constant, an image by its size, thinking by its signature."""
     unit = piece.unit
     if unit == "image":

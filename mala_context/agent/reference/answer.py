@@ -20,7 +20,7 @@ from mala_context.archive.side_files import side_directory
 from mala_context.errors import ArchiveError
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.loss.report import safe_tokens
-from mala_context.transcripts.reference import Limits, Replacement, UnknownShapeError, build, read_conversation
+from mala_context.transcripts.reference import ReferenceLimits, Replacement, UnknownShapeError, build, read_conversation
 from mala_context.transcripts.reference.build import BUDGET
 from mala_context.transcripts.rows import file_chunks, rows
 from mala_context.transcripts.session_ids import check_agent_id, check_session_id
@@ -87,7 +87,7 @@ def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Set
         spills = Spills(settings.repo)
         kept = build(
             conversation,
-            Limits(settings.budget or min(BUDGET, settings.window // 10)),
+            ReferenceLimits(settings.budget or min(BUDGET, settings.window // 10)),
             path_of=lambda data: spills.path(session, data) if data else "",
             trigger=trigger,
             focus=text_in(request, "instructions") or "",

@@ -48,7 +48,7 @@ class Answers(NamedTuple):
     """That row's line, counted from the stretch's first."""
 
 
-class Stretch(NamedTuple):
+class RowRun(NamedTuple):
     """Rows that go on from one another, of one author in one session; what they differ in is the first one's.
 
     Each row's parent is one of the rows since the last response's first.
@@ -79,11 +79,11 @@ class Stretch(NamedTuple):
 
 Odd: TypeAlias = tuple[int, int, int]
 """A line that is not plain: its number in the block, and where it begins and ends, in bytes."""
-Skim: TypeAlias = Callable[[memoryview], tuple[list[Stretch | Odd], bytes]]
+Skim: TypeAlias = Callable[[memoryview], tuple[list[RowRun | Odd], bytes]]
 """A block's lines, and where each of them ends, in bytes: integers of 8 bytes."""
 
 
-def divided(stretch: Stretch, at: int, line: int) -> tuple[Stretch, Stretch]:
+def divided(stretch: RowRun, at: int, line: int) -> tuple[RowRun, RowRun]:
     """Return a stretch's rows before one, given by its place among the ids and its line in the stretch, and the others.
 
     The others' kind is right where they begin with a response, or with a link after a link.
@@ -97,12 +97,12 @@ def divided(stretch: Stretch, at: int, line: int) -> tuple[Stretch, Stretch]:
         if count < len(columns[4]):
             after = Answers(*(column[count:] for column in columns))
             after = after._replace(at=[each - at for each in after.at], lines=[each - line for each in after.lines])
-    begun = Stretch(first, line, kind, author, session, parent, uuids[:at], before, *more)
+    begun = RowRun(first, line, kind, author, session, parent, uuids[:at], before, *more)
     if at == len(uuids):
         kind = FILLER
     elif kind != LINK:
         kind = ASSISTANT if after and not after.at[0] else USER
-    return begun, Stretch(first + line, lines - line, kind, author, session, uuids[at - 1], uuids[at:], after, *more)
+    return begun, RowRun(first + line, lines - line, kind, author, session, uuids[at - 1], uuids[at:], after, *more)
 
 
 KINDS: Final[Mapping[type, int]] = {Response: ASSISTANT, Appended: USER, Link: LINK}
@@ -110,14 +110,14 @@ COUNTED: Final = {**KINDS, Compaction: LINK, Summary: LINK}
 """Where only counts are wanted: a compaction changes none."""
 
 
-def stretch_of(row: Mapping[str, Any], line: int, kinds: Mapping[type, int] = KINDS) -> Stretch | None:
+def stretch_of(row: Mapping[str, Any], line: int, kinds: Mapping[type, int] = KINDS) -> RowRun | None:
     """Return a decoded row as a stretch; `None` where it is more than a prompt, a counted response or a link."""
     if "session_id" in row and not text(row.get("sessionId")):
         return None
     events = read_row(row)
     moment, session, forked = text(row.get("timestamp")), text(row.get("sessionId")), row.get("forkedFrom") is not None
     if not events:
-        return Stretch(line, 1, FILLER, None, session, None, [], None, None, moment, moment, forked)
+        return RowRun(line, 1, FILLER, None, session, None, [], None, None, moment, moment, forked)
     if len(events) > 1 and events[0].__class__ is not SubagentStart:
         return None
     event: Any = events[-1]
@@ -138,16 +138,16 @@ def stretch_of(row: Mapping[str, Any], line: int, kinds: Mapping[type, int] = KI
     elif kind == USER and event.kind != "user":
         kind = ATTACHMENT
     author, parent = True if event.agent == SIDECHAIN else event.agent, event.parent or None
-    return Stretch(line, 1, kind, author, session, parent, [event.uuid], answers, model, moment, moment, forked)
+    return RowRun(line, 1, kind, author, session, parent, [event.uuid], answers, model, moment, moment, forked)
 
 
 def _is_counted(row: Mapping[str, Any]) -> bool:
     return row.get("subtype") == MICRO_BOUNDARY
 
 
-def skim_slowly(block: memoryview) -> tuple[list[Stretch | Odd], bytes]:
+def skim_slowly(block: memoryview) -> tuple[list[RowRun | Odd], bytes]:
     """Do what `skim` does, with each row decoded."""
-    found: list[Stretch | Odd] = []
+    found: list[RowRun | Odd] = []
     ends, begin = array("q"), 0
     for number, line in enumerate(bytes(block).split(b"\n")):
         if line and not line.isspace():

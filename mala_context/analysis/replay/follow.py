@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from mala_context.analysis.replay.files import Recording
-from mala_context.analysis.replay.lanes import Lane, Lines
+from mala_context.analysis.replay.lanes import Lane, RecordingLines
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.agent_state import AgentState
@@ -39,7 +39,7 @@ class Follower(RecordingReader):
         self._estimates = estimates
         self._guesses = estimates and not learns
         """Whether an estimate may be needed that was not learned for."""
-        self._source = Lines(recording.path)
+        self._source = RecordingLines(recording.path)
         self._places: dict[str | None, int] = {}
         self._older: dict[str | None, int] = {}
         self._seen: dict[str, str | None] = {}

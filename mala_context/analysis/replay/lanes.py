@@ -69,7 +69,7 @@ class Lane:
         return not self.fed or self.state.responses > 0
 
 
-class Lines:
+class RecordingLines:
     """The lines of a plain recording that is read in blocks, by their numbers from 0."""
 
     def __init__(self, path: str) -> None:

@@ -25,7 +25,7 @@ from mala_context.analysis.replay.columns import (
     USER,
     Answers,
     Odd,
-    Stretch,
+    RowRun,
     divided,
     stretch_of,
 )
@@ -65,14 +65,14 @@ class Scanner(Follower):
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _columns(self, found: Iterable[Stretch | Odd], line: int, begin: int) -> None:
+    def _columns(self, found: Iterable[RowRun | Odd], line: int, begin: int) -> None:
         """Take lines of the present block, which are counted from one of its lines and that one's first byte."""
         for item in found:
             if len(item) == 3:
                 number, start, stop = item
                 self._odd(line + number, begin + start, begin + stop)
             else:
-                self._stretch(item if line == 0 else Stretch(line + item[0], *item[1:]))
+                self._stretch(item if line == 0 else RowRun(line + item[0], *item[1:]))
 
     def _odd(self, line: int, begin: int, end: int) -> None:
         rows, problem = decode(bytes(self._source.block[begin:end]))
@@ -89,13 +89,13 @@ class Scanner(Follower):
         elif rows:
             self._special(rows, self._source.first + line)
 
-    def _stretch(self, stretch: Stretch) -> None:
+    def _stretch(self, stretch: RowRun) -> None:
         """Take rows."""
-        left: Stretch | None = stretch
+        left: RowRun | None = stretch
         while left is not None:
             left = self._take(left)
 
-    def _take(self, stretch: Stretch) -> Stretch | None:  # noqa: C901  (a call costs more than most stretches may)
+    def _take(self, stretch: RowRun) -> RowRun | None:  # noqa: C901  (a call costs more than most stretches may)
         """Hold rows back, or let the tracker have them; return those that are left."""
         line, lines, kind, author, session, parent, uuids, answers, model, started, ended, forked = stretch
         if kind != FILLER:
@@ -178,7 +178,7 @@ class Scanner(Follower):
             return found
         return None if lane is self._main_lane else lane
 
-    def _apart(self, stretch: Stretch, *, begins: bool = False) -> Stretch | None:
+    def _apart(self, stretch: RowRun, *, begins: bool = False) -> RowRun | None:
         """Let the tracker have the first of some rows; return the others, which may go on from it.
 
         `begins` tells that it only begins an agent's conversation.
@@ -205,9 +205,9 @@ class Scanner(Follower):
                 if len(item) == 3:
                     self._decoded(decode(line)[0], index)
                 else:
-                    self._stretch(Stretch(index, *item[1:]))
+                    self._stretch(RowRun(index, *item[1:]))
 
-    def _again(self, stretch: Stretch, lane: Lane) -> None:
+    def _again(self, stretch: RowRun, lane: Lane) -> None:
         """Take rows of which some were there before.
 
         Such a row changes nothing, but a response may have more output now; one of another session, and a response that
@@ -227,9 +227,9 @@ class Scanner(Follower):
         if special:
             self._apart(stretch)
         else:
-            self._stretch(Stretch(line, lines, FILLER, *stretch[3:]))  # for its time
+            self._stretch(RowRun(line, lines, FILLER, *stretch[3:]))  # for its time
 
-    def _elsewhere(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
+    def _elsewhere(self, stretch: RowRun, place: int | None, lane: Lane) -> bool:
         """Look at rows that do not go on from their lane's context; return whether the first of them is special."""
         line, _, kind, _, session, parent, *_ = stretch
         if kind == USER and parent is None and session and self._session_id and session != self._session_id:
@@ -243,7 +243,7 @@ class Scanner(Follower):
         (row,) = decode(self._source.at(line))[0]
         return not is_result(mapping(row.get("message")).get("content"))
 
-    def _may_hold(self, stretch: Stretch, lane: Lane) -> bool:
+    def _may_hold(self, stretch: RowRun, lane: Lane) -> bool:
         """Tell whether a response's row without counts can be held back, and take notice of it."""
         (identity,), (request,), *_ = cast("Answers", stretch[7])
         if stretch[4] not in (None, self._entered) or stretch[8] not in (None, lane.model) or not lane.answered:
@@ -255,7 +255,7 @@ class Scanner(Follower):
             lane.current, lane.bare = identity, lane.bare + 1
         return True
 
-    def _is_special(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
+    def _is_special(self, stretch: RowRun, place: int | None, lane: Lane) -> bool:
         """Tell whether a response's row is special."""
         _, _, _, _, session, parent, _, answers, model, _, _, _ = stretch
         ids, _, _, (tokens, *_), _, _ = cast("Answers", answers)
@@ -276,7 +276,7 @@ class Scanner(Follower):
             return tokens > lane.limit
         return lane.model is not None or "[" in model or tokens > self.tracker.window_of(model).tokens
 
-    def _may_answer(self, stretch: Stretch, place: int | None, lane: Lane) -> bool:
+    def _may_answer(self, stretch: RowRun, place: int | None, lane: Lane) -> bool:
         """Tell whether none of a stretch's responses is special, so that all are taken at once."""
         ids, _, _, tokens, _, _ = cast("Answers", stretch[7])
         place = place if stretch[2] == ASSISTANT else lane.context

@@ -69,7 +69,7 @@ class SessionPart:
     """Big results that are not among the marks."""
 
 
-class _Session:
+class _ObservedSession:
     """What is known of the session that is being read."""
 
     def __init__(self, warn_at: float | None) -> None:
@@ -96,7 +96,7 @@ class ReportReader(RecordingReader):
         self.parts: list[SessionPart] = []
         self._time: str | None = None
         self._copy = False
-        self._now = _Session(options.warn_at)
+        self._now = _ObservedSession(options.warn_at)
         self._fresh_tracker()
 
     def _fresh_tracker(self) -> None:
@@ -308,7 +308,7 @@ class ReportReader(RecordingReader):
     def _close_sessions(self, count: int) -> None:
         while len(self.parts) < count:
             self._close_part()
-            self._now = _Session(self.options.warn_at)
+            self._now = _ObservedSession(self.options.warn_at)
 
     def _close_part(self) -> None:
         part = self._now.part

@@ -13,7 +13,7 @@ from mala_context.transcripts.json_rows import objects
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mala_context.archive.compactions import Compaction
+    from mala_context.archive.compactions import RecordedCompaction
     from mala_context.transcripts.rows import Row
 
 LINES: Final = 12
@@ -37,7 +37,7 @@ def messages(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
             yield {"kind": "left_out", "bytes": row.left_out, "text": ""}
 
 
-def _compaction(found: Compaction) -> dict[str, Any]:
+def _compaction(found: RecordedCompaction) -> dict[str, Any]:
     return {
         "kind": "compaction",
         "time": found.time,

@@ -26,7 +26,7 @@ PLACE: Final = 700
 _PATH: Final = re.compile(r"full text: ([^;\]\n]+?\.txt)")
 
 
-class _Worker:
+class _BigToolWorker:
     """Fills two thirds of the window, reads a large file, and looks for a line in the middle of it."""
 
     def __init__(self, path: str) -> None:
@@ -55,7 +55,7 @@ async def play(stage: Stage) -> Report:
     runs, workers = {}, {}
     with environment("MALA_RUNS_DIR", stage.place("runs")):
         for name, guard in (("without", GuardConfig()), ("with", GuardConfig(tool_output_tokens="auto"))):
-            workers[name] = _Worker(stage.write(f"project-{name}", "journal.txt", _journal()))
+            workers[name] = _BigToolWorker(stage.write(f"project-{name}", "journal.txt", _journal()))
             runs[name] = await guarded.run(stage, name, workers[name], ["What failed?"], guard=guard, tell_agent=False)
     worker = workers["with"]
     shown = worker.large.tool_results[-1] if worker.large is not None else ""

@@ -22,7 +22,7 @@ FINAL_AT = 0.8
 DENIED = "this is the final turn"
 
 
-class _Worker:
+class _FinalWorker:
     """Looks until it is denied; then it writes down what it knows, if it is of a kind that listens."""
 
     def __init__(self, report: str, *, listens: bool) -> None:
@@ -49,7 +49,7 @@ async def play(stage: Stage) -> Report:
         ("stubborn", False, {"final_at": FINAL_AT}),
     ):
         reports[name] = os.path.join(stage.place(f"project-{name}"), "report.md")
-        worker = _Worker(reports[name], listens=listens)
+        worker = _FinalWorker(reports[name], listens=listens)
         runs[name] = await guarded.run(stage, name, worker, ["Look at the log and report."], **keys)
     finals = {name: run.runtime.actions.final_turn for name, run in runs.items()}
     data = guarded.data(

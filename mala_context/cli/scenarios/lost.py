@@ -30,7 +30,7 @@ EXPECTED: Final = "summary names 2 of 3 files, 0 of 1 instructions"
 
 
 @dataclass
-class _Run(Heard):
+class _LostRun(Heard):
     """One session, and what came of it."""
 
     rows: list[Any] = field(default_factory=list)
@@ -77,12 +77,12 @@ def _shown(request: Request | None, words: str) -> bool:
     return request is not None and request.contains(words)
 
 
-async def _run(stage: Stage, name: str, pin: str | None) -> _Run:
+async def _run(stage: Stage, name: str, pin: str | None) -> _LostRun:
     reads = [tool("Read", file_path=stage.write(f"project-{name}", file, _functions(file))) for file in FILES]
     looks = [tool("Bash", command="seq 1 6000", description="Look")] * LOOKS
     release = tool("Bash", command=COMMAND, description="Release")
     script = [*reads, *looks, release, "All of it is read.", "Going on."]
-    run, told = _Run(), io.StringIO()
+    run, told = _LostRun(), io.StringIO()
     with (
         ScriptedMessagesAPI(script, compactions=[summary(SUMMARY)], strict=False) as api,
         logging_to(logging.StreamHandler(told)),

@@ -20,7 +20,7 @@ RESTART_AT = 0.85
 CHECKPOINT = "The task: look at the whole log, part by part. Some parts are done; go on with the next."
 
 
-class _Worker:
+class _RestartWorker:
     """Looks `LOOKS` times, over all sessions, and writes a checkpoint when it is asked for one."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class _Worker:
 async def play(stage: Stage) -> Report:
     """Play both runs and check them. Raises what the SDK raises where the CLI cannot be run."""
     prompts = ["Look at the whole log, part by part."]
-    without = await guarded.run(stage, "without", _Worker(), prompts)
-    worker = _Worker()
+    without = await guarded.run(stage, "without", _RestartWorker(), prompts)
+    worker = _RestartWorker()
     kept = await guarded.run(stage, "with", worker, prompts, restart_at=RESTART_AT)
     archive = kept.runtime.archive
     names = ("old_session_id", "new_session_id", "reason", "checkpoint")

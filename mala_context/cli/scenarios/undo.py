@@ -78,7 +78,7 @@ class OldConversation:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldConversation:
     """How much of a conversation a request held, by the server's log."""
 
     when: str
@@ -99,14 +99,14 @@ class Held:
         return self.prompts == self.answers == self.tool_results == self.of
 
 
-def held(when: str, request: Request, tracked: int | None, conversation: OldConversation) -> Held:
+def held(when: str, request: Request, tracked: int | None, conversation: OldConversation) -> HeldConversation:
     """Count what a request held of a conversation."""
     shown = request.text
 
     def count(said: Sequence[str]) -> int:
         return sum(words in shown for words in said)
 
-    return Held(
+    return HeldConversation(
         when=when,
         session_id=request.session_id,
         tracked_tokens=tracked,
@@ -128,7 +128,7 @@ class _Play:
     conversation: OldConversation
     errors: list[str] = field(default_factory=list)
     cli_version: str | None = None
-    requests: list[Held] = field(default_factory=list)
+    requests: list[HeldConversation] = field(default_factory=list)
     restored: list[tuple[str, RestoreResult]] = field(default_factory=list)
     answered_by: list[str | None] = field(default_factory=list)
     """Session ids that the CLI itself gave to the restored sessions."""
@@ -235,7 +235,7 @@ def _checks(run: _Play, archived: ArchiveFindings, compactions: int, *, untouche
     return checks
 
 
-def dropped_check(before: Held, after: Held, compactions: int) -> Check:
+def dropped_check(before: HeldConversation, after: HeldConversation, compactions: int) -> Check:
     """Check that there is something to undo: all was there, one compaction came, and no prompt was left."""
     there = before.prompts == before.tool_results == before.of and compactions == 1
     ok = (
@@ -254,7 +254,7 @@ def dropped_check(before: Held, after: Held, compactions: int) -> Check:
     return Check("compaction_dropped_it", ok, words)
 
 
-def back_check(state: str, before: Held, restored: Held) -> Check:
+def back_check(state: str, before: HeldConversation, restored: HeldConversation) -> Check:
     """Check that the first request of a restored session held the whole old conversation, and nothing later."""
     ok = restored.all and not restored.from_after_the_compaction and restored.received_tokens > before.received_tokens
     words = (
@@ -272,7 +272,7 @@ def way_check(state: str, result: RestoreResult, answered: str | None) -> Check:
     return Check(f"way_with_transcript_{state}", ok, words)
 
 
-def gauge_check(requests: Sequence[Held]) -> Check:
+def gauge_check(requests: Sequence[HeldConversation]) -> Check:
     """Check that the gauge said of each request what the server received."""
     exact = sum(each.tracked_tokens == each.received_tokens for each in requests)
     words = f"{exact} of {len(requests)} requests: tracked tokens equal what the server received"

@@ -47,7 +47,7 @@ _TRAIL = re.compile(r"\s*(?:2>&1|\d?>\s*/dev/null|\|\s*(?:tail|head|cat|less|tee
 _TASK_ID = re.compile(r"#(\d{1,9})\b")
 
 
-class Found(NamedTuple):
+class WorkItem(NamedTuple):
     """One thing that was worked on."""
 
     kind: Kind
@@ -56,14 +56,14 @@ class Found(NamedTuple):
     """Id of the row that it stands in, the latest one where there are several."""
 
 
-def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[Found]:
+def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[WorkItem]:
     """Return what the last stretch of rows that holds anything was about, each thing once.
 
     A compaction inside the rows begins a new stretch, and a `/clear` an empty one. `sidechain` looks at subagents' rows
     instead of the main agent's.
     """
     stretch = _Stretch()
-    last: list[Found] = []
+    last: list[WorkItem] = []
     for row in rows:
         if not isinstance(row, dict) or bool(row.get("isSidechain")) != sidechain:
             continue
@@ -82,16 +82,18 @@ class _Stretch:
 
     def __init__(self, before: _Stretch | None = None) -> None:
         self.calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self.touches: list[tuple[str | None, Found]] = []
+        self.touches: list[tuple[str | None, WorkItem]] = []
         self.failed_calls: set[str] = set()
-        self.failed: dict[str, Found] = {}
-        self.instructions: dict[str, Found] = {}
+        self.failed: dict[str, WorkItem] = {}
+        self.instructions: dict[str, WorkItem] = {}
         self.todos: dict[str, tuple[str, str, str | None]] = dict(before.todos) if before else {}
         self.touched = False
         self.branches = Branches()
 
-    def found(self) -> list[Found]:
-        open_todos = [Found("todo", text, uuid) for text, status, uuid in self.todos.values() if status not in CLOSED]
+    def found(self) -> list[WorkItem]:
+        open_todos = [
+            WorkItem("todo", text, uuid) for text, status, uuid in self.todos.values() if status not in CLOSED
+        ]
         said = [each for each in self.instructions.values() if not self.branches.is_left(each.uuid)]
         things = [*said, *self.failed.values(), *self._files()]
         if not things and not self.touched:
@@ -99,9 +101,9 @@ class _Stretch:
         order = {"instruction": 0, "todo": 1, "command": 2, "written": 3, "read": 4}
         return sorted([*things, *open_todos], key=lambda item: order[item.kind])
 
-    def _files(self) -> Iterable[Found]:
+    def _files(self) -> Iterable[WorkItem]:
         """Return each file that a call which did not fail touched; once written it stays written."""
-        files: dict[str, Found] = {}
+        files: dict[str, WorkItem] = {}
         for call_id, touch in self.touches:
             if call_id not in self.failed_calls:
                 before = files.get(touch.text)
@@ -139,7 +141,7 @@ class _Stretch:
             field, kind = FILE_TOOLS[name]
             path = given.get(field)
             if isinstance(path, str) and path:
-                self.touches.append((call_id if isinstance(call_id, str) else None, Found(kind, path, uuid)))
+                self.touches.append((call_id if isinstance(call_id, str) else None, WorkItem(kind, path, uuid)))
         elif name == "TodoWrite":
             self._todo_list(given.get("todos"), uuid)
         elif name == "TaskUpdate":
@@ -167,7 +169,7 @@ class _Stretch:
             return
         plain = plain_command(command)
         if failed:
-            self.failed[plain] = Found("command", plain, uuid)
+            self.failed[plain] = WorkItem("command", plain, uuid)
             return
         for known in [known for known in self.failed if known == plain or known.startswith(plain + " ")]:
             del self.failed[known]
@@ -180,7 +182,7 @@ class _Stretch:
             given = arguments[1].strip() if arguments else ""
             text = f"{name[1].strip()} {given}" if given else ""
         if text and not text.startswith(INJECTED):
-            self.instructions[text] = Found("instruction", text, uuid)
+            self.instructions[text] = WorkItem("instruction", text, uuid)
 
     def _todo_list(self, todos: Any, uuid: str | None) -> None:
         if not isinstance(todos, list):

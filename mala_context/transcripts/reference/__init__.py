@@ -12,7 +12,7 @@ Everything here is pure. Whoever calls `build` keeps its full text before anybod
 
 from __future__ import annotations
 
-from mala_context.transcripts.reference.build import Limits, Replacement, build
+from mala_context.transcripts.reference.build import ReferenceLimits, Replacement, build
 from mala_context.transcripts.reference.conversation import Conversation, UnknownShapeError, read_conversation
 
-__all__ = ["Conversation", "Limits", "Replacement", "UnknownShapeError", "build", "read_conversation"]
+__all__ = ["Conversation", "ReferenceLimits", "Replacement", "UnknownShapeError", "build", "read_conversation"]

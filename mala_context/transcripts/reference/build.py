@@ -56,7 +56,7 @@ _POINTER = " [000000-000000]"
 """Stands for a pointer where a text is counted that gets one."""
 
 
-class Limits(NamedTuple):
+class ReferenceLimits(NamedTuple):
     """How much may stay, in tokens."""
 
     budget: int = BUDGET
@@ -92,7 +92,7 @@ class Replacement(NamedTuple):
 
 def build(
     conversation: Conversation,
-    limits: Limits,
+    limits: ReferenceLimits,
     *,
     path_of: Callable[[bytes], str],
     trigger: str = "auto",
@@ -115,7 +115,7 @@ def build(
 
 
 class _Builder:
-    def __init__(self, conversation: Conversation, limits: Limits, count: Callable[[str], int]) -> None:
+    def __init__(self, conversation: Conversation, limits: ReferenceLimits, count: Callable[[str], int]) -> None:
         self._conversation = conversation
         self._budget = limits.budget
         self._count = count

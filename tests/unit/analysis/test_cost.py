@@ -2,7 +2,7 @@
 
 import pytest
 
-from mala_context.analysis.cost import Costs, Request
+from mala_context.analysis.cost import Costs, PricedRequest
 from mala_context.tracking.usage import Usage
 
 OUT = 10 * 5
@@ -10,7 +10,7 @@ OUT = 10 * 5
 
 def request(written, read, lost=0, held=0, fresh=0, hour=0):
     usage = Usage(fresh, written, read, 10)
-    return Request(usage.context_tokens, usage, hour, lost, held, cold=False, window=200_000)
+    return PricedRequest(usage.context_tokens, usage, hour, lost, held, cold=False, window=200_000)
 
 
 def both(*steps):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mala_context.analysis.replay.columns import ASSISTANT, FILLER, Stretch, skim_slowly, stretch_of
+from mala_context.analysis.replay.columns import ASSISTANT, FILLER, RowRun, skim_slowly, stretch_of
 from mala_context.analysis.replay.rows import decode
 from tests.helpers.recordings import Rows, dump, generated
 
@@ -41,7 +41,7 @@ def line_of(row, **kinds):
 def told(line):
     """What the compiled reader says of a line, or `None` where it is not plain to it."""
     items, ends = _skim.stretches(line)
-    plain = [Stretch(*item) for item in items if len(item) != 3]
+    plain = [RowRun(*item) for item in items if len(item) != 3]
     return plain[0] if plain and ends_of(ends) == [len(line)] else None
 
 
@@ -76,7 +76,7 @@ def side_by_side(responses=2):
 def test_results_of_tools_side_by_side_go_on_from_their_response():
     rows = side_by_side().rows
     (stretch,), _ = _skim.stretches(dump(rows))
-    assert Stretch(*stretch).uuids == [row["uuid"] for row in rows]
+    assert RowRun(*stretch).uuids == [row["uuid"] for row in rows]
     rows[-1]["parentUuid"] = rows[1]["uuid"]  # the response before
     assert len(_skim.stretches(dump(rows))[0]) == 2
 
@@ -89,7 +89,7 @@ def test_more_rows_of_a_response_than_are_compared_are_several_stretches():
     last = rows.rows[-1]["uuid"]
     for parent in (first, last):
         rows.prompt(parentUuid=parent)
-    found = [Stretch(*each) for each in _skim.stretches(dump(rows.rows))[0]]
+    found = [RowRun(*each) for each in _skim.stretches(dump(rows.rows))[0]]
     assert [len(each.uuids) for each in found] == [102, 1]
 
 
@@ -105,7 +105,7 @@ def test_stretches_are_rows_that_go_on_from_one_another():
         place += item[1] if len(item) != 3 else 1
         if len(item) == 3:
             continue
-        stretch = Stretch(*item)
+        stretch = RowRun(*item)
         assert [uuid for row in rows for uuid in row.uuids] == stretch.uuids
         linked = [row for row in rows if row.uuids]
         assert all(row.parent == before.uuids[0] for before, row in pairwise(linked))
@@ -130,7 +130,7 @@ def test_a_line_that_is_not_plain_is_given_by_its_place():
     block = b'{"type":"mode","sessionId":"s"}\n\nno JSON\n{"type":"mode"}'
     first, odd, last = _skim.stretches(block)[0]
     assert (odd, block[odd[1] : odd[2]]) == ((2, 33, 40), b"no JSON")
-    assert [Stretch(*each).kind for each in (first, last)] == [FILLER, FILLER]
+    assert [RowRun(*each).kind for each in (first, last)] == [FILLER, FILLER]
 
 
 @pytest.mark.parametrize("skim", [_skim.stretches, skim_slowly])

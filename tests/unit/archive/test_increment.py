@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mala_context.archive import layout, manifests
-from mala_context.archive.increment import Request, add_piece, make_plan, open_plain
+from mala_context.archive.increment import ArchiveRequest, add_piece, make_plan, open_plain
 from mala_context.archive.packing import pack_piece
 from mala_context.archive.source import Source, fill
 from mala_context.errors import TranscriptError
@@ -43,7 +43,7 @@ def path(tmp_path):
 
 def request(mode="incremental", *, final=False, now=10**15, **more):
     fields = {"trigger": "auto", **more.pop("fields", {})}
-    return Request(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields=fields, **more)
+    return ArchiveRequest(session_id="s1", subagent=None, mode=mode, final=final, now=now, fields=fields, **more)
 
 
 def archive(files, path, data=None, **how):

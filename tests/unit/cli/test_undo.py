@@ -9,7 +9,7 @@ import pytest
 
 from mala_context.archive.restore import RestoreResult
 from mala_context.cli.scenarios import undo
-from mala_context.cli.scenarios.undo import Held, OldConversation
+from mala_context.cli.scenarios.undo import HeldConversation, OldConversation
 from mala_context.testing.environment import ANOTHER_ACCOUNT
 
 UNDO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo", "--scenario", "undo")
@@ -73,7 +73,9 @@ def test_estimators_belong_to_another_scenario(env):
 class TestChecks:
     @staticmethod
     def held(prompts=2, answers=2, results=2, *, received=200, tracked=200, later=False):
-        return Held("", "s", tracked, received, prompts, answers, results, of=2, from_after_the_compaction=later)
+        return HeldConversation(
+            "", "s", tracked, received, prompts, answers, results, of=2, from_after_the_compaction=later
+        )
 
     def test_the_compaction_must_have_dropped_it(self):
         gone = self.held(0, 1, 0, received=50)

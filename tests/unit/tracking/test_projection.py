@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mala_context.tracking import projection
 from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, answer_cost
-from mala_context.tracking.text_counts import Piece, count_text
+from mala_context.tracking.text_counts import Countable, count_text
 from mala_context.tracking.token_costs import FAMILIES, UNITS, family, text_tokens
 
 
@@ -309,7 +309,7 @@ def test_a_look_at_the_table_does_not_follow_what_the_session_taught() -> None:
     ratios.learn({"prompt": 50_000.0}, 75_000, 160_000)
     one = made([("user", "word " * 1_000)], ratios)
     by_table, projected = (ask(9_000, 100, cut=False, parts=1) for ask in (one.by_table, one.projected))
-    assert by_table == round(9_100 + text_tokens(Piece("", count_text("word " * 1_000)), FAMILIES["classic"]))
+    assert by_table == round(9_100 + text_tokens(Countable("", count_text("word " * 1_000)), FAMILIES["classic"]))
     assert projected - 9_100 == pytest.approx((by_table - 9_100) * 85_000 / 60_000, abs=1)
 
 

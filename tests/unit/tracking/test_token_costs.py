@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mala_context.tracking.projection import Interval, Ratios
-from mala_context.tracking.text_counts import Counts, Piece, count_text
+from mala_context.tracking.text_counts import Countable, Counts, count_text
 from mala_context.tracking.token_costs import FAMILIES, UNITS, Family, family, fixed_tokens, text_tokens, unit_tokens
 
 
@@ -31,9 +31,9 @@ def test_families(model: str | None, kind: str) -> None:
 
 def test_digits_and_punctuation_cost_more_than_letters() -> None:
     for table in FAMILIES.values():
-        letters = text_tokens(Piece("", count_text("word " * 20)), table)
+        letters = text_tokens(Countable("", count_text("word " * 20)), table)
         for other in ("12, " * 25, "{}; " * 25, "字" * 100):
-            assert letters < text_tokens(Piece("", count_text(other)), table)
+            assert letters < text_tokens(Countable("", count_text(other)), table)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_units() -> None:
     for kind, table in UNITS.items():
         assert unit_tokens("attachment:anything", kind) == table["attachment"]
         assert unit_tokens("unheard of", kind) == 0
-    assert fixed_tokens(Piece("", Counts(), "image", (750, 100)), "claude-opus-5") == 100
+    assert fixed_tokens(Countable("", Counts(), "image", (750, 100)), "claude-opus-5") == 100
 
 
 def test_what_text_costs_by_the_table() -> None:
@@ -63,5 +63,5 @@ def test_what_text_costs_by_the_table() -> None:
     assert Counts._fields[1:] == Family._fields
     for table in FAMILIES.values():
         for name in Family._fields:
-            assert text_tokens(Piece("", Counts(**{name: 10})), table) == pytest.approx(10 * getattr(table, name))
-    assert text_tokens(Piece("image", Counts(7)), FAMILIES["dense"]) == 0
+            assert text_tokens(Countable("", Counts(**{name: 10})), table) == pytest.approx(10 * getattr(table, name))
+    assert text_tokens(Countable("image", Counts(7)), FAMILIES["dense"]) == 0

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mala_context.transcripts.loss import measure
-from mala_context.transcripts.reference import Limits, build, read_conversation
+from mala_context.transcripts.reference import ReferenceLimits, build, read_conversation
 
 COMMON = ["never", "change", "module", "before", "tests"]
 """Words that many instructions have."""
@@ -28,7 +28,9 @@ def by_reference(chance, said):
     """Return what stays of these sentences word for word, and the ids of rows that stay."""
     padded = [text + " " + "x" * chance.randrange(1, 900) for text in said]
     messages = [message(text, str(place)) for place, text in enumerate(padded)]
-    kept = build(read_conversation(messages), Limits(chance.choice([1_000, 20_000])), path_of=lambda _: "/full.txt")
+    kept = build(
+        read_conversation(messages), ReferenceLimits(chance.choice([1_000, 20_000])), path_of=lambda _: "/full.txt"
+    )
     return padded, "\n".join(kept.texts()), set()
 
 
@@ -83,6 +85,8 @@ def test_files_and_commands_that_are_lost_are_told_too():
 def test_kept_words_are_what_the_user_said_and_the_row_around_them_is_not():
     """An ordinary compaction after one by reference loses each of the user's sentences by itself."""
     said = ["Never change module nine.", "Always run the tests before a push."]
-    kept = build(read_conversation([message(text, text) for text in said]), Limits(), path_of=lambda _: "/full.txt")
+    kept = build(
+        read_conversation([message(text, text) for text in said]), ReferenceLimits(), path_of=lambda _: "/full.txt"
+    )
     rows = [prompt(text, str(place)) for place, text in enumerate([*kept.texts(), "Go on with the work."])]
     assert {item.text for item in measure(rows, "Nothing.").items} == {*said, "Go on with the work."}

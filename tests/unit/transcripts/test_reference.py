@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from mala_context.transcripts.compactions import KEPT_MARKS
 from mala_context.transcripts.kept_rows import block, calls_of, head_of, part_row, state_row, users_of
 from mala_context.transcripts.loss.report import safe_tokens
-from mala_context.transcripts.reference import Limits, UnknownShapeError, build, read_conversation
+from mala_context.transcripts.reference import ReferenceLimits, UnknownShapeError, build, read_conversation
 from mala_context.transcripts.reference.conversation import SUMMARY
 
-WIDE = Limits(20_000)
+WIDE = ReferenceLimits(20_000)
 
 
 def user(text, handle="u"):
@@ -140,7 +140,7 @@ def test_a_background_agents_report_is_a_pointer_and_the_clis_summary_stays():
 
 
 def test_each_pointer_leads_to_the_whole_call():
-    session = Session(Limits(2_000))
+    session = Session(ReferenceLimits(2_000))
     session.say(user("Do it."))
     for number in range(1, 30):
         body = f"line {number}\r\n\u2028tail {number}\n" * 50
@@ -210,7 +210,7 @@ def test_results_that_nobody_has_read_yet_have_more_room():
 
 
 def test_the_oldest_text_of_the_assistant_is_shortened_first():
-    session = Session(Limits(2_000))
+    session = Session(ReferenceLimits(2_000))
     for number in range(20):
         session.say(user(f"Ask {number}."), assistant(f"Answer {number}. " + "words " * 150))
     kept = session.compact()
@@ -225,7 +225,7 @@ def test_the_oldest_text_of_the_assistant_is_shortened_first():
 
 
 def test_a_user_over_the_budget_keeps_the_newest_and_is_told():
-    session = Session(Limits(1_000))
+    session = Session(ReferenceLimits(1_000))
     for number in range(10):
         session.say(user(f"Rule {number}. " + "z" * 600))
     kept = session.compact()
@@ -239,7 +239,7 @@ def test_a_user_over_the_budget_keeps_the_newest_and_is_told():
 
 @pytest.mark.parametrize("place", range(6))
 def test_one_long_message_does_not_push_out_the_short_ones_before_it(place):
-    session = Session(Limits(1_000))
+    session = Session(ReferenceLimits(1_000))
     said = [f"Rule {number}: never change vendor.lock." for number in range(6)]
     said.insert(place, "z" * 20_000)
     for text in said:
@@ -251,7 +251,7 @@ def test_one_long_message_does_not_push_out_the_short_ones_before_it(place):
 
 
 def test_one_message_of_the_user_stays_whatever_its_size():
-    session = Session(Limits(1_000))
+    session = Session(ReferenceLimits(1_000))
     session.say(user("z" * 50_000))
     assert session.compact().pointed_at == 0
     assert "z" * 50_000 in session.text()
@@ -278,7 +278,7 @@ def test_compactions_do_not_wear_down_what_was_kept():
 
 
 def test_over_the_budget_earlier_parts_keep_the_users_words():
-    session = Session(Limits(3_000))
+    session = Session(ReferenceLimits(3_000))
     for number in range(20):
         session.say(
             user(f"Rule {number}: {number * 37}."), assistant("talk " * 300), *call("Bash", text="o" * 900, command="x")
@@ -293,7 +293,7 @@ def test_over_the_budget_earlier_parts_keep_the_users_words():
 
 
 def test_over_the_budget_by_the_users_words_alone_the_oldest_parts_become_pointers():
-    session = Session(Limits(2_000))
+    session = Session(ReferenceLimits(2_000))
     for number in range(12):
         session.say(user(f"Rule {number}. " + "z" * 900))
         kept = session.compact()
@@ -320,7 +320,7 @@ HOSTILE = [
 )
 def test_whatever_is_said_the_users_words_stay(spoken, seed):
     chance = random.Random(seed)
-    session = Session(Limits(1_000_000))
+    session = Session(ReferenceLimits(1_000_000))
     said = []
     for who, text in [*spoken, ("u", "the last one")]:
         if who == "u":
@@ -340,7 +340,7 @@ def test_a_part_that_somebody_changed_is_left_as_it_is():
     part = part_row(1, 0, "/f", [block("user", "abc")])
     assert users_of(part) == ["abc"]
     assert users_of(part.replace("abc", "abcd")) is None
-    session = Session(Limits(1_000))
+    session = Session(ReferenceLimits(1_000))
     session.say(user(part.replace("abc", "x" * 9_000)), user("More."))
     session.compact()
     assert "x" * 9_000 in session.text()
