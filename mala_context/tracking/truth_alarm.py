@@ -62,7 +62,7 @@ class Surprise(NamedTuple):
         """The log line."""
         size, more = abs(self.tokens - self.projected), "more" if self.tokens > self.projected else "fewer"
         share = size / self.projected if self.projected else 1.0
-        cached = f"; {self.read:,} of {self.held:,} cached tokens were read" if self.held else ""
+        cached = f"; {min(self.read, self.held):,} of {self.held:,} cached tokens were read" if self.held else ""
         return (
             f"Context: the request held {size:,} tokens {more} than projected "
             f"({self.tokens:,}, not {self.projected:,}; {share:.1%}): {CAUSES[self.cause]}{cached}"
