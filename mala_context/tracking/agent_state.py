@@ -22,7 +22,7 @@ from mala_context.tracking.context_state import ContextState, FirstRequest
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.text_counts import field_of, is_result, kind_of, signed_blocks, text_length
+from mala_context.tracking.text_counts import field_of, is_result, signed_blocks, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thinking_tokens
 from mala_context.tracking.truth_alarm import LEAST, Lookout, Surprise, cause_of, is_alarm
 from mala_context.tracking.usage import Usage
@@ -394,8 +394,8 @@ class AgentState:
                 self.noted.add("thinking")
         if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
             return
-        seen = {kind_of(content) for kind, content in before.parts[:begun] if kind == "attachment"}
-        cause = cause_of(was, usage, (before.model, now.model), self.noted | {kind for kind in seen if kind})
+        units = {piece.unit for _, found in before.interval.measured(begun) for piece in found}
+        cause = cause_of(was, usage, (before.model, now.model), self.noted, units)
         held = 0 if was is None else was.cache_read_tokens + was.cache_creation_tokens
         key = self.tool_use_id or self.agent_id
         lookout.found.append(Surprise(key, now.model, projected, tokens, cause, usage.cache_read_tokens, held))

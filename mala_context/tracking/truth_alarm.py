@@ -28,13 +28,14 @@ CAUSES: Final[Mapping[str, str]] = {
     "unexplained": "unexplained",
 }
 """Causes, in the order in which they are looked for, with their words."""
-_ATTACHED: Final[Mapping[str, str]] = {
-    "deferred_tools_delta": "tools",
-    "mcp_instructions_delta": "tools",
+_TOLD_BY: Final[Mapping[str, str]] = {
+    "attachment:deferred_tools_delta": "tools",
+    "attachment:mcp_instructions_delta": "tools",
     "tool_reference": "tools",
-    "instructions": "memory",
-    "nested_memory": "memory",
+    "attachment:instructions": "memory",
+    "attachment:nested_memory": "memory",
 }
+"""Causes that a unit of the text between tells (see `Piece.unit`)."""
 _CACHED: Final = 1_024
 """Tokens from which a prompt is cached at all."""
 
@@ -96,9 +97,15 @@ def is_alarm(projected: int, tokens: int, at: float) -> bool:
     return abs(tokens - projected) >= max(LEAST, at * projected)
 
 
-def cause_of(before: Usage | None, now: Usage, models: tuple[str | None, str | None], seen: Collection[str]) -> str:
-    """Tell an alarm's cause; `seen` are causes and kinds of attachments since the response before."""
-    causes = {_ATTACHED.get(each, each) for each in seen}
+def cause_of(
+    before: Usage | None,
+    now: Usage,
+    models: tuple[str | None, str | None],
+    noted: Collection[str],
+    units: Collection[str],
+) -> str:
+    """Tell an alarm's cause: one that was `noted` since the response before, or that the text's `units` tell."""
+    causes = {*noted, *(_TOLD_BY.get(unit) or _TOLD_BY.get(unit.partition(":")[0]) for unit in units)}
     if models[0] != models[1]:
         causes.add("model")
     grows = before is None or now.context_tokens > before.context_tokens

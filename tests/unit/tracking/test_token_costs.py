@@ -40,6 +40,7 @@ def test_digits_and_punctuation_cost_more_than_letters() -> None:
     ("unit", "tokens"),
     [
         ("tool_reference:WebSearch", 340),
+        ("tool_reference:Monitor", 2_550),
         ("tool_reference:TaskUpdate", 1_199),
         ("tool_reference:mcp__server__tool", 500),
         ("tool_reference:Another", 800),

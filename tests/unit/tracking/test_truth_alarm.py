@@ -117,6 +117,9 @@ def test_the_limit_is_a_share_and_a_number_of_tokens() -> None:
     assert alarms(response(1, 100_000), response(2, 60_000), alarm_at=0.5) == []
 
 
+SEARCHED = Appended(
+    None, "s1", "user", [{"type": "tool_result", "content": [{"type": "tool_reference", "tool_name": "mcp__a__b"}]}]
+)
 NESTED = Appended(None, "s1", "attachment", {"type": "nested_memory", "path": "/m", "content": "x"})
 LOADED = Appended(None, "s1", "attachment", {"type": "deferred_tools_delta", "addedLines": ["- a"]})
 
@@ -128,6 +131,7 @@ LOADED = Appended(None, "s1", "attachment", {"type": "deferred_tools_delta", "ad
         (ContextEdited(None, "s1", "context_editing"), response(2, 60_000), "context_editing"),
         (None, response(2, 130_000, model="claude-opus-4-8"), "model"),
         (LOADED, response(2, 130_000), "tools"),
+        (SEARCHED, response(2, 130_000), "tools"),
         (NESTED, response(2, 130_000), "memory"),
         (NESTED, response(2, 60_000), "unexplained"),
         (None, response(2, 130_000, read=0), "prefix"),
