@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mala_context._util.text import plural, size_text
+from mala_context._util.tuples import NamedTuple
 from mala_context.cli.streams import can_redraw
 
 if TYPE_CHECKING:

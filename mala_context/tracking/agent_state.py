@@ -14,8 +14,9 @@ would cost a live message more than all the rest of its way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.cache import CacheLedger
 from mala_context.tracking.context_map import ContextMap
 from mala_context.tracking.context_state import ContextState, FirstRequest

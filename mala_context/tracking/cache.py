@@ -14,8 +14,9 @@ but for reads of the newest ones (`READS`).
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.usage import Usage
 
 Cause = Literal["lapsed", "prefix", "model", "compaction", "first"]

@@ -8,8 +8,9 @@ all of it takes. What no message shows is a part too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.text_counts import Length, all_text, attachment_text, field_of, kind_of, text_length
 
 GROUPS: Final[Mapping[str, str]] = {

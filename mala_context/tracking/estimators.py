@@ -16,8 +16,9 @@ them raises. A baseline (what a fresh session holds, from `/context`) is reporte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.events import TotalTokens
 from mala_context.tracking.text_counts import all_text
 from mala_context.tracking.usage import ContextUsage, Usage

@@ -12,8 +12,9 @@ knows it (live messages), else its `agentId` (transcripts). `SubagentStart` join
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.context_map import ContextPart
 from mala_context.tracking.usage import Usage
 

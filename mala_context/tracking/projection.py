@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isnan, nan
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mala_context._util.text import version_numbers
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.text_counts import Countable, Names, pieces, text_length
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.cache import CacheUse
 from mala_context.tracking.context_map import EMPTY, ContextPart, MapView
 from mala_context.tracking.projection import Interval

@@ -14,8 +14,9 @@ here raises on content of an unknown shape: what is not known has no characters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.images import UNKNOWN, Size, size_of
 from mala_context.transcripts.compactions import KEPT_MARKS
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import mul
-from typing import Final, NamedTuple
+from typing import Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.images import image_tokens
 from mala_context.tracking.text_counts import Countable
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.usage import Usage
 
 ALARM_AT: Final = 0.05

@@ -8,9 +8,10 @@ no usage at all is `None`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mala_context._util.records import Record
+from mala_context._util.tuples import NamedTuple
 
 TRACKING_DISABLED: Final = -1
 """The value of `ContextUsage.input_tokens` while tracking is disabled."""

@@ -22,8 +22,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, LARGEST_WINDOW, auto_compact_threshold
 
 DEFAULT_WINDOW: Final = 200_000

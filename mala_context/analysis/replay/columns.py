@@ -11,8 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.analysis.replay.record import Counts
 from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.events import SIDECHAIN, Appended, Compaction, Link, Response, SubagentStart, Summary

@@ -17,9 +17,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mala_context._util.safe_open import open_regular, read_regular
+from mala_context._util.tuples import NamedTuple
 from mala_context.archive import manifests
 from mala_context.archive.layout import Piece, StoredFile, manifest_name, parse_piece_name
 from mala_context.archive.remote.address import is_address

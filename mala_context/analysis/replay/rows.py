@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from mala_context._util.tuples import NamedTuple
 from mala_context.analysis.replay.files import Recording, blocks
 from mala_context.transcripts.json_rows import objects_and_problem
 from mala_context.transcripts.long_rows import LONG, shortened
