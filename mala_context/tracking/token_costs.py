@@ -89,13 +89,13 @@ _THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "
 """The same for any other model of a family."""
 
 _FORGETFUL: Final = re.compile(r"claude-3-7|(?:sonnet|haiku)-4-[0-5](?!\d)|opus-4-[01](?!\d)|(?:sonnet|opus)-4-20")
-_DENSE: Final = re.compile(r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)")
+_DENSE: Final = r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)"
 
 
 @lru_cache(maxsize=256)
 def family(model: str | None) -> str:
     """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
-    return "dense" if model and _DENSE.search(model) else "classic"
+    return "dense" if model and re.search(_DENSE, model) else "classic"
 
 
 @lru_cache(maxsize=256)

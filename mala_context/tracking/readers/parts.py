@@ -23,8 +23,8 @@ from mala_context.tracking.events import (
 from mala_context.tracking.usage import MOST, Usage, is_call
 from mala_context.transcripts.compactions import MICRO_BOUNDARY
 
-_REFUSED = re.compile(r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum")
-_CONTEXT = re.compile(r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)")
+_REFUSED = r"(\d[\d,]*)\s*tokens?\s*>\s*(\d[\d,]*)\s*maximum"
+_CONTEXT = r"(\d[\d.,]*)\s*([kKmM]?)\s*/\s*(\d[\d.,]*)\s*([kKmM]?)(?:\s*tokens|\s*\(|\b)"
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000}
 _MOST_DIGITS = 20
 _NOTHING: Mapping[str, Any] = {}
@@ -88,7 +88,7 @@ def lists_calls(raw: Any) -> bool:
 
 def refusal(message: Any, agent: str | None, session_id: str | None) -> Events:
     """Find "N tokens > M maximum" in an API error's text."""
-    found = _REFUSED.search(message) if isinstance(message, str) else None
+    found = re.search(_REFUSED, message) if isinstance(message, str) else None
     if found is None:
         return ()
     tokens, maximum = map(number_in, found.groups())
@@ -97,7 +97,7 @@ def refusal(message: Any, agent: str | None, session_id: str | None) -> Events:
 
 def parse_context_text(message: Any) -> tuple[int, int] | None:
     """Read (tokens, window) out of what `/context` prints: `27k/200k tokens (14%)`, `62.5k/1m`, `1,234/200,000`."""
-    found = _CONTEXT.search(message) if isinstance(message, str) else None
+    found = re.search(_CONTEXT, message) if isinstance(message, str) else None
     if found is None:
         return None
     used, used_unit, window, window_unit = found.groups()
