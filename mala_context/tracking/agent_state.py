@@ -419,6 +419,7 @@ class AgentState:
         self.due = self.responses + (1 if self.responses < _ALL_OF else _LEARN_EVERY)
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
+        self.opening.close()
         self.preserved, self.before = _NO_ROWS, None
         if self.pre is not None:
             self.helped, self.pre = tokens < 0.9 * self.pre, None

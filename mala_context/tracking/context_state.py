@@ -134,19 +134,32 @@ def growth_of(context: ContextState, following: ContextState | None) -> int | No
 class FirstRequest:
     """The messages of a session's first request: what a compaction's estimate has to take out of it."""
 
-    __slots__ = ("attachment_chars", "known", "prompt_chars")
+    __slots__ = ("_chars", "_prompts", "attachment_chars", "known")
 
     def __init__(self) -> None:
-        self.prompt_chars = 0
+        self._chars = 0
+        self._prompts: list[object] = []
+        """Those that were not counted yet."""
         self.attachment_chars: int | None = None
         self.known = False
 
     def add(self, kind: str, content: object) -> None:
         """Add what came before the first response; of an attachment only its `rendered` form can be counted."""
         if kind != "attachment":
-            self.prompt_chars += sum(piece.counts.chars for piece in pieces("user", content, {}))
+            self._prompts.append(content)
             self.known = True
         elif kind_of(content) in REANNOUNCED:
             rendered = field_of(content, "rendered")
             if isinstance(rendered, str):
                 self.attachment_chars = (self.attachment_chars or 0) + len(rendered)
+
+    def close(self) -> None:
+        """Count the prompts and let their text go."""
+        prompts, self._prompts = self._prompts, []
+        self._chars += sum(piece.counts.chars for content in prompts for piece in pieces("user", content, {}))
+
+    @property
+    def prompt_chars(self) -> int:
+        """Characters of the prompts."""
+        self.close()
+        return self._chars

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,6 +112,21 @@ def test_an_opening_counts_prompts_and_what_is_announced_again() -> None:
     opening.add("user", "x" * 300)
     opening.add("user", [{"type": "text", "text": "x" * 7}])
     assert (opening.prompt_chars, opening.attachment_chars, opening.known) == (307, 42, True)
+
+
+def test_an_opening_holds_no_prompt_once_it_was_counted() -> None:
+    class Content(list[dict[str, str]]):
+        """Some that can be watched."""
+
+    for count in (FirstRequest.close, lambda opening: opening.prompt_chars):
+        opening, content = FirstRequest(), Content([{"type": "text", "text": "x" * 7}])
+        opening.add("user", content)
+        held = weakref.ref(content)
+        del content
+        assert held() is not None
+        count(opening)
+        assert held() is None
+        assert opening.prompt_chars == 7
 
 
 @pytest.mark.parametrize("odd", [None, "x", {"type": "skill_listing"}, {"type": "file", "rendered": "x"}])
