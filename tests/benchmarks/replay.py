@@ -174,12 +174,13 @@ def shape_rows(ccusage, rounds, megabytes, recordings=()):
 
 def table(ccusage, rounds, megabytes, recordings):
     """Print the ratios of every shape; return whether all totals agree."""
-    print(f"{'ccusage / replay':28}{'totals':>8}{'json':>8}{'two cores':>11}{'memory':>8}  totals agree")
+    print(f"{'ccusage / replay':28}{'totals':>8}{'min-max':>12}{'json':>8}{'two cores':>11}{'memory':>8}  totals agree")
     fine = True
     for name, found, same in shape_rows(ccusage, rounds, megabytes, recordings):
         middle = {each: statistics.median(values) for each, values in found.items()}
         said = {True: "yes", False: "NO", None: "ccusage finds no row"}[same]
-        columns = "".join(f"{middle[each]:8.2f}" for each in ("totals", "json"))
+        spread = f"{min(found['totals']):.2f}-{max(found['totals']):.2f}"
+        columns = f"{middle['totals']:8.2f}{spread:>12}{middle['json']:8.2f}"
         print(f"{name:28}{columns}{middle['totals, two']:11.2f}{middle['memory']:8.1f}  {said}", flush=True)
         fine = fine and same is not False
     return fine
