@@ -124,6 +124,7 @@ class Interval:
 
     __slots__ = (
         "__weakref__",
+        "_chars",
         "_cli",
         "_closed",
         "_has_result",
@@ -147,6 +148,8 @@ class Interval:
         self.parts: list[tuple[str, Any]] = [] if parts is None else parts
         """What came, in order, each with its kind; once closed without its content."""
         self._measured: list[list[Countable]] = []
+        self._chars: list[int] = []
+        """Characters of each part that was measured."""
         self._tokens: list[float] = []
 
     def __len__(self) -> int:
@@ -160,7 +163,7 @@ class Interval:
         """Return a new interval of the first `parts` parts, for a conversation that went back to there."""
         self._measure(parts)
         new = Interval(self._ratios, self._model, self.parts[:parts])
-        new._measured = self._measured[:parts]
+        new._measured, new._chars = self._measured[:parts], self._chars[:parts]
         new._names = dict(self._names)
         new._closed = min(self._closed, parts)
         new._has_result = any(piece.unit == "first result" for found in new._measured for piece in found)
@@ -237,12 +240,11 @@ class Interval:
     def chars(self, parts: int) -> int:
         """Count the characters of the first `parts` parts."""
         self._measure(parts)
-        return sum(piece.counts.chars for found in self._measured[:parts] for piece in found)
+        return sum(self._chars[:parts])
 
     def lengths(self) -> list[int]:
         """Count the characters of every part without a look at their kinds, and keep the parts."""
-        known = [sum(piece.counts.chars for piece in found) for found in self._measured[: self._closed]]
-        return known + [text_length(content) for _, content in self.parts[self._closed :]]
+        return self._chars[: self._closed] + [text_length(content) for _, content in self.parts[self._closed :]]
 
     def measure(self) -> None:
         """Count every part and let its text go, for those who may ask when the interval is long over."""
@@ -287,6 +289,7 @@ class Interval:
             if not self._has_result:
                 self._has_result = _mark_first_result(found)
             measured.append(found)
+            self._chars.append(sum([piece.counts.chars for piece in found]))
 
     def _tokens_of(self, found: list[Countable], ratio: Callable[[str], float]) -> float:
         """Return what a part costs, each text by the ratio of its key."""

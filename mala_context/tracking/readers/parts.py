@@ -55,13 +55,15 @@ def known(raw: Any) -> Usage | None:
     """Read a response's usage; `None` where it is missing or its prompt is all zero, which is unknown and not 0."""
     if raw is None:
         return None
-    if raw.__class__ is dict and ("iterations" not in raw or not raw["iterations"]):  # nearly every live message
+    if raw.__class__ is dict:  # nearly every message
         try:
             fresh, written, read, output = counts = COUNTS(raw)
             prompt = fresh | written | read
             if prompt and 0 <= prompt | output < MOST:  # all are, and of the one kind that has this operator: integers
-                return new(Usage, counts)
-        except (KeyError, TypeError):
+                calls = raw.get("iterations")
+                if not calls or COUNTS(calls[-1]) == counts:
+                    return new(Usage, counts)
+        except (KeyError, TypeError, IndexError):
             pass
     usage = Usage.of_last_call(raw)
     return usage if usage is not None and usage.context_tokens else None
