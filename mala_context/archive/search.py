@@ -76,6 +76,7 @@ _LEFT = (
 )
 _SPACELESS = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Han, hiragana and katakana, of which words are written without spaces."""
+_UNSPACED = re.compile(f"[{_SPACELESS}]")
 _BORDER = re.compile(rf"(?<=[{_SPACELESS}])(?=\w)|(?<=\w)(?=[{_SPACELESS}])")
 _MARK = "\u200b"
 """Stands between two words that have no space between them; the index takes it for one."""
@@ -344,7 +345,7 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _clean(text: str) -> str:
     """Return text that SQLite takes: lone surrogates are replaced, and words without spaces are set apart."""
     text = text.encode("utf-8", "replace").decode("utf-8")
-    return text if text.isascii() else _BORDER.sub(_MARK, text)
+    return text if text.isascii() or not _UNSPACED.search(text) else _BORDER.sub(_MARK, text)
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
