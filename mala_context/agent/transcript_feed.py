@@ -153,13 +153,16 @@ class TranscriptFeed:
             return
         if from_start:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
-        events = self._events(rows, session_id)
+        events = list(self._events(rows, session_id))
         if seeding:  # another process sends the next request, with tools and memory of its own
             self._processor.take_history(events)
             self._processor.take(ContextEdited(None, session_id, "resume"))
-        elif from_start:  # what changed in silence then is no news
+        elif from_start:  # what changed in silence then is no news, and a fork's file begins with the older one's rows
+            known = self._known(events)
+            if known:
+                self._processor.take_history(events[:known])
             with self._processor.tracker.without_alarms():
-                self._feed(events)
+                self._feed(events[known:])
         else:
             self._feed(events)
 
@@ -238,6 +241,12 @@ class TranscriptFeed:
         for row in rows:
             for event in read_row(row):
                 yield event if isinstance(event, TotalTokens) else event._replace(session_id=session_id)
+
+    def _known(self, events: Sequence[Event]) -> int:
+        """Return how many events there are up to the last of a row that was taken before."""
+        holds = self._processor.tracker.holds_row
+        known = (place for place in range(len(events), 0, -1) if holds(getattr(events[place - 1], "uuid", None) or ""))
+        return next(known, 0)
 
     def _feed(self, events: Iterable[Event]) -> None:
         for event in events:

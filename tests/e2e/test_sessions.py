@@ -5,6 +5,7 @@ from claude_agent_sdk import ClaudeSDKClient, HookMatcher
 
 from mala_context import ContextPressureError, instrument
 from mala_context.testing import text, tool
+from tests.helpers.variants import variants
 
 from .driving import Watch, check_private, check_whole, outcomes, prose, results, transcript, triggers, turn
 
@@ -65,8 +66,9 @@ async def test_a_resumed_session_that_compacts(agent, old, mala_home):
     check_whole(runtime.archive, mala_home, session_id)
 
 
+@pytest.mark.parametrize("fed", variants([False, True]), ids=["hooks", "stream"])
 @pytest.mark.parametrize("fork", [False, True], ids=["resume", "fork"])
-async def test_a_compaction_before_the_resume_is_no_news(agent, fork, caplog):
+async def test_a_compaction_before_the_resume_is_no_news(agent, fork, fed, caplog):
     runtime, _ = agent([prose(8_000), "Two.", "Three."])
     async with runtime.session() as session:
         for prompt in ("one", "two", "/compact", "three"):
@@ -76,10 +78,11 @@ async def test_a_compaction_before_the_resume_is_no_news(agent, fork, caplog):
     runtime, watch = agent(["Four."], options={"resume": session_id, "fork_session": fork})
     records = []
     runtime.observers.append(records.append)
-    async with runtime.session() as session:
-        await turn(session, "four")
-        now = session.context.session_id
-    watch.check(1)
+    async with runtime, ClaudeSDKClient(runtime.options) as client:
+        await client.query("four")
+        messages = client.receive_response()
+        now = [each async for each in (runtime.processor.stream(messages) if fed else messages)][-1].session_id
+    assert runtime.tracker.snapshot().tokens == watch.answered[-1].tokens
     assert outcomes(runtime.archive, now) == ([] if fork else [("manual", "compacted", 0)])
     assert outcomes(runtime.archive, session_id) == [("manual", "compacted", 0)]
     assert "CompactionSeen" not in {type(record).__name__ for record in records}

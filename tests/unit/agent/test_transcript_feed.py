@@ -263,6 +263,23 @@ async def test_what_an_earlier_process_did_is_no_news(path, caplog):
     assert events[-1] == "Compaction", "rows of this process are news"
 
 
+async def test_a_forks_own_file_begins_with_what_was_told(path, tmp_path):
+    """Where nobody feeds the processor: a compaction of the older session would be archived as one without its hook."""
+    compacted = {"preTokens": 190_000, "postTokens": 2_000, "trigger": "auto"}
+    boundary = {"type": "system", "subtype": "compact_boundary", "compactMetadata": compacted, "uuid": "b"}
+    older = (row("assistant", 190_000, "a", "old"), boundary, row("assistant", 30_000, "c", "old"))
+    write(tmp_path / "old.jsonl", *older)
+    processor = MessageStreamProcessor()
+    told = []
+    processor.event_observers.append(lambda event, _: told.append((type(event).__name__, getattr(event, "uuid", None))))
+    gauge = TranscriptFeed(processor, resumes=True, resume_of="old")
+    await gauge.observe(hook(path))
+    write(path, *older, row("assistant", 31_000, "d"), {**boundary, "uuid": "e"})
+    await gauge.observe(hook(path))
+    assert [each for each in told if each[0] in ("Response", "Compaction")] == [("Response", "d"), ("Compaction", "e")]
+    assert processor.tracker.snapshot().compactions == 2
+
+
 async def test_a_session_resumed_right_after_a_compaction_is_an_estimate(path, tmp_path):
     """Its first request stands in the transcript, so what a fresh context holds is known."""
     compacted = {"preTokens": 90_000, "postTokens": 2_000, "trigger": "manual"}
