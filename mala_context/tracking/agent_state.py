@@ -253,10 +253,7 @@ class AgentState:
     def output(self, tokens: int) -> bool:
         """Take the current response's real output; return whether it changed anything."""
         known = self.context.usage
-        if known is None or self.context.message_id != self.current or not tokens:
-            return False
-        self.context.ended = True
-        if tokens <= known.output_tokens:
+        if known is None or self.context.message_id != self.current or tokens <= known.output_tokens:
             return False
         self._correct(known._replace(output_tokens=tokens))
         return True
@@ -357,7 +354,7 @@ class AgentState:
             output = 0 if cut or usage is None else usage[3]
             if tokens < base:
                 found.went_back(tokens)
-            told = output > PLACEHOLDER or cut or before.ended or (before.source != "message" and before.told)
+            told = output > PLACEHOLDER or cut or before.told
             came = found.grew(parts, output, per_token, told=told)
             if found.signed or self.thought:
                 found.signed = False

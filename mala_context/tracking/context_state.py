@@ -36,8 +36,8 @@ class ContextState:
     accuracy: str = "exact"
     cut: bool = False
     """Whether the answer was a thought that max_tokens cut, and so never entered the context."""
-    ended: bool = False
-    """Whether the end of the stream or the turn's result said its output."""
+    told: bool = False
+    """Whether its output is real for sure, however small: the answer came to its end, and that said so."""
     root: bool = False
     """Whether a new conversation would begin here."""
     pinned: bool = False
@@ -50,11 +50,6 @@ class ContextState:
     def output(self) -> int | None:
         """Tokens of the answer, as far as they were counted."""
         return None if self.usage is None else self.usage.output_tokens
-
-    @property
-    def told(self) -> bool:
-        """Whether the output is real for sure, however small."""
-        return self.ended or self.source in ("delta", "result")
 
     def stopped(self, reason: str) -> None:
         """Take the answer's reason to stop: the CLI drops a thought that max_tokens cut.

@@ -249,6 +249,7 @@ class EventReducer:
             changed = agent.output(usage.output_tokens)
         if event.stop_reason is not None:
             agent.stop(event.stop_reason)
+            _told(agent, usage)
         return agent if changed else None
 
     def _appended(self, event: Appended) -> AgentState | None:
@@ -342,6 +343,8 @@ class EventReducer:
             usage = event.last_call or (event.usage if single else None)
             if usage is not None:
                 self._last_of_turn(main, usage, last_call=event.last_call is not None)
+                if event.subtype == "success":  # an interrupted answer's output is a placeholder here too
+                    _told(main, usage)
         # The turn's sums have the real output of each response in them, so they come after what it corrects.
         main.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
@@ -397,6 +400,13 @@ class EventReducer:
 
     def _subagent(self, event: SubagentStart) -> AgentState | None:
         return None if event.tool_use_id is None else self.registry.join(event.agent_id, event.tool_use_id)
+
+
+def _told(agent: AgentState, usage: Usage | None) -> None:
+    """Note that the present answer's output is the real one, once its end has said it."""
+    context = agent.context
+    if usage is not None and 0 < usage.output_tokens <= (context.output or 0) and context.message_id == agent.current:
+        context.told = True
 
 
 def is_other(model: str, known: str | None) -> bool:

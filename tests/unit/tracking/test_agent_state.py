@@ -99,22 +99,6 @@ def test_the_cli_drops_only_a_thought_that_is_cut(blocks: Any, *, gone: bool) ->
     assert not agent.context.cut
 
 
-@pytest.mark.parametrize("source", ["delta", "result"])
-def test_an_output_at_the_end_of_an_answer_is_real_however_small(source: str) -> None:
-    """A loop on the server has the text of all its calls in one answer; the last request holds the others'."""
-    agent = AgentState()
-    answered(agent, "m1", 1_000, output=1)
-    agent.add("response", [{"type": "text", "text": "word " * 400}])
-    assert (agent.context.told, agent.left is None) == (False, False)
-    agent.count(Usage(1_500, output_tokens=9), source)
-    assert agent.context.told
-    agent.begin("m2")
-    agent.count(Usage(2_000, output_tokens=1), "message")
-    assert not agent.context.told
-    assert not agent.output(1)
-    assert agent.context.told
-
-
 def grown(agent: AgentState, responses: int, text: str = "word " * 200) -> None:
     for number in range(responses):
         answered(agent, f"m{number}", 1_000 + 400 * number)

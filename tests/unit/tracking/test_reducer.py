@@ -364,6 +364,28 @@ def test_a_thought_cut_by_max_tokens_is_not_in_the_next_request(tracker: Context
     assert tracker.snapshot().projected == 29_000
 
 
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (stream({"type": "message_delta", "usage": usage(20_000, 9), "delta": {"stop_reason": "end_turn"}}), True),
+        (stream({"type": "message_delta", "usage": usage(20_000, 9), "delta": {}}), False),
+        (result(usage(20_000, 9)), True),
+        (result(usage(20_000, 9), subtype="error_during_execution"), False),
+        (result(usage(0, 0)), False),
+    ],
+    ids=["the stream's end", "before it", "a turn's end", "an interrupt", "no counts"],
+)
+def test_an_output_at_an_answers_end_is_real_however_small(tracker: ContextTracker, end: Any, *, told: bool) -> None:
+    """A loop on the server has the text of all its calls in one answer, and the last request holds the others'.
+
+    An interrupted answer's result says a placeholder.
+    """
+    feed(tracker, assistant("a", 20_000, content=[TextBlock("word " * 1_000)]), end)
+    projected = tracker.snapshot().projected
+    assert projected is not None
+    assert (projected < 20_100) is told
+
+
 def test_going_back_takes_the_ancestors_context(tracker: ContextTracker) -> None:
     def row(identity: str, parent: str, prompt: int) -> Response:
         return Response(None, "s1", identity, "m", Usage(prompt, 0, 0, 100), (), None, identity, parent, "row")
