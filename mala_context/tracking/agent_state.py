@@ -7,8 +7,8 @@ where that point was.
 
 Text is measured when somebody asks for a projection, which changes nothing that another question would find. What text
 costs is learned from the intervals before some responses, whether somebody asks or not: the first 16 of a session, and
-every 128th from there. Learning from each of them moves the median error of `projected` by 0.001 % of the context, and
-would cost a live message more than all the rest of its way.
+every 128th from there. To learn from each would move the median error of `projected` by 0.001 % of the context, and
+cost a live message more than all the rest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mala_context.tracking.context_state import ContextState, FirstRequest
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.text_counts import field_of, is_result, signed_blocks, text_length
-from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thinking_tokens
+from mala_context.tracking.text_counts import is_result, text_length
+from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thinking_tokens, thought_in
 from mala_context.tracking.truth_alarm import LEAST, Lookout, Surprise, cause_of, is_alarm
 from mala_context.tracking.usage import Usage
 
@@ -354,17 +354,14 @@ class AgentState:
             output = 0 if cut or usage is None else usage[3]
             if tokens < base:
                 found.went_back(tokens)
-            told = output > PLACEHOLDER or cut or before.told
-            came = found.grew(parts, output, per_token, told=told)
+            came = found.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
             if found.signed or self.thought:
                 found.signed = False
                 thought = self._thought(parts) if forgets_thinking(self.model) else 0
             if at is not None:
                 # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever
                 # the text costs; so nearly none has to be priced. See `is_alarm`.
-                limit = at * base
-                if limit < LEAST:
-                    limit = LEAST
+                limit = at * base if at * base > LEAST else LEAST
                 usual = came - limit < tokens - base - output < limit and not thought
                 if not usual and "resume" not in self.noted:
                     self._compare(lookout, before, begun, now, thought)
@@ -373,10 +370,7 @@ class AgentState:
 
     def _thought(self, parts: Sequence[tuple[str, Any]]) -> int:
         """Return how many tokens of thinking may be left out because these parts begin a turn."""
-        model = self.model
-        for kind, content in parts:
-            for block in signed_blocks(content) if kind in ("response", "answer") else ():
-                self.thought += thinking_tokens(len(field_of(block, "signature")), model)
+        self.thought += thought_in(parts, self.model)
         if all(kind != "user" or is_result(content) for kind, content in parts):
             return 0
         thought, self.thought = round(self.thought), 0.0

@@ -8,14 +8,14 @@ A thing without text has a constant: a tool's result, an attachment of any kind,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from operator import mul
-from typing import Final
+from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.images import image_tokens
-from mala_context.tracking.text_counts import Countable
+from mala_context.tracking.text_counts import Countable, field_of, signed_blocks
 
 CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
 """Characters a token of a family's usual text."""
@@ -108,6 +108,13 @@ def thinking_tokens(signature: int, model: str | None) -> float:
     """Return how many tokens a model thought, by the length of the signature; 0 where there is none."""
     added, rate = thinking_line(model)
     return max(0.0, added + rate * signature) if signature else 0.0
+
+
+def thought_in(parts: Iterable[tuple[str, Any]], model: str | None) -> float:
+    """Return the tokens of thinking in the answers among some parts of a request."""
+    answers = (content for kind, content in parts if kind in ("response", "answer"))
+    blocks = (block for content in answers for block in signed_blocks(content))
+    return sum(thinking_tokens(len(field_of(block, "signature")), model) for block in blocks)
 
 
 @lru_cache(maxsize=256)

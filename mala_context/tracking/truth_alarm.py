@@ -2,7 +2,7 @@
 
 The stream shows what a request gains. A request that is 5 % off, and 2,000 tokens, holds something else than the stream
 shows: the CLI cleared old results, a server edited the context, tools were loaded, a proxy changed the prompt. The next
-count alone tells of it. A limit of 5 % is missed by less than one real request in a thousand.
+count alone tells of it. Two real requests in a thousand are 5 % off at most.
 """
 
 from __future__ import annotations

@@ -6,7 +6,17 @@ import pytest
 
 from mala_context.tracking.projection import Interval, Ratios
 from mala_context.tracking.text_counts import Countable, Counts, count_text
-from mala_context.tracking.token_costs import FAMILIES, UNITS, Family, family, fixed_tokens, text_tokens, unit_tokens
+from mala_context.tracking.token_costs import (
+    FAMILIES,
+    UNITS,
+    Family,
+    family,
+    fixed_tokens,
+    text_tokens,
+    thinking_tokens,
+    thought_in,
+    unit_tokens,
+)
 
 
 def interval(ratios: Ratios | None = None) -> Interval:
@@ -66,3 +76,11 @@ def test_what_text_costs_by_the_table() -> None:
         for name in Family._fields:
             assert text_tokens(Countable("", Counts(**{name: 10})), table) == pytest.approx(10 * getattr(table, name))
     assert text_tokens(Countable("image", Counts(7)), FAMILIES["dense"]) == 0
+
+
+def test_thinking_is_that_of_answers_alone() -> None:
+    block = {"type": "thinking", "thinking": "", "signature": "x" * 1_000}
+    once = thinking_tokens(1_000, "claude-sonnet-4-5")
+    parts = [("response", [block, {"type": "text", "text": "yes"}]), ("user", [block]), ("answer", [block])]
+    assert thought_in(parts, "claude-sonnet-4-5") == pytest.approx(2 * once)
+    assert thought_in([("response", "words"), ("answer", None)], "claude-sonnet-4-5") == 0
