@@ -217,11 +217,18 @@ def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
 
 
 def note(
-    archive: ArchiveReader, session_id: str, outcome: str, piece: str | None, fields: Mapping[str, Any], now: int
+    archive: ArchiveReader,
+    session_id: str,
+    outcome: str,
+    piece: str | None,
+    fields: Mapping[str, Any],
+    now: int,
+    *,
+    once: bool = False,
 ) -> None:
     """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
 
-    Nothing is added where the newest outcome has this summary already.
+    With `once` nothing is added where the newest outcome has this summary already.
     Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.
     """
     if outcome not in manifests.OUTCOMES:
@@ -229,7 +236,7 @@ def note(
     with archive.lock(session_id) as files:
         if piece is None:
             manifest = manifests.parse(files.manifest())
-            if manifest.tells(fields.get("agent"), fields.get("summary")):
+            if once and manifest.tells(fields.get("agent"), fields.get("summary")):
                 return
             row = manifest.open_piece(fields.get("agent"))
             piece = None if row is None else row.get("name")
@@ -251,7 +258,7 @@ def seen(
         how = "by_reference" if outcome.get("kept") else "compacted"
         archive.record_outcome(session_id, how, **{**outcome, **lost})
         return None
-    if archive.manifest(session_id).tells(outcome.get("agent"), outcome.get("summary")):
+    if outcome.get("once") and archive.manifest(session_id).tells(outcome.get("agent"), outcome.get("summary")):
         return None
     from mala_context.errors import TranscriptError
 

@@ -114,7 +114,8 @@ class Manifest(Frozen):
     def tells(self, agent: str | None, summary: object) -> bool:
         """Tell whether the newest outcome of an agent has this summary and no piece waits for another.
 
-        Then the same compaction is told once more, by a hook that is installed twice.
+        Where each hook is a process, one installed twice tells the same compaction once more. A process with
+        a whole session tells each compaction once, and two of its compactions may have the same summary.
         """
         if not summary or self.open_piece(agent) is not None:
             return False

@@ -334,6 +334,7 @@ class TranscriptArchive(ArchiveReader):
         error: str | None = None,
         piece: str | None = None,
         kept: Mapping[str, Any] | None = None,
+        once: bool = False,
     ) -> None:
         """Write down how a compaction ended: `compacted`, `by_reference`, `failed`, `blocked` or `hook_skipped`.
 
@@ -342,7 +343,9 @@ class TranscriptArchive(ArchiveReader):
         `kept`.
 
         The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
-        `agent` is given). Raises like `archive`, and `ValueError` for another outcome.
+        `agent` is given). With `once` nothing is written where no piece waits and the newest outcome has this summary:
+        hooks that are installed twice tell each compaction twice. Raises like `archive`, and `ValueError` for another
+        outcome.
         """
         from mala_context.archive.catch_up import note
 
@@ -360,7 +363,7 @@ class TranscriptArchive(ArchiveReader):
             **({} if cli_before is None else {"cli_before": cli_before}),
             **({} if kept is None else {"kept": kept}),
         }
-        note(self, sid, outcome, piece, fields, layout.now())
+        note(self, sid, outcome, piece, fields, layout.now(), once=once)
         self._say_changed(sid)
 
     def record_sizes(self, session_id: str, piece: str, sizes: Mapping[str, Any]) -> None:

@@ -328,6 +328,7 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes
         "summary": summary if isinstance(summary, str) and row is None else None,
         "agent": agent,
         "kept": row and row["kept"],
+        "once": True,
     }
     if agent == "main" and row is None:
         path = text_in(found, "transcript_path")

@@ -208,6 +208,16 @@ def test_a_skipped_hook_is_written_down_even_where_the_transcript_is_gone(archiv
     assert (outcome["outcome"], outcome["tokens_before"], "missing" in outcome["error"]) == ("hook_skipped", 9, True)
 
 
+@pytest.mark.parametrize(("once", "count"), [(True, 1), (False, 2)])
+def test_two_compactions_may_have_the_same_summary(archive, transcript, once, count):
+    """One process tells each once; of hooks that are installed twice, both tell each."""
+    transcript.write_bytes(rows(0, 30))
+    archive.archive(transcript, "s1", trigger="auto")
+    for _ in range(2):
+        archive.compaction_seen(transcript, "s1", hook_ran=True, summary="We did it.", once=once)
+    assert [row["outcome"] for row in archive.manifest("s1").of_kind("outcome")] == ["compacted"] * count
+
+
 @pytest.mark.parametrize("grown", [0, 5])
 def test_a_compaction_after_precompact_gets_no_second_piece(archive, transcript, caplog, grown):
     transcript.write_bytes(rows(0, 30))
