@@ -73,9 +73,9 @@ class TestResults:
 
     def test_simulate_gives_the_same(self, folder, engine, small_shares):
         policies = {"early": parse("context:\n  warn_at: 0.1\n  compact_at: 0.2\n"), "none": parse("context:\n")}
-        alone = simulations.simulate([folder], policies, jobs=1)
+        alone = simulations.simulate_policies([folder], policies, jobs=1)
         assert len(alone) > 2
-        assert simulations.simulate([folder], policies, engine=engine) == alone
+        assert simulations.simulate_policies([folder], policies, engine=engine) == alone
 
     def test_held_out_samples_are_the_same(self, folder, engine, small_shares):
         recordings = find([folder])
