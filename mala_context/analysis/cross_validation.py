@@ -20,7 +20,7 @@ from mala_context.analysis.replay.files import Recording, find
 from mala_context.analysis.replay.rows import Line
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import ContextState
-from mala_context.tracking.projection import PLACEHOLDER, UNSURE, Ratios
+from mala_context.tracking.projection import UNSURE, Ratios, answer_cost
 from mala_context.tracking.text_counts import Counts
 from mala_context.tracking.token_costs import FAMILIES, family, fixed_tokens, text_tokens
 
@@ -91,8 +91,8 @@ class Sampler(Auditor):
         self, tokens: int, context: ContextState, parts: int, state: AgentState, shipped: int, quarter: int
     ) -> None:
         base, output = context.tokens or 0, context.output or 0
-        placeholder = output <= PLACEHOLDER and not context.cut and not context.told
-        known = base + (0 if placeholder or context.cut else output)
+        placeholder, real = answer_cost(output, cut=context.cut, told=context.told)
+        known = base + real
         size = len(COUNTS)
         constants = [0.0] * len(START)
         features: dict[str, list[float]] = {"": constants}

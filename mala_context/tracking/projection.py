@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from math import isnan, nan
 from typing import Any, Final
 
 from mala_context._util.text import version_numbers
@@ -182,7 +181,7 @@ class Interval:
 
         `told` says that the output is real however small it is.
         """
-        self._price(parts, answers=output <= PLACEHOLDER and not (cut or told))
+        self._price(parts)
         return self._total(base, output, self._tokens[:parts], cut=cut, told=told)
 
     def by_table(self, base: int, output: int, *, cut: bool, parts: int, told: bool = False) -> int:
@@ -200,8 +199,9 @@ class Interval:
             else:
                 appended += cost
         # A live stream says 1 output token until the answer is whole (cc#39505): then the text's own price is nearer.
-        guessed = output <= PLACEHOLDER and response > output and not told
-        answer = 0.0 if cut else (response if guessed else output)
+        placeholder, answer = answer_cost(output, cut=cut, told=told)
+        if placeholder:
+            answer = max(response, output)
         return round(base + answer + appended)
 
     def named(self, model: str) -> None:
@@ -248,7 +248,7 @@ class Interval:
 
     def measure(self) -> None:
         """Count every part and let its text go, for those who may ask when the interval is long over."""
-        self._price(len(self.parts), answers=True)
+        self._price(len(self.parts))
         self.parts[:] = [(kind, None) for kind, _ in self.parts]
         self._closed = len(self.parts)
 
@@ -296,17 +296,12 @@ class Interval:
         table, model = self._table(), self._model
         return sum([text_tokens(piece, table) * ratio(piece.key) + fixed_tokens(piece, model) for piece in found])
 
-    def _price(self, parts: int, *, answers: bool) -> None:
-        """Price the first `parts` parts; once priced, a part keeps its number whatever is learned later.
-
-        Without `answers` those of the base's own answer may be left out, where its output tells what they cost.
-        """
+    def _price(self, parts: int) -> None:
+        """Price the first `parts` parts; once priced, a part keeps its number whatever is learned later."""
         self._measure(parts)
         tokens = self._tokens
-        tokens += [nan] * (parts - len(tokens))
-        for place, ((kind, _), found) in enumerate(zip(self.parts[:parts], self._measured, strict=False)):
-            if (answers or kind != "response") and isnan(tokens[place]):
-                tokens[place] = self._tokens_of(found, self._ratios.get)
+        for found in self._measured[len(tokens) : parts]:
+            tokens.append(self._tokens_of(found, self._ratios.get))
 
 
 def _mark_first_result(found: list[Countable]) -> bool:

@@ -63,38 +63,12 @@ class Counts(NamedTuple):
         return not self.random and self.chars <= _MINIFIED * (self.lines + 1)
 
 
-class Uncounted:
-    """Counts of a text, made when somebody asks for more than its characters: of an answer's few do."""
-
-    __slots__ = ("_counts", "_text", "chars")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, text: str) -> None:
-        self.chars, self._text = len(text), text
-        self._counts: Counts | None = None
-
-    def counted(self) -> Counts:
-        """Count the text, and let it go."""
-        if self._counts is None:
-            self._counts, self._text = count_text(self._text), ""
-        return self._counts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.counted(), name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.counted()[key]
-
-    def __eq__(self, other: object) -> bool:
-        return self.counted() == (other.counted() if isinstance(other, Uncounted) else other)
-
-
 class Countable(NamedTuple):
     """One countable thing in the context."""
 
     key: str
     """What made it: a tool's name, `prompt`, `response`, `attachment`; ratios are learned by it."""
-    counts: Counts | Uncounted
+    counts: Counts
     """Its text."""
     unit: str = ""
     """What it costs besides its text: a key of the projection's table of constants."""
@@ -334,7 +308,7 @@ def pieces(kind: str, content: Any, names: Names) -> list[Countable]:
     if kind == "attachment":
         return _attachment(content)
     if isinstance(content, str):
-        return [Countable("prompt" if kind == "user" else "response", Uncounted(content), "prompt")]
+        return [Countable("prompt" if kind == "user" else "response", count_text(content), "prompt")]
     if content.__class__ is Length:
         return [Countable("response" if kind == "response" else "tool", typical(content))]
     found: list[Countable] = []
@@ -350,16 +324,14 @@ def pieces(kind: str, content: Any, names: Names) -> list[Countable]:
 def _text(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     text = field_of(block, "text")
     if isinstance(text, str):
-        found.append(Countable("response" if kind == "response" else "prompt", Uncounted(text), "text"))
+        found.append(Countable("response" if kind == "response" else "prompt", count_text(text), "text"))
 
 
 def _thinking(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
     text, signature = field_of(block, "thinking"), field_of(block, "signature")
     if isinstance(text, str):
         signed = len(signature) if isinstance(signature, str) else 0
-        counts: Counts | Uncounted = (
-            Counts(len(text)) if signed else Uncounted(text)
-        )  # the signature tells more than what is shown
+        counts = Counts(len(text)) if signed else count_text(text)  # the signature tells more than what is shown
         found.append(Countable("response", counts, "thinking", (signed, 0)))
 
 
@@ -370,7 +342,7 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Countable]) -> No
     given = field_of(block, "input")
     text = all_text(given)
     # The CLI puts the plan into the input after the answer; the request holds it in the result alone (case core-31).
-    counts: Counts | Uncounted = Counts(len(text)) if name == "ExitPlanMode" else Uncounted(text)
+    counts = Counts(len(text)) if name == "ExitPlanMode" else count_text(text)
     more = sum(map(text.count, '"\\\n')) + (4 * len(given) + 2 if isinstance(given, dict) else 0)
     found.append(Countable("response", counts, "tool_use", (more + len(name) if isinstance(name, str) else more, 0)))
 
@@ -379,13 +351,13 @@ def _tool_result(block: Any, kind: str, names: Names, found: list[Countable]) ->
     identity = field_of(block, "tool_use_id")
     key = names.get(identity, "tool") if isinstance(identity, str) else "tool"
     content = field_of(block, "content")
-    found.append(Countable(key, Uncounted(content) if isinstance(content, str) else NOTHING, "result"))
+    found.append(Countable(key, count_text(content) if isinstance(content, str) else NOTHING, "result"))
     for inner in content if isinstance(content, list | tuple) else ():
         inner_kind = kind_of(inner)
         if inner_kind == "text":
             text = field_of(inner, "text")
             if isinstance(text, str):
-                found.append(Countable(key, Uncounted(text)))
+                found.append(Countable(key, count_text(text)))
         elif inner_kind in _UNITS:
             found.append(_thing(key, inner_kind, inner))
 
@@ -479,7 +451,7 @@ def _attachment(attachment: Any) -> list[Countable]:
     text = attachment_text(attachment)
     if not text and kind in _SILENT:
         return []
-    found = [Countable("attachment", Uncounted(text), f"attachment:{kind}")]
+    found = [Countable("attachment", count_text(text), f"attachment:{kind}")]
     _pictures(attachment, found)
     return found
 

@@ -36,7 +36,7 @@ _TOLD_BY: Final[Mapping[str, str]] = {
     "attachment:instructions": "memory",
     "attachment:nested_memory": "memory",
 }
-"""Causes that a unit of the text between tells (see `Piece.unit`)."""
+"""Causes that a unit of the text between tells (see `Countable.unit`)."""
 _CACHED: Final = 1_024
 """Tokens from which a prompt is cached at all."""
 

@@ -169,9 +169,7 @@ class RecordingReader(EventReader):
         super().__init__(recording)
 
     def _begin(self) -> None:
-        self._main = self.tracker.main
         self._tallies: dict[AgentState, Tally] = {self._main: Tally()}
-        self._rows, self._session_id = RowReader(), None
         self._compactions: list[CompactionRecord] = []
         self._microcompactions = 0
         self._is_fork = False
@@ -244,16 +242,17 @@ class RecordingReader(EventReader):
         self._compactions.append(record)
 
     def _changed(self, session_id: str | None) -> None:
-        """Deal with a tracker that started over: in another session, or in the same one after a `/clear`."""
-        if self.tracker.session_id != session_id:
+        main, another = self._main, self.tracker.session_id != session_id
+        if another:
             self._close(session_id)
+        super()._changed(session_id)
+        if another:
+            self._begin()
             return
-        old = self._tallies.pop(self._main)
-        main = self._main
+        old = self._tallies.pop(main)
         old.responses += main.responses
         old.compactions += main.compactions
         old.overflows += main.overflows
-        self._main = self.tracker.main
         self._tallies[self._main] = old
 
     def _close(self, session_id: str | None) -> None:
@@ -281,7 +280,6 @@ class RecordingReader(EventReader):
                 self._ended,
             )
         )
-        self._begin()
 
     def finish(self) -> list[Stretch]:
         """Close the last session and return all stretches; the problems are the last one's."""
