@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import logging
 import sys
 
@@ -13,6 +14,7 @@ from mala_context.archive import layout, manifests
 from mala_context.archive.increment import ArchiveRequest, add_piece, make_plan, open_plain
 from mala_context.archive.packing import pack_piece
 from mala_context.archive.source import Source, fill
+from mala_context.archive.verify import verify_archive
 from mala_context.errors import TranscriptError
 from tests.helpers.archive_memory import MemoryStore
 from tests.helpers.archive_tools import cat
@@ -533,6 +535,24 @@ def test_any_damage_of_any_piece_is_followed_by_all_of_the_transcript(tmp_path, 
     result = archive.archive(transcript, "s1")
     assert (result.chain, result.new_chain) == (2, True)
     assert cat(archive) == transcript.read_bytes()
+
+
+@pytest.mark.parametrize("digest", ["", "0a", "0a" * 31 + "[[", "0A" * 32, "0a" * 33, 7], ids=repr)
+def test_a_hash_of_another_shape_is_none(tmp_path, digest):
+    """A damaged manifest may say one: `verify` names its row, and the piece is read and goes on."""
+    from mala_context.archive.store import TranscriptArchive
+
+    archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
+    transcript.write_bytes(b'{"n":1}\n' * 100)
+    archive.archive(transcript, "s1")
+    (manifest,) = (tmp_path / "a").glob("*manifest*")
+    row = json.loads(manifest.read_bytes())
+    manifest.write_text(json.dumps({**row, "sha256": digest}) + "\n", "utf-8")
+    with transcript.open("ab") as file:
+        file.write(b'{"n":2}\n')
+    archive.archive(transcript, "s1")
+    assert cat(archive) == transcript.read_bytes()
+    assert [each.kind for each in verify_archive(archive).problems] == ["manifest"]
 
 
 @pytest.mark.parametrize("lost", [[0], [1], [0, 1]], ids=["the first", "the last", "all"])

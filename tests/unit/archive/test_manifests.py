@@ -89,9 +89,9 @@ def test_pieces_lie_end_to_end_in_their_chain():
 
 
 def test_a_packed_piece_has_the_length_that_its_row_says():
-    row = {"row": "piece", "name": name(1), "length": 100, "sha256": "x"}
+    row = {"row": "piece", "name": name(1), "length": 100, "sha256": "0a" * 32}
     (piece, following) = manifests.pieces_of([stored(name(1) + ".zst"), stored(name(2))], read(row))
-    assert (piece.packed, piece.length, piece.stored, piece.plain, piece.sha256) == (True, 100, 10, name(1), "x")
+    assert (piece.packed, piece.length, piece.stored, piece.plain, piece.sha256) == (True, 100, 10, name(1), "0a" * 32)
     assert following.offset == 100
     (unknown,) = manifests.pieces_of([stored(name(1) + ".zst")], read())
     assert (unknown.length, unknown.end) == (None, None)
