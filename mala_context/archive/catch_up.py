@@ -16,7 +16,7 @@ import os
 import stat
 
 from mala_context.archive import log, manifests
-from mala_context.transcripts.compactions import MARKS, is_main_boundary
+from mala_context.transcripts.compactions import MARKS, is_main_boundary, may_hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,10 +180,11 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
         before = pieces[place - 1] if place else None
         # A full copy begins with all that the copy before it held; the boundaries in there were told with that one.
         skipped = 0 if before is None or pieces[place].mode != "full" else before.length or 0
-        read = rows(chunks(files, [pieces[place]], strict=False))
+        if not may_hold(chunks(files, [pieces[place]], strict=False), MARKS[:1]):
+            return None, []
         found = [
             meta
-            for row in read
+            for row in rows(chunks(files, [pieces[place]], strict=False))
             if row.offset >= skipped and MARKS[0] in row.data
             for value in objects(row.data)
             if (meta := boundary(value)) is not None

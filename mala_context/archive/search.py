@@ -344,8 +344,10 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _clean(text: str) -> str:
     """Return text that SQLite takes: lone surrogates are replaced, and words without spaces are set apart."""
+    if text.isascii():
+        return text
     text = text.encode("utf-8", "replace").decode("utf-8")
-    return text if text.isascii() or not _UNSPACED.search(text) else _BORDER.sub(_MARK, text)
+    return text if not _UNSPACED.search(text) else _BORDER.sub(_MARK, text)
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:

@@ -77,9 +77,9 @@ def zstd() -> None:
 
 def replay() -> None:
     """Where there are many rows, msgspec decodes them."""
-    rows = importlib.import_module("mala_context.analysis.replay.rows")
-    for _ in range(1_000):
-        rows.decode(b"{}")
+    rows = importlib.import_module("mala_context.transcripts.json_rows")
+    for _ in range(1_500):
+        rows.objects(b"{}")
     assert rows._decode.__module__.startswith("msgspec")
     assert '"cache_read_tokens": 9000' in command("replay", "--totals", transcript())
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context import replay
-from mala_context.analysis.replay import rows
 from mala_context.analysis.replay.files import Recording
 from mala_context.analysis.replay.rows import decode, lines
 
@@ -42,15 +41,6 @@ def test_what_can_be_read_is_and_what_cannot_is_said(line, found, problem):
 def test_no_bytes_raise(data):
     found, problem = decode(data)
     assert found or problem or not data.decode("utf-8", "replace").strip("\ufeff \t\r\n")
-
-
-@given(st.dictionaries(st.text(max_size=4), st.recursive(st.none() | st.floats() | st.text(), st.lists, max_leaves=4)))
-def test_both_decoders_give_the_same(value):
-    line = json.dumps(value).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_decode", json.loads)
-        slow = decode(line)
-    assert repr(decode(line)) == repr(slow)
 
 
 def test_lines_are_counted_with_the_empty_ones(tmp_path):

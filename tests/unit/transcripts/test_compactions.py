@@ -13,6 +13,7 @@ from mala_context.transcripts.compactions import (
     is_microcompaction,
     is_summary,
     kept_text,
+    may_hold,
 )
 
 BOUNDARY = {"type": "system", "subtype": "compact_boundary", "uuid": "b"}
@@ -87,3 +88,11 @@ def test_old_results_that_the_cli_cleared(fields, found):
 )
 def test_a_new_conversation_in_the_same_file(row, found):
     assert is_clear(row) is found
+
+
+@pytest.mark.parametrize("cut", range(1, 17))
+def test_words_of_a_compaction_are_found_across_chunks_of_any_size(cut):
+    data = b'{"type":"system"}\n{"subtype":"compact_boundary"}\n'
+    chunks = [data[at : at + cut] for at in range(0, len(data), cut)]
+    assert may_hold(chunks)
+    assert not may_hold(chunks, (b'"isCompactSummary"',))

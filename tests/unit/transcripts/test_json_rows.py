@@ -1,9 +1,14 @@
 """The JSON objects on one row of a transcript."""
 
 import json
+import subprocess
+import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mala_context.transcripts import json_rows
 from mala_context.transcripts.json_rows import few_objects, objects
 
 
@@ -59,3 +64,41 @@ def test_a_row_after_nul_bytes_is_a_row():
     """A crash of the machine leaves them where a row was to stand."""
     assert objects(b"\0\0\0" + b'{"a":1}' + b"\0 \0" + b'{"b":2}\0') == [{"a": 1}, {"b": 2}]
     assert objects(b"\0\0") == []
+
+
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "msgspec._core":
+            os.kill(os.getpid(), signal.SIGINT)
+from mala_context.transcripts.json_rows import objects
+sys.meta_path.insert(0, Finder())
+try:
+    for _ in range(1_500):
+        objects(b"{}")
+except KeyboardInterrupt:
+    print("msgspec" in sys.modules)
+"""
+
+
+def test_ctrl_c_while_msgspec_is_loaded_waits_until_it_is():
+    """It swallows what interrupts it there, and one Ctrl-C in twenty ended in a segmentation fault."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@given(
+    st.dictionaries(st.text(max_size=4), st.recursive(st.none() | st.floats() | st.text() | st.integers(), st.lists))
+)
+def test_both_decoders_give_the_same(value):
+    line = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    msgspec = pytest.importorskip("msgspec")
+    found = []
+    for decode in (json_rows._slowly, msgspec.json.decode):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_rows, "_errors", (*json_rows._errors, msgspec.MsgspecError))
+            patch.setattr(json_rows, "_decode", decode)
+            found.append(repr(objects(line)))
+    assert found[0] == found[1]

@@ -22,7 +22,7 @@ from mala_context.archive.compactions import compactions
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ArchiveError
 from mala_context.tracking.context_map import GROUPS
-from mala_context.transcripts.compactions import MARKS
+from mala_context.transcripts.compactions import may_hold
 from mala_context.transcripts.json_rows import objects
 from mala_context.transcripts.projects import config_dir, entries
 from mala_context.transcripts.rows import Row, file_chunks, rows
@@ -32,7 +32,6 @@ MOST_FILES: Final = 2_000
 """Transcripts that are searched, the newest."""
 WITH_MODELS: Final = 50
 """Transcripts that are searched for models, the newest."""
-_LONGEST_MARK: Final = max(map(len, MARKS))
 _FORKED: Final = b'"forkedFrom"'
 _ANSWER: Final = b'"type":"assistant"'
 _OPENING: Final = 50
@@ -119,7 +118,7 @@ def transcripts(
 def _compactions(path: str) -> list[int]:
     """Return where the compactions of a transcript are; none where it cannot be read."""
     try:
-        return [each.offset for each in compactions(_own_rows(path))] if _has_marks(path) else []
+        return [each.offset for each in compactions(_own_rows(path))] if may_hold(file_chunks(path)) else []
     except OSError:
         return []
 
@@ -132,17 +131,6 @@ def _missing(path: str, found: Sequence[int], archives: Sequence[TranscriptArchi
     except OSError:
         return 0, False
     return missing, end is not None
-
-
-def _has_marks(path: str) -> bool:
-    """Tell whether a file has the words of a compaction anywhere, faster than decoding its rows."""
-    rest = b""
-    for chunk in file_chunks(path):
-        data = rest + chunk
-        if any(mark in data for mark in MARKS):
-            return True
-        rest = chunk[-_LONGEST_MARK:]
-    return False
 
 
 def _own_rows(path: str) -> Iterator[Row]:
