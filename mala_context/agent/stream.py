@@ -87,7 +87,7 @@ class MessageStreamProcessor:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tracker = ContextTracker(remembers=LIVE) if tracker is None else tracker
-        self._restarts_at = restart_at if restart_at is None or callable(restart_at) else restart_at.__le__
+        self._restarts_at = restart_at if restart_at is None or callable(restart_at) else float(restart_at).__le__
         self.context_usage = ContextUsage()
         self.messages_seen = 0
         """How many messages went through; 0 tells that this processor is not fed."""

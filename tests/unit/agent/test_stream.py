@@ -5,6 +5,7 @@ import logging
 import warnings
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -361,6 +362,14 @@ def test_a_caller_may_leave_at_any_message_and_go_on_with_what_is_left(backend):
         warnings.simplefilter("always")
         assert anyio.run(main, backend=backend) == 500
     assert [str(each.message) for each in warned] == []
+
+
+@pytest.mark.parametrize("restart_at", [1, 1.0, True, Fraction(1)])
+@pytest.mark.parametrize(("tokens", "raises"), [(999, False), (1000, True)])
+def test_a_limit_of_any_numeric_type_is_compared(restart_at, tokens, raises):
+    processor = seed_processor(limit=1000, restart_at=restart_at)
+    processor.process(result(usage(tokens, 0)))
+    assert (processor.take_pressure() is not None) is raises
 
 
 async def test_without_restart_at_nothing_is_raised():
