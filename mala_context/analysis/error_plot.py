@@ -31,15 +31,13 @@ def svg(findings: Findings) -> str:
     )
 
 
-def draw(findings: Findings, path: str) -> None:
-    """Write the picture to a file, as PNG where its name says so.
+def draw(findings: Findings, path: str) -> bytes:
+    """Return the picture for a file of this name, as PNG where that says so.
 
-    Raises `OSError` where it cannot be written, `MalaContextError` where a PNG needs a package that is not there.
+    Raises `MalaContextError` where a PNG needs a package that is not there.
     """
     picture = svg(findings)
-    data = png(picture) if path.lower().endswith(".png") else picture.encode()
-    with open(path, "wb") as file:
-        file.write(data)
+    return png(picture) if path.lower().endswith(".png") else picture.encode()
 
 
 def _panel(findings: Findings, truth: str, top: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mala_context._util.text import plural
-from mala_context.cli.files import publish, write_parquet
+from mala_context.cli.files import publish, write_parquet, writer
 from mala_context.cli.inputs import chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.cli.scenarios.report import Lines, Table
@@ -85,8 +85,9 @@ def audit(
     if plot is not None:
         from mala_context.analysis.error_plot import draw
 
-        with publish(plot) as temporary:
-            draw(findings, temporary)
+        picture = draw(findings, plot)
+        with publish(plot) as temporary, writer(temporary) as file:
+            file.write(picture)
     if as_json:
         sys.stdout.write(json.dumps(report, indent=1) + "\n")
         return

@@ -12,7 +12,7 @@ import click
 from mala_context._util.text import printable
 from mala_context.cli.archives.common import say_json
 from mala_context.cli.exit_status import CHECK_FAILED, SUBCOMMAND, UNUSABLE_INPUT, help_if_alone
-from mala_context.cli.files import publish
+from mala_context.cli.files import publish, text_writer
 from mala_context.cli.inputs import must_be_there
 from mala_context.errors import ConfigError
 
@@ -114,7 +114,7 @@ def init(path: str, force: bool, to_stdout: bool) -> None:
         return
     target = os.path.join(path, FILE_NAME) if os.path.isdir(path) else path
     try:
-        with publish(target, replace=force) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        with publish(target, replace=force) as temporary, text_writer(temporary) as file:
             file.write(template())
     except FileExistsError:
         raise FileExistsError(17, "it is there already; --force replaces it", target) from None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +66,26 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+class _File(io.FileIO):
+    """A file for writing; a write that takes nothing is an error, since Python's buffer would repeat it for ever."""
+
+    def write(self, data: Any, /) -> int:
+        count = super().write(data)
+        if not count and memoryview(data):
+            raise OSError(errno.EIO, "nothing could be written", self.name)
+        return count
+
+
+def writer(path: str) -> io.BufferedWriter:
+    """Open for writing what `publish` yields; raises `OSError` also where the file takes not one byte."""
+    return io.BufferedWriter(_File(path, "w"))
+
+
+def text_writer(path: str) -> io.TextIOWrapper:
+    """Open it for text in UTF-8, whose line ends stay as they are."""
+    return io.TextIOWrapper(writer(path), encoding="utf-8", newline="")
 
 
 def _must_have_reader(pipe: str) -> None:
@@ -159,5 +180,5 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: str) -> None:
         import click
 
         raise click.ClickException("parquet needs a package: pip install 'mala-context[parquet]'") from None
-    with publish(path) as temporary:
-        parquet.write_table(Table.from_pylist(list(rows)), temporary)
+    with publish(path) as temporary, writer(temporary) as file:
+        parquet.write_table(Table.from_pylist(list(rows)), file)

@@ -24,7 +24,7 @@ import click
 from mala_context._util.safe_open import read_regular
 from mala_context._util.text import printable
 from mala_context.analysis.doctor.checks.settings import has_plugin, hooks_of, is_ours
-from mala_context.cli.files import publish
+from mala_context.cli.files import publish, writer
 from mala_context.cli.inputs import ThereDirectory
 from mala_context.errors import ConfigError, MalaContextError
 from mala_context.transcripts.projects import config_dir
@@ -133,13 +133,13 @@ def _write(change: Change, *, remove: bool) -> None:
     if _read(path) != change.before:
         raise MalaContextError(f"{path}: it changed while you were asked; nothing is written")
     if change.before is not None and not remove and not _holds_ours(change):
-        with publish(kept, private=True) as temporary, open(temporary, "wb") as file:
+        with publish(kept, private=True) as temporary, writer(temporary) as file:
             file.write(change.before)
     if change.after is None:
         os.unlink(path)
     else:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with publish(path) as temporary, open(temporary, "wb") as file:
+        with publish(path) as temporary, writer(temporary) as file:
             file.write(change.after)
     if remove and os.path.lexists(kept):
         os.unlink(kept)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context._util.text import plural, printable
-from mala_context.cli.files import publish, write_parquet
+from mala_context.cli.files import publish, text_writer, write_parquet
 from mala_context.cli.inputs import DASK, chosen, engine_options, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.cli.scenarios.report import Lines, Table
@@ -83,7 +83,7 @@ def replay(
     elif form == "parquet":
         write_parquet([flat(each) for each in sessions], output)
     else:
-        with publish(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        with publish(output) as temporary, text_writer(temporary) as file:
             _write(sessions, form, file)
     must_tell(everything, given)
 

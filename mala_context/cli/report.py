@@ -13,7 +13,7 @@ import click
 
 from mala_context._util.text import printable, size_text
 from mala_context.cli.archives.common import find_session, place_options
-from mala_context.cli.files import publish
+from mala_context.cli.files import publish, writer
 from mala_context.cli.inputs import auto_compact_option, complete_session, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
@@ -209,7 +209,7 @@ def _write(target: str, parts: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
         return
     size = 0
-    with publish(target, private=True) as temporary, open(temporary, "wb") as file:
+    with publish(target, private=True) as temporary, writer(temporary) as file:
         for part in parts:
             size += file.write(part)
     target = os.path.realpath(target)

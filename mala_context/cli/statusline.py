@@ -56,8 +56,8 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
         text = statusline.line(gauge, template, color=statusline.wants_color(color, os.environ))
     data = f"{text}\n".encode("utf-8", "backslashreplace")
     try:
-        while data:
-            data = data[os.write(1, data) :]
+        while data and (count := os.write(1, data)):  # what takes nothing would be tried for ever
+            data = data[count:]
     except OSError:
         pass  # the reader is gone
     return 0

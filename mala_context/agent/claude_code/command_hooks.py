@@ -81,8 +81,8 @@ def _answer_into(pipe: int, arguments: Sequence[str], env: Mapping[str, str]) ->
         os.dup2(nowhere, 2)
         answer, words = answer_hook(arguments, env)
         data = answer + b"\0" + words.encode("utf-8", "replace")
-        while data:
-            data = data[os.write(pipe, data) :]
+        while data and (count := os.write(pipe, data)):  # what takes nothing would be tried for ever
+            data = data[count:]
     finally:
         os._exit(0)
 

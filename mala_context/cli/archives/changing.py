@@ -34,7 +34,7 @@ from mala_context.cli.archives.common import (
 )
 from mala_context.cli.archives.conversation import messages
 from mala_context.cli.exit_status import CHECK_FAILED
-from mala_context.cli.files import publish
+from mala_context.cli.files import publish, writer
 from mala_context.cli.inputs import ThereDirectory, must_be_there
 from mala_context.cli.progress import waiting
 from mala_context.errors import MalaContextError
@@ -325,7 +325,7 @@ def _export_page(archive: TranscriptArchive, session_id: str, file: str, **how: 
     size = 0
     with publish(file, replace=False, private=True) as target, tempfile.TemporaryDirectory() as folder:
         result = export_transcript(archive, session_id, os.path.join(folder, "transcript.jsonl"), **how)
-        with open(target, "wb") as page:
+        with writer(target) as page:
             for part in conversation_page(session_id, messages(rows(file_chunks(result.path)))):
                 size += page.write(part.encode("utf-8", "backslashreplace"))
     return ExportResult(path=os.path.abspath(file), bytes=size, redacted=result.redacted, left_out=result.left_out)

@@ -254,9 +254,8 @@ def pyarrow(monkeypatch):
     package.Table = types.SimpleNamespace(from_pylist=repr)
     package.parquet = module
 
-    def write_table(table, path):
-        with open(path, "w") as file:
-            file.write(table)
+    def write_table(table, file):
+        file.write(table.encode())
 
     module.write_table = write_table
     monkeypatch.setitem(sys.modules, "pyarrow", package)
@@ -271,9 +270,8 @@ def test_the_rows_are_there_under_the_name(pyarrow, tmp_path):
 
 
 def test_a_file_that_could_not_be_written_whole_is_not_there(pyarrow, tmp_path):
-    def fail(table, path):
-        with open(path, "w") as file:
-            file.write("half")
+    def fail(table, file):
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     (tmp_path / "out.parquet").write_text("before")
