@@ -131,7 +131,11 @@ def make_plan(
     if mode == "full":
         return Plan(chain=number, offset=0)
     end = chain[-1].end
-    if end is None or number in lost:
+    if number in lost:
+        return Plan(chain=fresh, offset=0, broken="gap", archived=archived)
+    if any(map(_has_other_length, chain)):  # what is left of it, or begins it, may well be the transcript
+        return Plan(chain=fresh, offset=0, broken="damaged", archived=archived)
+    if end is None:
         return Plan(chain=fresh, offset=0, broken="gap", archived=archived)
     if source.size < end:
         return Plan(chain=fresh, offset=0, broken="shrunk", archived=end)
@@ -151,8 +155,6 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
         for piece in chain:
             if piece.packed and piece.remote is None and not _is_stored(files, piece, packed.get(piece.plain)):
                 return "damaged"
-            if not piece.packed and piece.length != manifests.count((piece.row or {}).get("length", piece.length)):
-                return "damaged"  # cut at its end, where what is left may well be the transcript
             if not _same_again(files, source, piece):
                 return "rewritten" if piece.packed or _is_stored(files, piece, piece.sha256) else "damaged"
     except Exception as error:
@@ -173,6 +175,11 @@ def _same_again(files: SessionView, source: Source, piece: Piece) -> bool:
         if error.errno != errno.ESTALE:
             raise
         return _same(files, source, piece)
+
+
+def _has_other_length(piece: Piece) -> bool:
+    """Say whether a plain piece is longer or shorter than the manifest states, if it states a length."""
+    return not piece.packed and piece.length != manifests.count((piece.row or {}).get("length", piece.length))
 
 
 def _is_stored(files: SessionView, piece: Piece, expected: str | None) -> bool:

@@ -517,7 +517,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("packed", [False, True])
-def test_any_damage_of_any_piece_is_followed_by_all_of_the_transcript(tmp_path, packed, which, damage):
+def test_any_damage_of_any_piece_is_followed_by_all_of_the_transcript(tmp_path, packed, which, damage, caplog):
     from mala_context.archive.store import TranscriptArchive
 
     archive, transcript = TranscriptArchive(tmp_path / "a"), tmp_path / "t.jsonl"
@@ -535,6 +535,8 @@ def test_any_damage_of_any_piece_is_followed_by_all_of_the_transcript(tmp_path, 
     result = archive.archive(transcript, "s1")
     assert (result.chain, result.new_chain) == (2, True)
     assert cat(archive) == transcript.read_bytes()
+    words = "damaged in" if path.exists() else "missing from"  # an empty file is no piece, and is removed
+    assert [each for each in ("damaged in", "missing from", "rewritten", "shrank") if each in caplog.text] == [words]
 
 
 @pytest.mark.parametrize("digest", ["", "0a", "0a" * 31 + "[[", "0A" * 32, "0a" * 33, 7], ids=repr)
