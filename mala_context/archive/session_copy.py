@@ -34,6 +34,8 @@ _DEEPER = re.compile(rb'%b(?:(?:"%b"|[{\[]%b[}\]])%b)*+' % (_PLAIN, _HELD, _FLAT
 """What a string holds; what stands between the strings and brackets of a row; and all that stands deeper in it up to
 the next bracket that is not closed at once, and to a string that goes on in the next part."""
 _QUOTE, _BACKSLASH = b'"\\'
+_BLANK = b" \t\r\n\0"
+"""What may stand around a row; a crash of the machine leaves NUL bytes."""
 
 
 class Renaming:
@@ -148,13 +150,14 @@ class _Fields:
 
         Of two fields of one name the last one counts. A row that does not end as an object does stays as it is.
         """
-        held, row = b"", _Tokens()
-        for data in self._renamed(row.of(parts)):
-            if row.depth or row.inside or data.strip():
+        held, begun, row = b"", False, _Tokens()
+        for token in self._renamed(row.of(parts)):
+            data = token if begun else token.lstrip(_BLANK)
+            if data and (row.depth or row.inside or data.strip(_BLANK)):
                 yield held
-                held = data
-        if not row.depth and not row.inside and held.rstrip().endswith(b"}"):
-            held = held.rstrip()[:-1]
+                held, begun = data, True
+        if not row.depth and not row.inside and held.rstrip(_BLANK).endswith(b"}"):
+            held = held.rstrip(_BLANK)[:-1]
             fields = json.dumps({**self._missing, **more()}, separators=(",", ":"))
             held += b"," + fields[1:].encode() if len(fields) > len("{}") else b"}"
         yield held

@@ -147,7 +147,8 @@ class Shortening:
                 self._room, self._cut = 0, True
                 self._left_out(data[len(kept) :])
             return
-        self._row += data
+        # A crash of the machine leaves NUL bytes before a row, megabytes of them perhaps: they are none of its values.
+        self._row += data.translate(None, b"\0") if kind == OUTSIDE else data
         if kind == OPEN:
             self._room, self._cut = KEPT if len(self._row) < _ENOUGH else _FEW, False
         elif kind == CLOSE and self._cut:

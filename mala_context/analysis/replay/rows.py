@@ -31,7 +31,7 @@ def decode(line: bytes) -> tuple[list[dict[str, Any]], str | None]:
 
     A long line that is hardly more than values, which take thirty times its bytes, is left out.
     """
-    if len(line) > LONG and not shortened([line]):
+    if len(line) > LONG and not shortened([line]) and line.strip(b"\0"):
         return [], "too many values to be read"
     return objects_and_problem(line)
 

@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_read_is_told_with_the_next_row(tmp_path):
     assert "cannot be read" in told[0][1]
 
 
-@pytest.mark.parametrize("nuls", [b"\0", b"\0" * 4096])
+@pytest.mark.parametrize("nuls", [b"\0", b"\0" * 4096, b"\0" * 5_000_000], ids=len)
 def test_a_row_after_nul_bytes_is_replayed(nuls, tmp_path):
     """A crash of the machine leaves them where a row was to stand, and the next row follows on the same line."""
     usage = {"input_tokens": 9_000, "output_tokens": 1}

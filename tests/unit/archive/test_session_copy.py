@@ -25,10 +25,20 @@ def renamed(data, most, newest=None, size=7):
     return b"".join(part for line in lines(parts, most) for part in renaming.rows(line, newest))
 
 
-@given(st.dictionaries(names, values, min_size=1, max_size=6), st.booleans(), st.booleans(), st.integers(1, 30))
-def test_a_long_row_becomes_what_a_short_one_does(value, ascii_only, is_newest, size):
+blanks = st.sampled_from([b"", b"\0", b"\0" * 40, b" \0\t\0", b"  "])
+
+
+@given(
+    st.dictionaries(names, values, min_size=1, max_size=6),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 30),
+    blanks,
+    blanks,
+)
+def test_a_long_row_becomes_what_a_short_one_does(value, ascii_only, is_newest, size, before, after):
     row = json.dumps(value, ensure_ascii=ascii_only, indent=" " * (size % 2) or None).replace("\n", " ")
-    data = row.encode("utf-8", "surrogatepass")
+    data = before + row.encode("utf-8", "surrogatepass") + after
     newest = value.get("uuid") if is_newest and isinstance(value.get("uuid"), str) else None
     short, long = (json.loads(renamed(data, most, newest, size)) for most in (None, 0))
     assert long == short

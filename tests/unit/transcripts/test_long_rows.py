@@ -130,3 +130,11 @@ def test_a_row_of_very_many_values_is_not_kept(row):
     kept, rest = split(row)
     assert kept == b""
     assert "needle" in rest
+
+
+@pytest.mark.parametrize(("before", "after"), [(5_000_000, 0), (0, 5_000_000), (5_000_000, 5_000_000)])
+def test_nul_bytes_around_a_row_are_none_of_it(before, after):
+    """A crash of the machine leaves them; the row after them is read, however many they are."""
+    row = b'{"uuid":"u1","text":"words"}'
+    assert shortened(parts(b"\0" * before + row + b"\0" * after, 50_000)) == row
+    assert shortened([b"\0" * (before + after)]) == b""
