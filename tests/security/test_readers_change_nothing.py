@@ -102,6 +102,18 @@ def test_an_index_that_cannot_be_kept_is_made_in_memory(homes, monkeypatch):
     assert tree(homes) == before
 
 
+def test_no_index_is_kept_where_others_may_swap_it(homes):
+    place = homes / "archives"
+    transcript = homes / "s1.jsonl"
+    transcript.write_bytes(b'{"type":"user","message":{"content":"the word"}}\n')
+    TranscriptArchive(place).archive(transcript, "s1")
+    place.chmod(0o777)
+    before = tree(homes)
+    assert "the word" in run(("archives", "search", "word"), place).output
+    assert tree(homes) == before
+    assert not list(homes.rglob("search"))
+
+
 @pytest.mark.parametrize("arguments", [*READERS, ("replay", "{}"), ("audit", "{}"), ("report", "{}")], ids=" ".join)
 def test_a_folder_that_is_a_store_is_not_made_by_a_reader(homes, arguments):
     address = f"file://{homes}/store/host/repo"
