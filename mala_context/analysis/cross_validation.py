@@ -91,7 +91,7 @@ class Sampler(Auditor):
         self, tokens: int, context: ContextState, parts: int, state: AgentState, shipped: int, quarter: int
     ) -> None:
         base, output = context.tokens or 0, context.output or 0
-        placeholder, real = answer_cost(output, cut=context.cut, told=context.told)
+        placeholder, real = answer_cost(output, cut=context.cut_at(parts), told=context.told)
         known = base + real
         size = len(COUNTS)
         constants = [0.0] * len(START)
@@ -118,7 +118,7 @@ class Sampler(Auditor):
         group = self._folder or self.tracker.session_id or self.recording.stem
         thread = (self.recording.path, state.agent_id or "")
         who = family(state.model)
-        thought = (state.model or "", signed, answer) if signed and not context.cut else None
+        thought = (state.model or "", signed, answer) if signed and not context.cut_at(parts) else None
         self.samples.append(Sample(group, thread, who, known, features, learns, tokens, quarter, shipped, thought))
 
 

@@ -24,9 +24,10 @@ from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, co
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import is_result, text_length
-from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thinking_tokens, thought_in
-from mala_context.tracking.truth_alarm import LEAST, Lookout, Surprise, cause_of, is_alarm
+from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thought_in
+from mala_context.tracking.truth_alarm import LEAST, Lookout, is_alarm, surprise
 from mala_context.tracking.usage import Usage
+from mala_context.tracking.windows import plain_name
 
 _UNTOLD = 128
 _AGREED = 3
@@ -53,6 +54,7 @@ class AgentState:
         "_uncounted",
         "_untold",
         "agent_id",
+        "asked",
         "before",
         "begun",
         "cache",
@@ -90,6 +92,8 @@ class AgentState:
         self.agent_id = agent_id
         self.tool_use_id = tool_use_id
         self.model = model
+        self.asked: str | None = None
+        """Plain name of the model that requests are for, where somebody said it."""
         self.responses = self.compactions = self.overflows = self.resets = 0
         self.first_input: int | None = None
         self.opening = FirstRequest()
@@ -171,6 +175,12 @@ class AgentState:
             context.model = model
             if context._interval is not None:
                 context._interval.named(model)
+
+    def asks(self, model: str | None, *, anew: bool = False) -> None:
+        """Take note of the model that requests are for, another one if it was set `anew`; an alias tells nothing."""
+        name = plain_name(model or "")  # held against requests, not answers: a proxy may give another name each time
+        if name.startswith("claude") and (anew or name != self.asked):
+            self.asked, self.context.follows = name, model
 
     def forget(self) -> None:
         """Know nothing of the context until the next response; counts of the session stay."""
@@ -280,11 +290,10 @@ class AgentState:
         """Go on from the current response's counts: a new base, and what came with it or after."""
         old, begun = self.context, self.begun
         context = ContextState()
-        context.owner = self
-        context.message_id = self.current
-        context.model = self.model
-        context.source = source
+        context.owner, context.message_id, context.model, context.source = self, self.current, self.model, source
         self._measured(context, usage)
+        if old.thought is not None:
+            context.goes_on(old, begun)
         if begun < len(old.parts):
             context._interval = old.interval.split(begun, self.model)
             context.parts = context._interval.parts
@@ -306,6 +315,8 @@ class AgentState:
         context.parts = [("response", content)]
         before = self.context
         self.begun = begun = len(before.parts)
+        if before.thought is not None:
+            context.goes_on(before, begun)
         self.responses += 1
         left = self.left
         if left is None or self.counts_text or self.responses >= self.due or len(self._untold) >= _UNTOLD:
@@ -355,9 +366,8 @@ class AgentState:
             if tokens < base:
                 found.went_back(tokens)
             came = found.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
-            if found.signed or self.thought:
-                found.signed = False
-                thought = self._thought(parts) if forgets_thinking(self.model) else 0
+            if before.signed or self.thought:
+                thought = self._thought(parts) if before.model == now.model and forgets_thinking(now.model) else 0
             if at is not None:
                 # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever
                 # the text costs; so nearly none has to be priced. See `is_alarm`.
@@ -378,19 +388,18 @@ class AgentState:
 
     def _compare(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState, thought: int) -> None:
         """Compare a request with its projection, and note an alarm; `thought` tokens of thinking may be left out."""
-        projected, tokens, usage, was = before.projected(begun), now.tokens or 0, now.usage, before.usage
+        projected, tokens, usage = before.projected(begun, now.model), now.tokens or 0, now.usage
         if thought:
             known, self.forgets = self.forgets, tokens < projected - thought / 2
             projected -= thought if known else 0
-            if self.forgets and not known:
-                self.noted.add("thinking")
+            if self.forgets:
+                now.forgot()
+                self.noted |= set() if known else {"thinking"}
         if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
             return
         units = {piece.unit for _, found in before.interval.measured(begun) for piece in found}
-        cause = cause_of(was, usage, (before.model, now.model), self.noted, units)
-        held = 0 if was is None else was.cache_read_tokens + was.cache_creation_tokens
-        key = self.tool_use_id or self.agent_id
-        lookout.found.append(Surprise(key, now.model, projected, tokens, cause, usage.cache_read_tokens, held))
+        key, models = self.tool_use_id or self.agent_id, (before.model, now.model)
+        lookout.found.append(surprise(key, models, projected, before.usage, usage, self.noted, units))
 
     def _drop_left(self) -> None:
         """Let the previous context go; of its text only `characters` may still be told."""
@@ -437,15 +446,15 @@ class AgentState:
         `pre_tokens` is what the CLI takes the context's size for, `post_tokens` see `after_compaction`. `turn` tells
         that a turn is under way.
         """
-        size = pre_tokens if pre_tokens is not None else self.context.tokens
+        size, model = pre_tokens if pre_tokens is not None else self.context.tokens, self.context.follows
         self.forget()
         self._drop_left()
-        self._uncounted = False
-        self.compactions += 1
+        self._uncounted, self.compactions = False, self.compactions + 1
         self.map.compacted()
         self.cache.compacted = True
         self.before, self.pre, self.helped, self.due = before, size, None, self.responses + 1
         context = self.context
+        context.model = model
         kept, self.kept_chars = self.kept_chars, None
         self.keeping = (0, turn) if kept is None else None
         context.tokens, context.accuracy = self.after_compaction(post_tokens, kept, turn=turn)
@@ -459,15 +468,6 @@ class AgentState:
         if self.first_input is None:
             return None
         return max(0, self.first_input - round(self.opening.prompt_chars / self.ratios.chars_per_token(self.model)))
-
-    def keep_thinking(self, signatures: Sequence[int]) -> None:
-        """Add the hidden thinking of rows that a compaction kept: the next request holds it, `post_tokens` does not.
-
-        `signatures` are the lengths of their signatures (case core-30).
-        """
-        context = self.context
-        if context.tokens is not None:
-            context.tokens += round(sum(thinking_tokens(signed, self.model) for signed in signatures))
 
     def after_compaction(
         self, post_tokens: int | None, kept: int | None = None, *, turn: bool = False

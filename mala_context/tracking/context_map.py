@@ -130,7 +130,6 @@ class ContextMap:
         "_told",
         "fixed",
         "prompted",
-        "signed",
         "whole",
     )
 
@@ -139,8 +138,6 @@ class ContextMap:
         """Whether the next first request is all of a conversation, and none from before."""
         self.prompted = 0.0
         """What the next first request's prompt weighs, where no message shows it."""
-        self.signed = False
-        """Whether what came last held signed thinking; whoever asks sets it back."""
         self.fixed: dict[Key, float] = {}
         self._sums: dict[Key, float] = {}
         self._new: dict[Any, list[Any]] = {}
@@ -263,7 +260,6 @@ class ContextMap:
         given = field_of(block, "input")
         if given is None:
             signature = field_of(block, "signature")
-            self.signed = self.signed or bool(signature)
             return text_length(field_of(block, "text") or field_of(block, "thinking") or signature or "")
         calls[field_of(block, "id")] = self._cell_of(field_of(block, "name"), given)
         return text_length(given)

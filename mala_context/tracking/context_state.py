@@ -8,12 +8,20 @@ kept.
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 from weakref import ref
 
 from mala_context.tracking.projection import Interval
 from mala_context.tracking.text_counts import REANNOUNCED, Length, field_of, is_thought, kind_of, pieces, text_length
+from mala_context.tracking.token_costs import thinking_tokens, thought_in
 from mala_context.tracking.usage import Usage
+from mala_context.tracking.windows import plain_name
+
+_MOST_MODELS: Final = 16
+"""Models whose thinking is told apart in one conversation."""
+_NO_THOUGHT: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class ContextState:
@@ -35,7 +43,15 @@ class ContextState:
     tokens: int | None = None
     accuracy: str = "exact"
     cut: bool = False
-    """Whether the answer was a thought that max_tokens cut, and so never entered the context."""
+    """Whether the answer is over and was nothing but a thought, and so never entered the context."""
+    signed: float = 0.0
+    """Tokens of signed thinking among the parts."""
+    thought: Mapping[str, float] | None = None
+    """Tokens that each model thought before this answer, by plain name; `None` before any thinking, or with an old CLI.
+    A model gets its own thinking alone: another one's signature does not hold for it. The CLI keeps the rest, for when
+    that model is set again."""
+    follows: str | None = None
+    """Model of the next request, where somebody said that it is another one."""
     told: bool = False
     """Whether its output is real for sure, however small: the answer came to its end, and that said so."""
     root: bool = False
@@ -52,22 +68,96 @@ class ContextState:
         return None if self.usage is None else self.usage.output_tokens
 
     def stopped(self, reason: str) -> None:
-        """Take the answer's reason to stop: the CLI drops a thought that max_tokens cut.
+        """Take the answer's reason to stop: the CLI drops an answer that is nothing but a thought.
 
-        An answer that has come to words or a call stays, and the CLI asks the model to go on from there.
+        One that has come to words or a call stays; where max_tokens cut it, the CLI asks the model to go on from there.
         """
         said = [content for kind, content in self.parts if kind == "response"]
-        self.cut = reason == "max_tokens" and all(map(is_thought, said))
+        over = reason == "max_tokens" or (reason != "tool_use" and bool(said))
+        self.cut = over and all(map(is_thought, said))
 
-    def projected(self, parts: int) -> int:
-        """Return what the next request will hold with the first `parts` parts, in tokens; the base must be known."""
-        tokens, output = self.tokens or 0, self.output or 0
-        return self.interval.projected(tokens, output, cut=self.cut, told=self.told, parts=parts)
+    def cut_at(self, parts: int) -> bool:
+        """Tell whether the answer is not in the next request, by the first `parts` parts.
+
+        A thought is over, too, when a message of the user follows it.
+        """
+        if self.cut or not self.signed or self.thought is None:
+            return self.cut
+        held = self.parts if parts == len(self.parts) else self.parts[:parts]
+        if not held or held[-1][0] == "response":
+            return False
+        return all(is_thought(content) for kind, content in reversed(held) if kind == "response")
+
+    def thought_after(self, parts: int) -> Mapping[str, float] | None:
+        """Return what each model thought up to the answer that follows the first `parts` parts; see `thought`."""
+        held = self.thought
+        if held is None or not self.signed or self.cut_at(parts):
+            return held
+        name = plain_name(self.model or self.owner.model or "")
+        if name not in held and len(held) >= _MOST_MODELS:
+            return held
+        return {**held, name: held.get(name, 0.0) + self.signed}
+
+    def signs(self, tokens: float, *, old: bool = False) -> None:
+        """Note that so much thinking comes among the parts; an old CLI leaves none of it out."""
+        self.signed += tokens
+        if self.thought is None and not old:
+            self.thought = _NO_THOUGHT
+
+    def settle(self, parts: int) -> None:
+        """Note what the first `parts` parts say of thinking, before they are let go."""
+        if self.signed:
+            self.thought, self.cut, self.signed = self.thought_after(parts), self.cut_at(parts), 0.0
+
+    def goes_on(self, before: ContextState, parts: int) -> None:
+        """Take over what was thought before; call it only where anything was."""
+        if before.signed and parts < len(before.parts):
+            self.signed = thought_in(before.parts[parts:], self.model)
+            before.signed -= self.signed
+        self.thought = before.thought_after(parts) if before.signed else before.thought
+
+    def keeps(self, signatures: Iterable[tuple[str, int]]) -> None:
+        """Add the hidden thinking of rows that a compaction kept: the next request holds it, `post_tokens` does not.
+
+        `signatures` are models and the lengths of their signatures (case core-30).
+        """
+        thought = dict[str, float]()
+        for model, signed in signatures:
+            name = plain_name(model)
+            thought[name] = thought.get(name, 0.0) + thinking_tokens(signed, model)
+        if thought:
+            self.thought = thought
+            if self.tokens is not None:
+                self.tokens += round(thought.get(plain_name(self.model or self.owner.model or ""), 0.0))
+
+    def forgot(self) -> None:
+        """Note that this request lacks all that its model thought before."""
+        self.thought = {**(self.thought or {}), plain_name(self.model or ""): 0.0}
+
+    def switched(self, parts: int, model: str | None = None) -> int:
+        """Return how many tokens of thinking the next request holds more, below 0 fewer, if another model gets it.
+
+        `model` is the one that got it, where it is known already.
+        """
+        mine, other = self.model or self.owner.model, model or self.follows
+        if not mine or not other or plain_name(mine) == plain_name(other):
+            return 0
+        thought = self.thought_after(parts) or _NO_THOUGHT
+        return round(thought.get(plain_name(other), 0.0) - thought.get(plain_name(mine), 0.0))
+
+    def projected(self, parts: int, model: str | None = None) -> int:
+        """Return what the next request will hold with the first `parts` parts, in tokens; the base must be known.
+
+        `model` is the one that got the request, where it is known already.
+        """
+        tokens, output = (self.tokens or 0) + self.switched(parts, model), self.output or 0
+        return self.interval.projected(tokens, output, cut=self.cut_at(parts), told=self.told, parts=parts)
 
     def teach(self, parts: int, following: ContextState | None) -> None:
         """Measure a context that is over, and learn from the growth of the next request what its text costs."""
         growth = growth_of(self, following)
         if growth is not None:
+            self.settle(parts)
             if self.pinned or self._interval is not None:  # somebody may ask for it again
                 self.interval.measure()
             self.interval.learn(growth, self.output or 0, cut=self.cut, told=self.told, parts=parts)
@@ -111,6 +201,7 @@ class ContextState:
                 if kind == "response":
                     lengths[place] = ~lengths[place]
             self.lengths = array("q", lengths)
+            self.settle(len(self.parts))
         if self._interval is not None:
             held = ref(self._interval)
             self._interval = None

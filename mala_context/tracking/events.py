@@ -235,12 +235,12 @@ class SubagentStart(NamedTuple):
 
 
 class WindowReport(NamedTuple):
-    """`get_context_usage` or the `/context` command answered."""
+    """`get_context_usage` or the `/context` command answered, or the CLI asks another model since one is overloaded."""
 
     session_id: str | None
     """Session that was asked."""
     window: int | None
-    """The model's window."""
+    """The model's window, where it says it."""
     tokens: int | None = None
     """What it counts in the context (rounded in the command's text)."""
     model: str | None = None

@@ -113,7 +113,7 @@ class FastPath:
         if content:
             main.context.parts.append(("response", content))
             if content[0].__class__.__name__ == "ThinkingBlock":
-                registry.sign(uuid, content)
+                registry.sign(uuid, content, main)
         seen[uuid] = None  # too many of them are seen to with the next response
         return True
 
@@ -171,7 +171,7 @@ class FastPath:
             counted.trim()
         main.start(identity, known, tokens, content)
         if content[0].__class__.__name__ == "ThinkingBlock":
-            registry.sign(uuid, content)
+            registry.sign(uuid, content, main)
         if tokens > reducer.windows.smallest:
             reducer.check_window(main)
         self.counted = message
@@ -180,16 +180,17 @@ class FastPath:
     def appended(self, message: Any) -> bool:
         """Hold a message of the user, which most often is a tool's result."""
         registry = self._reducer.registry
-        main, seen, uuid = registry.main, registry.seen, message.uuid
+        main, seen, uuid, content = registry.main, registry.seen, message.uuid, message.content
         if (
-            uuid in seen
+            content.__class__ is str  # words of the CLI's own, which may say that another model is set
+            or uuid in seen
             or (registry.placed and hash(uuid) >> SHIFT in registry.rows)
             or message.parent_tool_use_id is not None
             or not main.responses
             or main.wait_summary
         ):
             return False
-        main.context.parts.append(("user", message.content))
+        main.context.parts.append(("user", content))
         seen[uuid] = None
         if len(seen) > seen.most:
             seen.trim()

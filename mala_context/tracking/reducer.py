@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from mala_context._util.text import version_numbers
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import (
     Appended,
@@ -38,7 +39,7 @@ from mala_context.tracking.events import (
     WindowReport,
 )
 from mala_context.tracking.registry import AgentRegistry
-from mala_context.tracking.text_counts import is_kept, is_result, is_summary, kind_of
+from mala_context.tracking.text_counts import is_kept, is_result, is_summary, kind_of, model_set
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family
 from mala_context.tracking.truth_alarm import LEAST, Lookout
 from mala_context.tracking.usage import Usage
@@ -47,6 +48,7 @@ from mala_context.tracking.windows import FAR_BELOW, Windows, plain_name
 if TYPE_CHECKING:
     from mala_context.tracking.snapshot import ContextSnapshot
 
+_LEAVES_OUT: Final = (2, 1, 41)
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
 
@@ -100,6 +102,12 @@ class EventReducer:
             model, counts_text=self.counts_text, remembers=self._remembers, lookout=self.lookout
         )
         self._turn_began = 0
+        self.written_by(self.cli)
+
+    def written_by(self, cli: str | None) -> None:
+        """Take note of the CLI's version: 2.1.29 sent each thought, 2.1.41 leaves out some (see `ContextState`)."""
+        self.cli = cli
+        self.registry.old = cli is not None and version_numbers(cli) < _LEAVES_OUT
 
     @property
     def responses_in_turn(self) -> int:
@@ -125,10 +133,11 @@ class EventReducer:
         if event.source in _KEEPS_CONTEXT and not self.registry.main.responses:
             self.registry.main.rooted = False  # the first response's request is the whole old context
         self.windows.asked(event.betas)
-        self.cli = event.cli or self.cli
+        self.written_by(event.cli or self.cli)
         model = event.model
         if model:
             self.windows.named(model)
+            self.registry.main.asks(model)
             if not self.registry.main.responses and self.registry.main.model != model:
                 self.registry.main.model, changed = model, True
         return self.registry.main if changed or self.registry.main is not main else None
@@ -194,7 +203,7 @@ class EventReducer:
         # Their text is in the boundary's own figure, so it must not be appended once more.
         if content and not again and (usage is not None or not agent.kept(uuid)):
             agent.add("response", content)
-            registry.sign(uuid, content)
+            registry.sign(uuid, content, agent)
         if stop_reason is not None:
             agent.stop(stop_reason)
         registry.note(uuid, parent, agent)
@@ -277,6 +286,7 @@ class EventReducer:
             return agent if moved else None
         if not agent.responses:
             agent.opening.add(kind, content)
+        agent.asks(model_set(kind, content), anew=True)
         context = agent.context
         # after a boundary the CLI's count, or ours, has the attachments and what a compaction by reference keeps
         if context.source != "boundary":
@@ -299,7 +309,7 @@ class EventReducer:
         agent.context.interval.counted_by(event.version)
         self._compact(agent, event.pre_tokens, event.post_tokens, turn=event.trigger == "auto")
         agent.preserved, agent.wait_summary = event.preserved, True
-        agent.keep_thinking([self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed])
+        agent.context.keeps(self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed)
         if event.trigger == "auto" and event.pre_tokens:
             self.windows.compacted(agent.model, event.pre_tokens, self.auto_compact_window)
         self.registry.place(event.uuid, agent)
@@ -345,6 +355,8 @@ class EventReducer:
                 self._last_of_turn(main, usage, last_call=event.last_call is not None)
                 if event.subtype == "success":  # an interrupted answer's output is a placeholder here too
                     _told(main, usage)
+            if not main.context.cut:
+                main.stop("end_turn")
         # The turn's sums have the real output of each response in them, so they come after what it corrects.
         main.turn(event.usage)
         if event.terminal_reason == "prompt_too_long":
@@ -367,6 +379,7 @@ class EventReducer:
 
     def _report(self, event: WindowReport) -> AgentState | None:
         main = self.registry.main
+        main.asks(event.model)
         if main.model is None and event.model:
             main.named(event.model)
         model = event.model or main.model

@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import SIDECHAIN
-from mala_context.tracking.text_counts import hidden_thinking, is_result
+from mala_context.tracking.text_counts import hidden_thinking, is_result, signed_blocks
+from mala_context.tracking.token_costs import thinking_in
 from mala_context.tracking.truth_alarm import Lookout
 
 K = TypeVar("K")
@@ -110,6 +111,7 @@ class AgentRegistry:
         "_counts_text",
         "_lookout",
         "main",
+        "old",
         "placed",
         "responses",
         "rows",
@@ -131,12 +133,15 @@ class AgentRegistry:
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
         self.rows: RowIndex = RowIndex(remembers)
+        self.old = False
+        """Whether the CLI is from before it left out thinking."""
         self.placed = False
         """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
         self.seen: BoundedDict[str, None] = BoundedDict(remembers // 2)
         """Live messages, which no other names as its parent."""
-        self.signed: BoundedDict[str, int] = BoundedDict(remembers)
-        """Length of the signatures of rows whose thinking is hidden; a compaction may keep them (case core-30)."""
+        self.signed: BoundedDict[str, tuple[str, int]] = BoundedDict(remembers)
+        """Model and length of the signatures of rows whose thinking is hidden; a compaction may keep them (case
+        core-30)."""
         self.responses: BoundedDict[int, int | None] = BoundedDict(remembers)
         self._calls: dict[str, str] = {}
         self._agents_by_call: dict[str, str] = {}
@@ -218,11 +223,15 @@ class AgentRegistry:
         if len(self.seen) > self.seen.most:
             self.seen.trim()
 
-    def sign(self, uuid: str | None, content: Any) -> None:
-        """Remember how long the signature of a row's hidden thinking is; of a row without any, nothing."""
-        signed = hidden_thinking(content)
+    def sign(self, uuid: str | None, content: Any, agent: AgentState) -> None:
+        """Remember the thinking of a row that was just added, and how long its signature is where it is hidden."""
+        blocks = signed_blocks(content)
+        if not blocks:
+            return
+        agent.context.signs(thinking_in(blocks, agent.model), old=self.old)
+        signed = hidden_thinking(blocks)
         if signed and uuid is not None:
-            self.signed[uuid] = signed
+            self.signed[uuid] = agent.model or "", signed
             if len(self.signed) > self.signed.most:
                 self.signed.trim()
 

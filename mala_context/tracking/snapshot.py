@@ -68,9 +68,11 @@ class ContextSnapshot(NamedTuple):
     appended: int
     """How much of it was there."""
     cut: bool
-    """Whether the last answer was a thought that max_tokens cut, and so is not in the context."""
+    """Whether the last answer was nothing but a thought, and so is not in the context."""
     told: bool
     """Whether the last answer's output is real for sure."""
+    switched: int
+    """Tokens of thinking that the next request holds more, below 0 fewer, since it is for another model."""
     map: MapView = EMPTY
     """What fills the context, for `parts`; not for use from outside."""
     cache: CacheUse = CacheUse()
@@ -114,7 +116,8 @@ class ContextSnapshot(NamedTuple):
         if self.tokens is None:
             return None
         output = self.output_tokens or 0
-        return self.interval.projected(self.tokens, output, cut=self.cut, told=self.told, parts=self.appended)
+        tokens = self.tokens + self.switched
+        return self.interval.projected(tokens, output, cut=self.cut, told=self.told, parts=self.appended)
 
     @property
     def projected_by_table(self) -> int | None:
@@ -144,7 +147,7 @@ _NAMES = (
     *(
         name
         for name in ContextSnapshot._fields
-        if name not in ("before", "interval", "appended", "cut", "told", "map", "cache")
+        if name not in ("before", "interval", "appended", "cut", "told", "switched", "map", "cache")
     ),
     *("projected", "cli_estimate", "ratio", "usable_ratio", "tokens_left", "reserve"),
 )

@@ -13,7 +13,8 @@ here raises on content of an unknown shape: what is not known has no characters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+import re
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
@@ -22,6 +23,7 @@ from mala_context.transcripts.compactions import KEPT_MARKS
 
 _SAMPLE: Final = 3_072
 _SUMMARY: Final = "This session is being continued from a previous conversation"
+_SETS_MODEL: Final = "<local-command-stdout>Set model to "
 _DEPTH: Final = 24
 
 
@@ -225,6 +227,17 @@ def is_kept(content: Any) -> bool:
     return isinstance(content, str) and content.startswith(KEPT_MARKS)
 
 
+def model_set(kind: str, content: Any) -> str | None:
+    """Return the model that requests are for from now on, where a message or an attachment of the CLI's own says it."""
+    if kind == "attachment":
+        named = field_of(field_of(content, "identity"), "modelId") if kind_of(content) == "model" else None
+        return named if isinstance(named, str) else None
+    if content.__class__ is not str or not content.startswith(_SETS_MODEL):
+        return None
+    said = re.search(r"claude-[\w.:@-]{1,80}", content[: len(_SETS_MODEL) + 200])
+    return None if said is None else said[0]
+
+
 def is_summary(content: Any) -> bool:
     """Tell whether a message is the summary that a compaction leaves; the stream does not mark it."""
     if isinstance(content, list) and content:
@@ -279,9 +292,9 @@ def text_length(content: Any, depth: int = 0) -> int:
     return total
 
 
-def hidden_thinking(content: Any) -> int:
-    """Return the length of the signatures of a response's thinking whose text is not shown; 0 for none."""
-    return sum(len(field_of(block, "signature")) for block in signed_blocks(content) if not field_of(block, "thinking"))
+def hidden_thinking(signed: Iterable[Any]) -> int:
+    """Return the length of the signatures of the blocks of thinking whose text is not shown; 0 for none."""
+    return sum(len(field_of(block, "signature")) for block in signed if not field_of(block, "thinking"))
 
 
 def signed_blocks(content: Any) -> list[Any]:
@@ -297,7 +310,7 @@ def signed_blocks(content: Any) -> list[Any]:
 def is_thought(content: Any) -> bool:
     """Tell whether a response's content is nothing but thinking."""
     blocks = content if isinstance(content, list | tuple) else (content,)
-    return all((kind_of(block) or _CLASSES.get(block.__class__.__name__)) in _THOUGHTS for block in blocks)
+    return all((_CLASSES.get(block.__class__.__name__) or kind_of(block)) in _THOUGHTS for block in blocks)
 
 
 def pieces(kind: str, content: Any, names: Names) -> list[Countable]:

@@ -113,8 +113,12 @@ def thinking_tokens(signature: int, model: str | None) -> float:
 def thought_in(parts: Iterable[tuple[str, Any]], model: str | None) -> float:
     """Return the tokens of thinking in the answers among some parts of a request."""
     answers = (content for kind, content in parts if kind in ("response", "answer"))
-    blocks = (block for content in answers for block in signed_blocks(content))
-    return sum(thinking_tokens(len(field_of(block, "signature")), model) for block in blocks)
+    return thinking_in((block for content in answers for block in signed_blocks(content)), model)
+
+
+def thinking_in(signed: Iterable[Any], model: str | None) -> float:
+    """Return the tokens of signed blocks of thinking."""
+    return sum(thinking_tokens(len(field_of(block, "signature")), model) for block in signed)
 
 
 @lru_cache(maxsize=256)

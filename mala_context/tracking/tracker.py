@@ -216,6 +216,7 @@ class ContextTracker:
     def snapshot_of(self, agent: AgentState, event: str = "snapshot") -> ContextSnapshot:
         """Return what is known now of an agent whose state `advance` returned; `event` names what changed it."""
         context, model = agent.context, agent.model
+        parts = len(context.parts)
         window, source, doubtful = self.windows.of(model)
         name = self.estimator
         estimate = context.tokens
@@ -250,9 +251,10 @@ class ContextTracker:
             event,
             agent.before,
             context.interval,
-            len(context.parts),
-            context.cut,
+            parts,
+            context.cut_at(parts) if context.signed else context.cut,
             context.told,
+            0 if context.follows is None else context.switched(parts),
             agent.map.view(),
             agent.cache.use,
         )

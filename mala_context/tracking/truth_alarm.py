@@ -98,6 +98,21 @@ def is_alarm(projected: int, tokens: int, at: float) -> bool:
     return abs(tokens - projected) >= max(LEAST, at * projected)
 
 
+def surprise(
+    agent: str | None,
+    models: tuple[str | None, str | None],
+    projected: int,
+    before: Usage | None,
+    now: Usage,
+    noted: Collection[str],
+    units: Collection[str],
+) -> Surprise:
+    """Return an agent's alarm of a request, whose counts are `now`; see `cause_of`."""
+    held = 0 if before is None else before.cache_read_tokens + before.cache_creation_tokens
+    cause = cause_of(before, now, models, noted, units)
+    return Surprise(agent, models[1], projected, now.context_tokens, cause, now.cache_read_tokens, held)
+
+
 def cause_of(
     before: Usage | None,
     now: Usage,

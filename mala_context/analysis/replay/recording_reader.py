@@ -118,6 +118,9 @@ class EventReader:
         if self._session_id is not None and begins_another(row, self._session_id):
             self._ends()
             self._start_over()
+        version = row.get("version")
+        if isinstance(version, str) and version != self.tracker.reducer.cli:
+            self.tracker.reducer.written_by(version)
         for event in self._rows.read(row):
             self._event(event, row)
         if self._session_id is None:

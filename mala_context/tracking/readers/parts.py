@@ -189,6 +189,11 @@ def _plugin(data: Mapping[str, Any], session_id: str | None) -> Events:
     return (PluginSaid(session_id, plugin, text(data.get("text"))),) if plugin else ()
 
 
+def _fallback(data: Mapping[str, Any], session_id: str | None) -> Events:
+    model = text(data.get("fallback_model"))
+    return (WindowReport(session_id, None, model=model),) if model else ()
+
+
 def _microcompaction(data: Mapping[str, Any], session_id: str | None) -> Events:
     del data
     return (ContextEdited(None, session_id, "microcompaction"),)
@@ -203,6 +208,7 @@ def edited(message: Mapping[str, Any], agent: str | None, session_id: str | None
 _SYSTEM = {
     MICRO_BOUNDARY: _microcompaction,
     "init": _init,
+    "model_fallback": _fallback,
     "compact_boundary": _boundary,
     "status": _status,
     "task_started": _task,

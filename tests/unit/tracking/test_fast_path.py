@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from claude_agent_sdk import ThinkingBlock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -86,8 +87,13 @@ USAGES = st.one_of(
     st.builds(usage, st.sampled_from([0, 40_000, 41_000, 1_200_000]), st.sampled_from([0, 1, 500])),
     st.sampled_from(ODD_USAGES),
 )
-CONTENTS = st.sampled_from(
-    [None, [], "text", "This session is being continued from a previous conversation", [{"type": "text", "text": "hi"}]]
+THOUGHT = [ThinkingBlock("", "s" * 900)]
+CONTENTS: Any = st.sampled_from(
+    [
+        *(None, [], "text", THOUGHT, [{"type": "text", "text": "hi"}]),
+        "This session is being continued from a previous conversation",
+        *(f"<local-command-stdout>Set model to `{model}`</local-command-stdout>" for model in MODELS),
+    ]
 )
 MESSAGES = st.one_of(
     st.builds(
@@ -152,6 +158,7 @@ DIFFERENCES: list[dict[str, Any]] = [
     {"uuid": "u1"},
     {"uuid": None},
     {"content": []},
+    {"content": THOUGHT},
     {"message_id": "m9"},
 ]
 """What one block of a response may say otherwise than the one before."""

@@ -24,6 +24,7 @@ from mala_context.tracking.text_counts import (
     kind_of,
     pieces,
     random_chars,
+    signed_blocks,
     text_length,
     typical,
 )
@@ -357,4 +358,4 @@ def test_of_text_that_is_gone_the_length_counts() -> None:
     ],
 )
 def test_hidden_thinking_is_known_by_its_signature(content: Any, signed: int) -> None:
-    assert hidden_thinking(content) == signed
+    assert hidden_thinking(signed_blocks(content)) == signed

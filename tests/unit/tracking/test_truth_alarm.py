@@ -75,9 +75,12 @@ def test_a_row_of_another_version_is_another_process(rows: int) -> None:
     assert [alarm.tokens for alarm in tracker.alarms()] == [80_000]
 
 
+SAID = {"type": "text", "text": "Done."}
+
+
 def thoughtful(number: int, tokens: int, model: str) -> Response:
     thinking = [{"type": "thinking", "thinking": "", "signature": "x" * 40_000}]
-    return response(number, tokens, model=model, output=8_000)._replace(content=thinking)
+    return response(number, tokens, model=model, output=8_000)._replace(content=[*thinking, SAID])
 
 
 PROMPT = Appended(None, "s1", "user", "Go on.")
