@@ -58,6 +58,8 @@ _THINGS: Final = {"image": 4_000.0, "document": 9_000.0, "tool_reference": 2_400
 """What a thing without text weighs, in characters."""
 _UNIT: Final = 120.0
 """Tokens that a result or an attachment costs at most besides its text."""
+SIGNED: Final = 0.3
+"""Tokens of thinking for a character of its signature, at most (see `token_costs.THINKING`)."""
 MOST_PARTS: Final = 512
 """Parts that are told apart; the rest of a group is one."""
 
@@ -209,7 +211,7 @@ class ContextMap:
         if per_token != self._per_token:
             self._settle()
             self._per_token = per_token
-        answer = came = 0.0
+        answer = came = thought = 0.0
         new, classes = self._new, _USUAL
         calls: dict[Any, list[Any]] = {}
         found: list[tuple[Key, float]] | None = None
@@ -235,6 +237,8 @@ class ContextMap:
                                 answer += len(value) if value.__class__ is str else text_length(value)
                     elif usual == "TextBlock" and kind != "user":
                         answer += len(block.text)
+                    elif usual == "ThinkingBlock" and block.signature.__class__ is str and block.signature:
+                        thought += SIGNED * len(block.signature)
                     elif kind == "user":
                         called = field_of(block, "tool_use_id")
                         size = _weight(block if called is None else field_of(block, "content"))
@@ -252,8 +256,8 @@ class ContextMap:
         if told:
             self._answers += output
             return came
-        self._answers += max(output, answer / per_token)
-        return came + answer
+        self._answers += max(output, answer / per_token + thought)
+        return came + answer + thought
 
     def _weigh_block(self, block: Any, calls: dict[Any, list[Any]]) -> float:
         """Weigh a block of an answer that comes less often, or as a dict."""

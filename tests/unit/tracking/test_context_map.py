@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from claude_agent_sdk import TextBlock, ToolResultBlock, ToolUseBlock
+from claude_agent_sdk import TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mala_context.tracking.context_map import GROUPS, MOST_PARTS, ContextMap, ContextPart, parts_reported
+from mala_context.tracking.context_map import GROUPS, MOST_PARTS, SIGNED, ContextMap, ContextPart, parts_reported
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response
 from mala_context.tracking.readers.parts import window_report
 from mala_context.tracking.snapshot import ContextSnapshot
+from mala_context.tracking.token_costs import THINKING
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
 from tests.helpers.sdk_messages import build
@@ -228,3 +229,10 @@ def test_the_parts_sum_up_to_the_tokens_whatever_happens(events: list[Event]) ->
         now = tracker.snapshot()
         assert sum(part.tokens for part in now.parts) == (now.tokens or 0)
         assert all(part.tokens > 0 and part.group in GROUPS for part in now.parts)
+
+
+def test_a_signature_weighs_what_the_dearest_thinking_costs() -> None:
+    """So what came is no less than any model's thinking, and a request with thinking need not be priced."""
+    assert max(rate for _, rate in THINKING.values()) <= SIGNED
+    block = ThinkingBlock("", "s" * 4_000)
+    assert ContextMap().grew([("response", [block])], 1, 3.0, told=False) == pytest.approx(4_000 * SIGNED)
