@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 MOST_INPUT = 64 << 20
 """Bytes of input that are read; of a longer one the beginning, which is no JSON."""
-INPUT_SECONDS = 3.0
-"""Longest that is waited for the rest of an input: the other program may never close its end of the pipe."""
+INPUT_SECONDS = 2.5
+"""Longest that is waited for the rest of an input: the other program may never close its end of the pipe. Less than the
+shortest time of a hook, so that this is what it says."""
 _BLOCK = 1 << 20
 _QUIET_SECONDS = 0.1
 _MOST_DIGITS = 400
@@ -42,13 +43,18 @@ def object_from(
     tried = 0
     while True:
         # A slow writer's object may seem whole at each of its brackets: decode it again only after some growth.
-        if data.endswith((b"}", b"\n", b" ", b"\0")) and not is_ready(_QUIET_SECONDS if len(data) < 2 * tried else 0.0):
+        if data.endswith((b"}", b"\n", b"\r", b"\t", b" ", b"\0")) and not is_ready(
+            _QUIET_SECONDS if len(data) < 2 * tried else 0.0
+        ):
             tried = len(data)
             value = _decoded(data)
             if value is not None:
                 return _as_object(value)
         if not is_ready(max(0.0, end - time.monotonic())):
-            raise ValueError("not whole")
+            value = _decoded(data)
+            if value is None:
+                raise ValueError("not whole")
+            return _as_object(value)
         more = read(min(_BLOCK, MOST_INPUT - len(data)))
         if not more:
             break

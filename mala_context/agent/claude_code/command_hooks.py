@@ -64,10 +64,8 @@ def answer_in_time(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[by
     seconds = WARN_SECONDS if "warn" in arguments else ANSWER_SECONDS
     told = _all_of(ours, seconds)
     if told is None:
-        return (
-            b"{}",
-            f"no answer of the disk within {seconds:g} s; it is archived once there is one, the session goes on",
-        )
+        later = "nothing is said of the context" if "warn" in arguments else "it is archived once there is one"
+        return b"{}", f"no answer of the disk within {seconds:g} s; {later}, the session goes on"
     answer, mark, words = told.partition(b"\0")
     return (answer, words.decode("utf-8", "replace")) if mark else (b"{}", "the hook's work was killed")
 

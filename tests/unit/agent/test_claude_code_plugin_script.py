@@ -438,11 +438,13 @@ def test_a_pipe_that_stays_open_holds_no_installed_command_up(place, words):
     assert len(place.files()) == (words == ["hook"])
 
 
-def test_half_an_input_is_one_line_and_no_failure(place):
+@pytest.mark.parametrize("event", EVENTS)
+def test_half_an_input_is_one_line_and_no_failure(place, event):
     ours, theirs = os.pipe()
-    os.write(theirs, json.dumps(place.given("PreCompact")).encode()[:-5])
+    os.write(theirs, json.dumps(place.given(event)).encode()[:-5])
     with os.fdopen(ours, "rb") as given:
-        done = place.run(None, stdin=given)
+        warn = ["warn"] if event == "UserPromptSubmit" else []
+        done = place.run(None, *warn, stdin=given, env={"MALA_WARN_AT": "0.5"})
     os.close(theirs)
     assert (done.returncode, done.stdout) == (0, b"{}\n")
     assert done.stderr == b"mala-context: the hook's input is not whole: nothing archived\n"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mala_context._util.safe_open import reader_of
 from mala_context.agent import hook_io
+from mala_context.agent.claude_code import command_hooks
 from mala_context.agent.hook_io import (
     MOST_INPUT,
     add_context,
@@ -124,7 +125,7 @@ def test_a_number_of_any_size_hides_no_field_beside_it(sign, digits):
     assert found["session_id"] == "s1"
 
 
-@pytest.mark.parametrize("behind", [b"", b"\n", b" \r\n"])
+@pytest.mark.parametrize("behind", [b"", b"\n", b" \r\n", b"\t", b"\n\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
 def test_an_object_counts_once_it_is_whole_though_the_pipe_stays_open(pipe, encoding, behind):
     os.write(pipe[1], (json.dumps({"a": {"b": "}"}}) + behind.decode()).encode(encoding))
@@ -136,6 +137,18 @@ def test_half_an_object_is_waited_for_no_longer_than_said(pipe, monkeypatch):
     os.write(pipe[1], b'{"a": {"b": 1}')
     with pytest.raises(ValueError, match=r"^not whole$"):
         object_from(*reader_of(pipe[0]))
+
+
+@pytest.mark.parametrize("given", [b"[1]", b'"words"', b"7"])
+def test_what_is_whole_and_no_object_is_said_to_be_none(pipe, monkeypatch, given):
+    monkeypatch.setattr(hook_io, "INPUT_SECONDS", 0.2)
+    os.write(pipe[1], given)
+    with pytest.raises(ValueError, match=r"^no JSON object$"):
+        object_from(*reader_of(pipe[0]))
+
+
+def test_an_input_is_given_up_before_any_hook_is():
+    assert min(command_hooks.WARN_SECONDS, command_hooks.ANSWER_SECONDS) > hook_io.INPUT_SECONDS + 0.4
 
 
 def test_an_object_that_seems_whole_again_and_again_is_not_decoded_each_time(monkeypatch):
