@@ -176,10 +176,10 @@ class AgentState:
             if context._interval is not None:
                 context._interval.named(model)
 
-    def asks(self, model: str | None, *, anew: bool = False) -> None:
-        """Take note of the model that requests are for, another one if it was set `anew`; an alias tells nothing."""
+    def asks(self, model: str | None, *, switched: bool = False) -> None:
+        """Take note of the model that requests are for, another one if it was `switched`. An alias tells nothing."""
         name = plain_name(model or "")  # held against requests, not answers: a proxy may give another name each time
-        if name.startswith("claude") and (anew or name != self.asked):
+        if name.startswith("claude") and (switched or name != self.asked):
             self.asked, self.context.follows = name, model
 
     def forget(self) -> None:

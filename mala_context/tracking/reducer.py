@@ -286,7 +286,7 @@ class EventReducer:
             return agent if moved else None
         if not agent.responses:
             agent.opening.add(kind, content)
-        agent.asks(model_set(kind, content), anew=True)
+        agent.asks(model_set(kind, content), switched=True)
         context = agent.context
         # after a boundary the CLI's count, or ours, has the attachments and what a compaction by reference keeps
         if context.source != "boundary":

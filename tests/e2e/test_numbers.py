@@ -268,7 +268,7 @@ async def test_a_conversation_is_cleared_while_a_subagent_is_out(agent, partial)
 
 @BOTH_STREAMS
 async def test_the_model_is_set_while_it_thinks(agent, partial):
-    """The CLI leaves out what another model thought, which only the next count can tell."""
+    """The CLI leaves out what another model thought; `test_thinking` holds the projections against its requests."""
     script = [THOUGHT + tool("Bash", command="true", description="x"), THOUGHT + text("Two."), "Three.", "Four."]
     runtime, watch = agent(script, options={**DENSE, "include_partial_messages": partial})
     async with runtime.session() as session:

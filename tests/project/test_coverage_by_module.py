@@ -13,7 +13,7 @@ def test_each_module_has_one():
 @pytest.mark.parametrize(
     ("module", "tests"),
     [
-        ("tracking/reducer.py", ["test_reducer.py", "test_reducer_rows.py"]),
+        ("tracking/reducer.py", ["test_reducer.py", "test_reducer_rows.py", "test_reducer_thinking.py"]),
         ("archive/store.py", ["test_store.py"]),
         ("archive/remote/push.py", ["test_remote.py"]),
         ("cli/scenarios/undo.py", ["test_undo.py"]),

@@ -116,7 +116,7 @@ def test_a_proxy_that_answers_in_another_name_changes_nothing() -> None:
     assert projected(*events, started("claude-sonnet-4-5")) < projected(*events) - cost(OTHER) + 5
 
 
-def test_a_response_tells_anew() -> None:
+def test_a_response_ends_what_was_said_of_it() -> None:
     """What was said of the request before it no longer counts, and its size is what the API counted."""
     snapshot = told(response(1), set_to(OTHER), response(2, OTHER, 44_000, SAID)).snapshot()
     assert (snapshot.tokens, snapshot.switched) == (44_000, 0)
