@@ -106,7 +106,7 @@ class Guarded:
         for decision in decisions:
             if isinstance(decision, Compact | Restart):
                 step = decision
-                self._crossed("compact_at" if isinstance(decision, Compact) else "restart_at", decision, snapshot)
+                self._step(decision, snapshot)
             elif isinstance(decision, Tell):
                 self.notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
             elif isinstance(decision, Caution):
@@ -117,6 +117,15 @@ class Guarded:
                 self._announce(decision, snapshot)
         return step
 
+    def _step(self, step: Step, snapshot: ContextSnapshot) -> None:
+        """Tell of a compaction or a restart that is asked for; log it where only a guess says that it is time."""
+        threshold: Threshold = "compact_at" if isinstance(step, Compact) else "restart_at"
+        at: float | None = getattr(self.policy.thresholds, threshold)
+        if snapshot.window_source == "guess" and step.cause == "threshold" and at is not None:
+            line = context_line(snapshot, self._name)
+            log.warning("%s; %s %s is reached", line, threshold, percent(at), **log_values(snapshot))
+        self._crossed(threshold, step, snapshot)
+
     def _announce(self, decision: Warn | Finish, snapshot: ContextSnapshot) -> None:
         rules, values = self.policy.thresholds, log_values(snapshot)
         line = context_line(snapshot, self._name)
@@ -124,7 +133,8 @@ class Guarded:
             log.warning("%s; warn_at %s is reached", line, percent(rules.warn_at or 0.0), **values)
             self._crossed("warn_at", decision, snapshot)
             return
-        self.final = FinalTurnProgress(FinalGate(self._tools), snapshot.session_id, decision.ratio)
+        guessed = snapshot.window_source == "guess"
+        self.final = FinalTurnProgress(FinalGate(self._tools), snapshot.session_id, decision.ratio, guessed=guessed)
         line = f"{line}, the next request {percent(decision.ratio)}"
         at = percent(rules.final_at or 0.0)
         log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
@@ -180,7 +190,7 @@ class Guarded:
         record = FinalTurn(
             final.session_id, "context", final.ratio, final.stopped, final.denied, final.missing, self._agent
         )
-        log.warning("%s", record.line)
+        log.warning("%s%s", record.line, ", the window is a guess" if final.guessed else "")
         self._hub.tell(record)
         return record
 

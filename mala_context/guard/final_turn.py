@@ -173,6 +173,7 @@ class FinalTurnProgress:
         gate: answers its tool calls.
         session_id: whose turn it is.
         ratio: what reached `final_at`.
+        guessed: whether the window is a guess.
 
     Attributes:
         batches: how many batches of tools have run in it.
@@ -182,8 +183,9 @@ class FinalTurnProgress:
         stopped: whether the turn was ended by force.
     """
 
-    def __init__(self, gate: FinalGate, session_id: str | None, ratio: float) -> None:
+    def __init__(self, gate: FinalGate, session_id: str | None, ratio: float, *, guessed: bool = False) -> None:
         self.gate = gate
+        self.guessed = guessed
         self.batches = 0
         self.told = self.heard = False
         self.session_id = session_id

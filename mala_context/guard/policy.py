@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mala_context._util.text import window_words
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.guard.thresholds import (
     Caution,
@@ -277,7 +278,8 @@ class Policy:
     def _tell(self, kind: str, snapshot: ContextSnapshot, ratio: float, decisions: list[Decision]) -> None:
         if self.thresholds.tell_agent:
             used = snapshot.tokens if kind == "warn" and snapshot.tokens is not None else ratio * snapshot.window
-            words = _NOTES[kind].format(tokens=_rounded(used), window=f"{snapshot.window:,}")
+            window = window_words(snapshot.window, snapshot.window_source)
+            words = _NOTES[kind].format(tokens=_rounded(used), window=window)
             decisions.append(Tell(words))
 
     def _overdue(self, snapshot: ContextSnapshot, new_prompt: bool, decisions: list[Decision]) -> bool:

@@ -450,6 +450,7 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
     path = text_in(found, "transcript_path")
     if settings.warn_at is None or path is None or not os.path.exists(path) or found.get("agent_id"):
         return None
+    from mala_context._util.text import window_words
     from mala_context.agent.claude_code.statusline.fields import measure
     from mala_context.agent.claude_code.statusline.recorded import said_since_compaction
     from mala_context.agent.hook_io import add_context
@@ -460,8 +461,9 @@ def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
         return None
     import json
 
+    of = window_words(window, "config" if settings.window else gauge.window_source)
     words = (
-        f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {window:,} tokens). "
+        f"{_WARNING} {gauge.tokens / window:.0%} full ({gauge.tokens:,} of {of} tokens). "
         "Save what must not be lost, and keep further reads small."
     )
     return json.dumps(add_context("UserPromptSubmit", words)).encode()

@@ -201,9 +201,10 @@ class ReportReader(RecordingReader):
         now.identity, now.answer = None, 0
 
     def _warn(self, tokens: int, state: AgentState) -> None:
-        window = self.options.window or self.tracker.window_of(state.model).tokens
+        known = self.tracker.window_of(state.model)
+        window, mark = self.options.window or known.tokens, "?" * (not self.options.window and known.source == "guess")
         if self._now.warning.reached(tokens / window if window > 0 else None):
-            words = f"{tokens / window:.1%} of the window"
+            words = f"{tokens / window:.1%}{mark} of the window"
             self._mark("warning", self._now.part.points.x[-1], tokens, words)
 
     def _subagent(self, state: AgentState, tokens: int) -> None:

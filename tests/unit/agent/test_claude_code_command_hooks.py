@@ -278,6 +278,10 @@ class TestWarning:
         place.add(BOUNDARY, ROW)
         assert self.told(place) == words
 
+    def test_a_guessed_window_is_marked(self, place):
+        place.add({**ROW, "message": {**ROW["message"], "model": "some-other-model"}})
+        assert "75% full (150,000 of 200,000 (a guess) tokens)" in self.told(place)
+
     def test_not_below_nor_without_being_asked_nor_in_a_subagent(self, place):
         assert self.told(place, "0.8") == ""
         assert place.ask("UserPromptSubmit", "warn", env={"CLAUDE_PROJECT_DIR": str(place.repo)}) == ({}, "")

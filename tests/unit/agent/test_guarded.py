@@ -11,7 +11,7 @@ from mala_context.agent.guarded import Guarded, Subagents
 from mala_context.agent.telemetry import Hub
 from mala_context.agent.telemetry.records import FinalTurn, GuardActed, ThresholdCrossed
 from mala_context.guard.policy import Policy
-from mala_context.guard.thresholds import Caution, Thresholds
+from mala_context.guard.thresholds import Caution, Compact, Restart, Thresholds
 from mala_context.tracking.events import Compaction, Response, SessionStart
 
 WINDOW = 1_000
@@ -118,6 +118,31 @@ async def test_no_tool_is_denied_on_a_guess(caplog):
     assert await bench.asks() == "allow"
     assert [record.action for record in bench.told] == ["guess"]
     assert caplog.messages[-1].endswith("is a guess: no tool is denied, in a subagent")
+
+
+async def test_each_line_and_note_of_a_guessed_window_says_so(caplog):
+    """A request near the guess confirms it, and a final turn begins: its lines have the mark all the same."""
+    bench = Bench(window=None, warn_at=0.9, final_at=0.95)
+    bench.processor.take(Response("a1", "s1", "m1", "some-other-model", Usage(196_000, 0, 0, 1)))
+    assert await bench.asks() == "deny"
+    warned, final = (line for line in caplog.messages if "is reached" in line)
+    assert "of 200,000 (a guess) tokens" in warned
+    assert "of 200,000 (a guess) tokens" in final
+    assert (await bench.note()).count("of 200,000 (a guess) tokens") == 2
+    await bench.actions.agent_stopped({"agent_id": "a1"})
+    assert caplog.messages[-1].endswith("in a subagent, the window is a guess")
+
+
+@pytest.mark.parametrize(("threshold", "step"), [("compact_at", Compact), ("restart_at", Restart)])
+@pytest.mark.parametrize("window", [None, 200_000])
+def test_a_compaction_or_a_restart_on_a_guess_says_so(caplog, threshold, step, window):
+    processor = MessageStreamProcessor(ContextTracker(window=window))
+    actions = Actions(Policy(Thresholds(**{"warn_at": None, threshold: 0.8})), processor)
+    processor.take(SessionStart("s1", "init", "some-other-model"))
+    processor.take(Response(None, "s1", "m1", "some-other-model", Usage(170_000, 0, 0, 1)))
+    assert isinstance(actions.next_step(), step)
+    said = [line for line in caplog.messages if line.endswith(f"; {threshold} 80.0% is reached")]
+    assert ["(a guess)" in line for line in said] == [True] * (window is None)
 
 
 @pytest.mark.parametrize("thresholds", [{}, {"warn_at": None, "final_at": None}])

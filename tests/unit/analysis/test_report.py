@@ -108,6 +108,15 @@ def test_a_warning_stands_where_the_share_is_reached_and_again_after_a_drop(tmp_
     assert warned(tmp_path, sizes, window=1_000_000) == []
 
 
+@pytest.mark.parametrize(("model", "mark"), [("claude-sonnet-4-5", ""), ("claude-opus-4-6", "?")])
+def test_a_warning_says_that_its_window_is_a_guess(tmp_path, model, mark):
+    rows = Rows()
+    rows.prompt()
+    rows.response("a", 150_000, model=model)
+    (warning,) = [mark for mark in one(rows.write(tmp_path / "a.jsonl")).marks if mark.kind == "warning"]
+    assert warning.words == f"75.0%{mark} of the window"
+
+
 def test_the_threshold_is_where_it_would_be_unless_it_is_known_to_act(tmp_path):
     path = plain().write(tmp_path / f"{SID}.jsonl")
     assert (one(path).threshold, one(path).threshold_acts) == (167_000, False)

@@ -53,6 +53,8 @@ def test_250_sessions_in_24_lines(screen):
         seen += names(drawn(screen, rows))
     assert set(seen) == {f"p{number}" for number in range(250)}
     assert "fullest p249 67.2%" in drawn(screen, rows)[0]  # wherever the table is scrolled to
+    guessed = [*rows[:-1], replace(rows[-1], window_source="guess")]
+    assert "fullest p249 67.2%?" in drawn(screen, guessed)[0]
 
 
 def test_moving_goes_no_further_than_the_ends(screen):
