@@ -143,8 +143,7 @@ class WatchScreen:
         parts = [plural(len(rows), "session"), f"{active:,} active"]
         fullest = max(rows, key=lambda row: row.fullness or 0.0, default=None)
         if fullest is not None and fullest.ratio is not None:
-            mark = "?" if fullest.window_source == "guess" else ""
-            parts.append(f"fullest {project(fullest)} {percent(fullest.ratio)}{mark}")
+            parts.append(f"fullest {project(fullest)} {percent(fullest.ratio)}{fullest.mark}")
         if self.filter or self._is_typing:
             parts.insert(0, f"{len(shown):,} with /{self.filter}{'_' if self._is_typing else ''}")
         if len(self._lines) > self._room > 1:

@@ -81,7 +81,7 @@ def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:
     line = Text("Context   ")
     line.append_text(bar(row, _BAR, look.marks))
     threshold = row.threshold
-    words = f" {size} of {row.window:,}{'?' if row.window_source == 'guess' else ''}"
+    words = f" {size} of {row.window:,}{row.mark}"
     if threshold is not None:
         words += f"; {'compacts at' if threshold.acted_on else 'reported threshold'} {threshold.tokens:,}"
     yield line.append(words)

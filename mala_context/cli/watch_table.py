@@ -230,7 +230,7 @@ def _tokens(line: AgentLine, look: Look) -> str | None:
 def _window(line: AgentLine, look: Look) -> str:
     row = line.row
     size = f"{row.window / 1e6:g}M" if row.window >= 1_000_000 else f"{row.window / 1000:g}k"
-    return size + ("?" if row.window_source == "guess" else "")
+    return size + row.mark
 
 
 def _left(line: AgentLine, look: Look) -> str | None:
@@ -299,8 +299,9 @@ def meanings(body: Sequence[AgentLine], look: Look) -> list[str]:
         parts.append(f"{marks.about} estimate")
     if any(row.compactions_at_least for row in rows):
         parts.append(f"{marks.at_least} still counting")
-    if any(row.window_source == "guess" for row in rows):
-        parts.append("? a guess")
+    if any(row.mark for row in rows):
+        guessed = any(row.window_source == "guess" for row in rows)
+        parts.append("? a guess" if guessed else "? in doubt")
     if any(row.microcompactions for row in rows):
         parts.append("+n microcompactions")
     if any(row.silent_changes for row in rows):
@@ -324,6 +325,7 @@ def sentence(row: WatchRow) -> str:
     """Return a row as one line of words, for a log or a pipe; nothing in it moves a terminal."""
     about = "" if row.accuracy == "exact" else "about "
     window = window_words(row.window, row.window_source)
+    window += " (in doubt)" if row.window_doubtful else ""
     size = "unknown" if row.ratio is None else f"{about}{percent(row.ratio)} ({row.tokens:,} of {window} tokens)"
     parts = [printable(row.model) if row.model else "model unknown"]
     if row.change is not None:

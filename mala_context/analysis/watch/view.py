@@ -57,6 +57,8 @@ class WatchRow:
     """The context window."""
     window_source: str
     """Which source says so; `guess` is a guess."""
+    window_doubtful: bool
+    """Whether something was seen that this window does not explain, e.g. a refusal while it is far from full."""
     ratio: float | None
     """`tokens` as a share of the window."""
     threshold: Threshold | None
@@ -83,6 +85,11 @@ class WatchRow:
     """Times that the CLI cleared old tool results by itself; they are no compactions."""
     silent_changes: int = 0
     """Requests that were not what was projected."""
+
+    @property
+    def mark(self) -> str:
+        """A question mark for shares of a window that is a guess or in doubt; empty for others."""
+        return "?" if self.window_source == "guess" or self.window_doubtful else ""
 
     @property
     def limit(self) -> int:
@@ -145,7 +152,16 @@ def row_of(state: TranscriptState, path: str, last: float, *, before: int | None
 
 
 _OF_STATE: Final = ("session_id", "agent_id", "cwd", "branch", "first_prompt", "microcompactions", "silent_changes")
-_OF_SNAPSHOT: Final = ("model", "tokens", "accuracy", "window", "window_source", "ratio", "compactions")
+_OF_SNAPSHOT: Final = (
+    "model",
+    "tokens",
+    "accuracy",
+    "window",
+    "window_source",
+    "window_doubtful",
+    "ratio",
+    "compactions",
+)
 """Fields of a row that are the state's, and the snapshot's."""
 
 

@@ -26,8 +26,8 @@ def state(rows=None, **options):
     return made
 
 
-KEYS = """session_id agent_id path cwd branch model tokens accuracy window window_source ratio change pace turns_left
-    compactions compactions_at_least last microcompactions silent_changes auto_compact_threshold
+KEYS = """session_id agent_id path cwd branch model tokens accuracy window window_source window_doubtful ratio change
+    pace turns_left compactions compactions_at_least last microcompactions silent_changes auto_compact_threshold
     auto_compact_source last_archive subagents"""
 
 

@@ -110,6 +110,17 @@ def test_a_count_that_goes_on_and_a_window_that_is_a_guess():
     assert "≥ still counting, ? a guess" in " ".join(foot)
 
 
+def test_a_full_window_is_in_doubt_where_the_gauge_shows_a_third():
+    refused = Rows()
+    message = {"model": "<synthetic>", "content": [{"type": "text", "text": "Prompt is too long"}]}
+    refused.row("assistant", isApiErrorMessage=True, message=message)
+    row = made([*turns(60_000, model="claude-sonnet-4-5"), *refused.rows])
+    _, line, *foot = table(row)
+    assert (" 200k? " in line, "? in doubt" in " ".join(foot)) == (True, True)
+    assert "30.0% (60,000 of 200,000 (in doubt) tokens)" in sentence(row)
+    assert row.as_dict()["window_doubtful"] is True
+
+
 def test_the_bar_is_full_at_the_window_and_never_longer():
     for size in (200_000, 300_000):
         row = replace(made(), tokens=size, ratio=size / 200_000)
@@ -166,7 +177,7 @@ def test_colours_by_what_is_usable():
 
 
 def test_large_figures_keep_their_columns():
-    row = replace(made(), change=1_234_567, turns_left=5_000, window=1_000_000)
+    row = replace(made(), change=1_234_567, turns_left=5_000, window=1_000_000, window_doubtful=False)
     for figure in ("+1,234,567", " 999+ ", " 1M "):
         assert figure in table(row, width=120)[1]
 
