@@ -1,7 +1,10 @@
 """What it costs to import the package and to stream through it, beside the same without.
 
-Run with `python tests/benchmarks/overhead.py`. Each figure is a median over interleaved runs on this machine, with the
-spread (minimum and maximum) behind it; compare the ratios and differences, since machines are noisy.
+Run with `python tests/benchmarks/overhead.py [FOLDER ...]`. Each figure is a median over interleaved runs on this
+machine, with the spread (minimum and maximum) after it; compare the ratios and differences, since machines are noisy.
+
+A FOLDER holds recordings: what their messages cost is measured too, as a stream shows them, each session by a processor
+of its own. Their answers are longer, their tools and results larger, and some of their requests have to be priced.
 """
 
 import asyncio
@@ -19,8 +22,13 @@ from claims import of
 from claude_agent_sdk._internal.message_parser import parse_message
 
 from mala_context import ContextConfig, MessageStreamProcessor, instrument
+from mala_context.analysis.audit import as_streamed
+from mala_context.analysis.replay.files import find
+from mala_context.analysis.replay.rows import lines as rows_of
 
-RUNS = 15
+RUNS, ROUNDS = 15, 7
+MOST = 12_000
+"""Recorded messages of a folder that are enough."""
 PROCESSORS = {
     "a processor": MessageStreamProcessor,
     "a runtime's": lambda: instrument(config=ContextConfig()).processor,
@@ -65,7 +73,32 @@ def deltas(number):
     return [json.dumps({"type": "stream_event", "uuid": f"d{number}", "session_id": "s1", "event": event})]
 
 
-async def through(lines, processor):
+def streamed(row):
+    """Return a recorded row as a line of the stream; `None` where the stream has no such message."""
+    message = row.get("message")
+    if row.get("type") not in ("assistant", "user") or row.get("isSidechain") or row.get("isMeta"):
+        return None
+    if not isinstance(message, dict) or message.get("model") == "<synthetic>":
+        return None
+    message = {**as_streamed(row)["message"], "stop_reason": None}
+    ids = {"session_id": row.get("sessionId"), "uuid": row.get("uuid"), "parent_tool_use_id": None}
+    return json.dumps({"type": row["type"], "message": message, **ids})
+
+
+def recorded(folder):
+    """Return the sessions of a folder as lists of lines, until there are enough."""
+    sessions, count = [], 0
+    for recording in find([folder]):
+        found = rows_of(recording, lambda row, problem: None)
+        lines = [line for each in found for row in each.rows if (line := streamed(row)) is not None]
+        sessions.append(lines)
+        count += len(lines)
+        if count > MOST:
+            break
+    return [lines for lines in sessions if lines]
+
+
+async def seconds(lines, processor):
     async def source():
         for line in lines:
             yield parse_message(json.loads(line))
@@ -74,30 +107,40 @@ async def through(lines, processor):
     started = time.process_time()  # of the processor alone: other programs may run beside this one
     async for _ in messages:
         pass
-    return (time.process_time() - started) / len(lines) * 1e6
+    return time.process_time() - started
+
+
+def through(sessions, make):
+    """Return the µs of a message, each session by a processor of its own; of `None` without any."""
+    taken = sum(asyncio.run(seconds(lines, None if make is None else make())) for lines in sessions)
+    return taken / sum(map(len, sessions)) * 1e6
+
+
+def costs(sessions, runs):
+    """Return the µs of a message without us, and by processor the µs that it adds."""
+    bare, added = [], {who: [] for who in PROCESSORS}
+    for _ in range(runs):
+        bare.append(through(sessions, None))
+        for who, make in PROCESSORS.items():
+            added[who].append(through(sessions, make) - bare[-1])
+    return bare, added
 
 
 def stream_costs(runs=RUNS):
-    """For each kind of message: its name, µs without us, and by processor the µs that it adds."""
+    """For each kind of message: its name, and its `costs`."""
     kinds = {
         "messages": [line for number in range(2000) for line in response(number)],
         "partial messages": [line for number in range(6000) for line in deltas(number)],
     }
     for name, lines in kinds.items():
-        bare, added = [], {who: [] for who in PROCESSORS}
-        for _ in range(runs):
-            bare.append(asyncio.run(through(lines, None)))
-            for who, make in PROCESSORS.items():
-                added[who].append(asyncio.run(through(lines, make())) - bare[-1])
-        yield name, bare, added
+        yield name, *costs([lines], runs)
 
 
-def streaming():
-    for name, bare, added in stream_costs():
-        print(f"µs a message, {name}: without us {spread(bare)}")
-        for who, values in added.items():
-            share = statistics.median(values) / statistics.median(bare)
-            print(f"µs a message, {name}: added by {who} {spread(values)}, {share:.2f} of that")
+def show(name, bare, added):
+    print(f"µs a message, {name}: without us {spread(bare)}")
+    for who, values in added.items():
+        share = statistics.median(values) / statistics.median(bare)
+        print(f"µs a message, {name}: added by {who} {spread(values)}, {share:.2f} of that")
 
 
 def memory():
@@ -152,5 +195,10 @@ def figures(quick):
 if __name__ == "__main__":
     print(f"Python {platform.python_version()} on {platform.machine()}, {platform.system()}")
     importing()
-    streaming()
+    for found in stream_costs():
+        show(*found)
+    logging.getLogger("mala_context").setLevel(logging.CRITICAL)  # a terminal would take most of the time
+    for folder in sys.argv[1:]:
+        sessions = recorded(folder)
+        show(f"{sum(map(len, sessions)):,} of {len(sessions)} sessions in {folder}", *costs(sessions, ROUNDS))
     print(f"bytes kept after 10,000 more responses: {memory():,}")
