@@ -6,9 +6,9 @@ where that response began. To go back to an earlier point of the conversation me
 where that point was.
 
 Text is measured when somebody asks for a projection, which changes nothing that another question would find. What text
-costs is learned from the intervals before some responses, whether somebody asks or not: the first 16 of a session, and
-every 128th from there. To learn from each would move the median error of `projected` by 0.001 % of the context, and
-cost a live message more than all the rest.
+costs with a model whose prices were not measured is learned from the intervals before some responses, whether somebody
+asks or not: the first 16 of a session, and every 128th from there. To learn from each would cost a live message more
+than all the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, co
 from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
 from mala_context.tracking.text_counts import is_result, text_length
-from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family, forgets_thinking, thought_in
+from mala_context.tracking.token_costs import (
+    CHARS_PER_TOKEN,
+    family,
+    forgets_thinking,
+    is_measured,
+    rough_tokens,
+    thought_in,
+)
 from mala_context.tracking.truth_alarm import LEAST, Lookout, is_alarm, surprise
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import plain_name
@@ -34,6 +41,7 @@ _AGREED = 3
 """Responses that count the cache twice before that is sure; until then their size is an estimate."""
 _ALL_OF = 16
 _LEARN_EVERY = 128
+_NEVER = 1 << 62
 _TELLS = 200
 """Tokens of thinking from which on a request tells whether they are left out."""
 _NO_ROWS: frozenset[str] = frozenset()
@@ -105,7 +113,7 @@ class AgentState:
         """Counts of responses, and `_Turn`s, that the formulas were not told of yet."""
         self.counts_text = False
         self.due = 1
-        """Number of the next response that is looked at, and before which text is learned from."""
+        """Number of the next response that is looked at, and before which text may be learned from."""
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -171,6 +179,8 @@ class AgentState:
     def named(self, model: str) -> None:
         """Take the model's name; a response whose start did not say it is that model's, whatever comes later."""
         self.model, context = model, self.context
+        if not is_measured(model):
+            self.due = self.responses + 1
         if context.model is None:
             context.model = model
             if context._interval is not None:
@@ -349,7 +359,11 @@ class AgentState:
         if self.lookout is not None:  # before the interval teaches what its text costs
             self._look_back(self.lookout, *left[:2], context)
         if self.responses >= self.due:
-            left[0].teach(left[1], left[2])
+            if is_measured(self.model):
+                self.due = _NEVER
+            else:
+                left[0].teach(left[1], left[2])
+                self.due = self.responses + (1 if self.responses < _ALL_OF else _LEARN_EVERY)
             self._look_at(usage.context_tokens)
 
     def _look_back(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
@@ -363,16 +377,20 @@ class AgentState:
         else:
             usage, cut, at, thought = before.usage, before.cut, lookout.at, 0
             output = 0 if cut or usage is None else usage[3]
+            told = output > PLACEHOLDER or cut or before.told
             if tokens < base:
                 found.went_back(tokens)
-            came = found.grew(parts, output, per_token, told=output > PLACEHOLDER or cut or before.told)
+            came = found.grew(parts, output, per_token, told=told)
             if before.signed or self.thought:
                 thought = self._thought(parts) if before.model == now.model and forgets_thinking(now.model) else 0
             if at is not None:
                 # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever
-                # the text costs; so nearly none has to be priced. See `is_alarm`.
-                limit = at * base if at * base > LEAST else LEAST
-                usual = came - limit < tokens - base - output < limit and not thought
+                # the text costs; of most others a glance at the text says so. Few have to be priced. See `is_alarm`.
+                limit, gained = at * base if at * base > LEAST else LEAST, tokens - base - output
+                usual = came - limit < gained < limit and not thought
+                if not usual and not thought and before.model == now.model and before.cut_at(begun) is cut:
+                    least, most = rough_tokens(parts, self.model, answers=not told)
+                    usual = most - limit < gained < least + limit - (0 if told else output)
                 if not usual and "resume" not in self.noted:
                     self._compare(lookout, before, begun, now, thought)
         if self.noted:
@@ -416,7 +434,6 @@ class AgentState:
 
     def _look_at(self, tokens: int) -> None:
         """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""
-        self.due = self.responses + (1 if self.responses < _ALL_OF else _LEARN_EVERY)
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
         self.opening.close()

@@ -1,10 +1,11 @@
 """How many tokens the next request will hold: the last one, its answer, and what was appended since.
 
 An `Interval` is the text between two responses of one agent: the answer of the first, and the parts that came after.
-Parts are held as they came and counted only when somebody asks, which changes nothing else. Of some intervals (see
-`agents`) the difference between the two requests is learned from when the second one is known: it shows what the parts
-really cost, and the session's `Ratios` keep that by what made the text (a tool's name, `prompt`, …). The text is let go
-after the next response at the latest. So memory does not grow with the session, and a message costs a list entry.
+Parts are held as they came and counted only when somebody asks, which changes nothing else. With a model whose prices
+were not measured (see `agent_state`), the difference between the two requests of some intervals is learned from when
+the second one is known: it shows what the parts really cost, and the session's `Ratios` keep that by what made the text
+(a tool's name, `prompt`, …). The text is let go after the next response at the latest. So memory does not grow with the
+session, and a message costs a list entry.
 
 The costs are those of `token_costs`. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens), since one odd
 result should not change what is known of a tool.

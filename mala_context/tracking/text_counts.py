@@ -14,7 +14,8 @@ here raises on content of an unknown shape: what is not known has no characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from operator import mul
 from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
@@ -22,6 +23,8 @@ from mala_context.tracking.images import UNKNOWN, Size, size_of
 from mala_context.transcripts.compactions import KEPT_MARKS
 
 _SAMPLE: Final = 3_072
+_GLANCE: Final = 512
+"""Characters of a text that a first glance counts."""
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _SETS_MODEL: Final = "<local-command-stdout>Set model to "
 _DEPTH: Final = 24
@@ -86,6 +89,8 @@ class Length(int):
 
 
 NOTHING: Final = Counts()
+PLAN: Final = "ExitPlanMode"
+"""The tool whose input the next request does not hold."""
 Names = MutableMapping[str, str]
 
 
@@ -144,6 +149,13 @@ def _count_sample(text: str) -> Counts:
 def typical(chars: int) -> Counts:
     """Return counts of `chars` characters of usual text, where only their number is known."""
     return Counts(chars, *(round(chars * share) for share in _TYPICAL))
+
+
+def density(text: str, table: Sequence[float]) -> float:
+    """Return about how many tokens a character of a long text costs by a family's prices, from two places in it."""
+    third, some = len(text) // 3, _GLANCE // 2
+    counts = _count(text[third - some : third] + text[2 * third : 2 * third + some])
+    return float(sum(map(mul, counts[1:], table))) / counts.chars
 
 
 def random_chars(text: str) -> int:
@@ -292,6 +304,20 @@ def text_length(content: Any, depth: int = 0) -> int:
     return total
 
 
+def strings(content: Any, depth: int = 0) -> Iterator[str | None]:
+    """Yield the texts that `text_length` counts; `None` where the cost is another: a picture, a tool, a text let go."""
+    cls = content.__class__
+    if cls is str:
+        yield content
+    elif cls is Length or (cls is dict and (is_picture(content) or content.get("type") == "tool_reference")):
+        yield None
+    elif cls is dict or cls is list or cls is tuple:
+        for value in () if depth > _DEPTH else content.values() if cls is dict else content:
+            yield from strings(value, depth + 1)
+    elif cls.__name__ in _TEXT_FIELDS and depth <= _DEPTH:
+        yield from strings(getattr(content, _TEXT_FIELDS[cls.__name__], None), depth + 1)
+
+
 def hidden_thinking(signed: Iterable[Any]) -> int:
     """Return the length of the signatures of the blocks of thinking whose text is not shown; 0 for none."""
     return sum(len(field_of(block, "signature")) for block in signed if not field_of(block, "thinking"))
@@ -355,7 +381,7 @@ def _tool_use(block: Any, kind: str, names: Names, found: list[Countable]) -> No
     given = field_of(block, "input")
     text = all_text(given)
     # The CLI puts the plan into the input after the answer; the request holds it in the result alone (case core-31).
-    counts = Counts(len(text)) if name == "ExitPlanMode" else count_text(text)
+    counts = Counts(len(text)) if name == PLAN else count_text(text)
     more = sum(map(text.count, '"\\\n')) + (4 * len(given) + 2 if isinstance(given, dict) else 0)
     found.append(Countable("response", counts, "tool_use", (more + len(name) if isinstance(name, str) else more, 0)))
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import inf
 from operator import mul
 from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.images import image_tokens
-from mala_context.tracking.text_counts import Countable, field_of, signed_blocks
+from mala_context.tracking.text_counts import PLAN, Countable, density, field_of, signed_blocks, strings
 
 CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
 """Characters a token of a family's usual text."""
@@ -88,7 +89,17 @@ See case core-24; the lines were fitted to 5,660 answers, each project's by thos
 _THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "dense": (-50, 0.285)}
 """The same for any other model of a family."""
 
+_LONG: Final = 768
+"""Characters from which a text is looked at for `rough_tokens`; a shorter one may cost nothing, or the most."""
+_ROUGHLY: Final = 0.6
+"""Share by which two places of a text may cost more or less than the rest of it."""
+_MOST_CHARACTER: Final = 1.5
+"""Tokens of the dearest character of usual text."""
+_MOST_UNIT: Final = 150
+"""Tokens that a block costs at most besides its text."""
+_GLANCED: Final = ("signature", "name")
 _FORGETFUL: Final = re.compile(r"claude-3-7|(?:sonnet|haiku)-4-[0-5](?!\d)|opus-4-[01](?!\d)|(?:sonnet|opus)-4-20")
+_MEASURED: Final = r"claude-3|(?:opus|sonnet|haiku)-4|(?:opus|sonnet|haiku|fable|mythos)-5(?!\d)"
 _DENSE: Final = r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)"
 
 
@@ -96,6 +107,17 @@ _DENSE: Final = r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)
 def family(model: str | None) -> str:
     """Tell the family of a model by its name: `dense` for Opus 4.7 and later and the 5 models."""
     return "dense" if model and re.search(_DENSE, model) else "classic"
+
+
+@lru_cache(maxsize=256)
+def is_measured(model: str | None) -> bool:
+    """Tell whether the prices of a model's text were measured on its own requests; those of a newer one may be others.
+
+    To learn from a session what its text costs improves no projection of a measured model. The errors' 90th and 99th
+    percentiles of 5,712 requests are 0.322 and 1.68 % without, 0.314 and 1.78 % with it; of 11,925 others 0.181 and
+    1.71 %, 0.191 and 1.75 %. With the prices of the wrong family it takes a fifth of the error away.
+    """
+    return bool(model and re.search(_MEASURED, model))
 
 
 @lru_cache(maxsize=256)
@@ -108,6 +130,38 @@ def thinking_tokens(signature: int, model: str | None) -> float:
     """Return how many tokens a model thought, by the length of the signature; 0 where there is none."""
     added, rate = thinking_line(model)
     return max(0.0, added + rate * signature) if signature else 0.0
+
+
+def rough_tokens(parts: Iterable[tuple[str, Any]], model: str | None, *, answers: bool) -> tuple[float, float]:
+    """Return the least and the most tokens that some parts of a request may take, at a first glance.
+
+    Of a long text 512 characters are counted, which takes a tenth of the time of the whole price. Where a glance does
+    not do, the most is infinite. Without `answers` the answers' own text is left out.
+    """
+    if not is_measured(model):
+        return 0.0, inf
+    table, least, most = FAMILIES[family(model)], -1.0, 1.0  # a price is rounded
+    for kind, content in parts:
+        if kind == "response" and not answers:
+            continue
+        for block in content if content.__class__ is list else (content,):
+            signature, name = (None, None) if block.__class__ is str else map(field_of, (block,) * 2, _GLANCED)
+            if isinstance(signature, str) and signature:
+                thought = thinking_tokens(len(signature), model)
+                least, most = least + thought, most + thought
+                continue
+            most += _MOST_UNIT
+            for text in (None,) if name == PLAN else strings(block):
+                if text is None:
+                    return 0.0, inf
+                if len(text) < _LONG:
+                    most += _MOST_CHARACTER * len(text)
+                    continue
+                cost = density(text, table) * len(text)
+                most += (1 + _ROUGHLY) * cost
+                if kind != "attachment":  # not all of its fields are sent
+                    least += (1 - _ROUGHLY) * cost
+    return least, most
 
 
 def thought_in(parts: Iterable[tuple[str, Any]], model: str | None) -> float:

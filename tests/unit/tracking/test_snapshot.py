@@ -50,10 +50,10 @@ def test_its_dict_is_json_and_has_every_number(snapshot: ContextSnapshot) -> Non
 
 def test_by_the_table_a_request_is_what_it_is_where_the_session_taught_nothing() -> None:
     tracker = ContextTracker()
-    feed(tracker, assistant("m1", 20_000, output=400), tool_result("word " * 2_000))
+    feed(tracker, assistant("m1", 20_000, output=400, model="claude-opus-6"), tool_result("word " * 2_000))
     fresh = tracker.snapshot()
     assert fresh.projected_by_table == fresh.projected
-    feed(tracker, assistant("m2", 26_000, output=400), tool_result("word " * 2_000))
+    feed(tracker, assistant("m2", 26_000, output=400, model="claude-opus-6"), tool_result("word " * 2_000))
     taught = tracker.snapshot()
     assert fresh.projected is not None
     assert taught.projected_by_table == 26_000 + fresh.projected - 20_000

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mala_context.tracking.projection import Interval, Ratios
-from mala_context.tracking.text_counts import Countable, Counts, count_text
+from mala_context.tracking.text_counts import Countable, Counts, Length, count_text
 from mala_context.tracking.token_costs import (
     FAMILIES,
     UNITS,
     Family,
     family,
     fixed_tokens,
+    is_measured,
+    rough_tokens,
     text_tokens,
     thinking_tokens,
     thought_in,
@@ -84,3 +88,66 @@ def test_thinking_is_that_of_answers_alone() -> None:
     parts = [("response", [block, {"type": "text", "text": "yes"}]), ("user", [block]), ("answer", [block])]
     assert thought_in(parts, "claude-sonnet-4-5") == pytest.approx(2 * once)
     assert thought_in([("response", "words"), ("answer", None)], "claude-sonnet-4-5") == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "measured"),
+    [
+        ("claude-3-7-sonnet-20250219", True),
+        ("claude-sonnet-4-5", True),
+        ("us.anthropic.claude-opus-4-8-v1:0", True),
+        ("claude-fable-5[1m]", True),
+        ("claude-opus-6", False),
+        ("claude-opus-50", False),
+        ("glm-5.2", False),
+        ("opus", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_newer_model_and_one_of_others_is_not_measured(model, measured):
+    assert is_measured(model) is measured
+
+
+LONG_TEXTS = [
+    "word " * 2_000,
+    "x = [1, 2, 3]\n" * 900,
+    "1 2 3 " * 900,
+    "+-" * 2_000,
+    "字" * 3_000,
+    "é" * 1_500,
+    "a",
+    "",
+]
+
+
+@given(
+    st.sampled_from(["claude-sonnet-4-5", "claude-opus-5"]),
+    st.lists(st.tuples(st.sampled_from(["user", "response", "attachment"]), st.sampled_from(LONG_TEXTS)), max_size=4),
+)
+def test_a_glance_at_text_has_its_price_within_its_bounds(model, given):
+    blocks = {
+        "user": lambda text: [{"type": "tool_result", "tool_use_id": "t", "content": text}],
+        "response": lambda text: [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": text}}],
+        "attachment": lambda text: {"type": "edited_text_file", "filename": "a", "snippet": text},
+    }
+    parts = [(kind, blocks[kind](text)) for kind, text in given]
+    for answers in (True, False):
+        least, most = rough_tokens(parts, model, answers=answers)
+        held = [(kind, content) for kind, content in parts if answers or kind != "response"]
+        price = Interval(Ratios(), model, held).projected(0, 1, cut=False, parts=len(held))
+        assert least <= price <= most + 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "image", "source": {"data": "aGVsbG8" * 900}}],
+        [{"type": "tool_result", "content": [{"type": "tool_reference", "tool_name": "Monitor"}]}],
+        [{"type": "tool_use", "id": "t", "name": "ExitPlanMode", "input": {"plan": "word " * 2_000}}],
+        Length(4_000),
+    ],
+)
+def test_a_glance_does_not_do_where_the_cost_is_not_the_text(content):
+    assert rough_tokens([("response", content)], "claude-opus-5", answers=True) == (0, float("inf"))
+    assert rough_tokens([("user", "word")], "glm-5.2", answers=True) == (0, float("inf"))
