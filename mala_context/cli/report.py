@@ -17,6 +17,7 @@ from mala_context.cli.files import publish, writer
 from mala_context.cli.inputs import auto_compact_option, complete_session, must_hold_rows, own_options, recordings
 from mala_context.cli.progress import waiting
 from mala_context.errors import InvalidSessionIdError, MalaContextError, SessionNotFoundError
+from mala_context.tracking.auto_compact import LARGEST_WINDOW
 from mala_context.transcripts.projects import find_transcript
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _KINDS: Final = (".html", ".htm", ".svg", ".png")
 )
 @click.option(
     "--window",
-    type=click.IntRange(1),
+    type=click.IntRange(1, LARGEST_WINDOW),
     metavar="TOKENS",
     help="The context window, where the recording does not tell it.",
 )

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mala_context.tracking.auto_compact import LARGEST_WINDOW
+
 DEFAULT_WINDOW: Final = 131_072
 """Window in tokens of a target that no level knows."""
 DEFAULT_BUFFER: Final = 256
@@ -25,8 +27,9 @@ class TargetContextConfig:
     """One model of one provider, with the levels that its window and its buffer come from. All sizes are in tokens.
 
     The first level that is there answers: for the window session, model, provider, 131,072; for the buffer model,
-    provider, defaults, 256. A level that is there must be a positive whole number: 0, -1 or a text raises `ValueError`
-    with provider and model in it, and is never read as "no limit". So does a buffer or an output that leaves no room.
+    provider, defaults, 256. A level that is there must be a positive whole number, at most 100,000,000: 0, -1 or a text
+    raises `ValueError` with provider and model in it, and is never read as "no limit". So does a buffer or an output
+    that leaves no room.
     """
 
     provider: str
@@ -80,8 +83,8 @@ class TargetContextConfig:
             value = getattr(self, level)
             if value is None:
                 continue
-            if not is_count(value) or value == 0:
-                raise self._wrong(level, value, "a positive whole number of tokens, or None")
+            if not is_count(value) or not 0 < value <= LARGEST_WINDOW:
+                raise self._wrong(level, value, f"a positive whole number of tokens, up to {LARGEST_WINDOW:,}, or None")
             answer = value if answer is None else answer
         return default if answer is None else answer
 

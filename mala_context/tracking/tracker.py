@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 from mala_context.tracking.agent_state import AgentState
-from mala_context.tracking.auto_compact import auto_compact_threshold
+from mala_context.tracking.auto_compact import LARGEST_WINDOW, auto_compact_threshold
 from mala_context.tracking.context_state import FirstRequest
 from mala_context.tracking.estimators import ESTIMATORS, Estimate
 from mala_context.tracking.events import Appended, Compaction, Event, Response
@@ -37,8 +37,8 @@ class ContextTracker:
         parts: whether snapshots say what fills the context, and requests are compared with their projections.
         alarm_at: share of the projected request from which a difference is an alarm; `None` for never.
 
-    Raises `ValueError` for an unknown estimator, a model that is no text and a window that is no number, and nothing on
-    any event. Memory stays flat however long it runs. Not safe to share between threads.
+    Raises `ValueError` for an unknown estimator, a model that is no text and a window that is no number or above
+    100,000,000, and nothing on any event. Memory stays flat however long it runs. Not safe to share between threads.
     """
 
     def __init__(
@@ -59,6 +59,8 @@ class ContextTracker:
             raise ValueError(f"model is {model!r}: a model's name, a text, would be right")  # noqa: TRY004
         if window is not None and (isinstance(window, bool) or not isinstance(window, int)):
             raise ValueError(f"window is {window!r}: a number of tokens would be right")
+        if window is not None and window > LARGEST_WINDOW:
+            raise ValueError(f"window is {window!r:.80}: at most {LARGEST_WINDOW:,} tokens would be right")
         self.estimator = estimator
         self.windows = Windows(window, betas)
         self.lookout = Lookout(alarm_at) if parts else None

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from mala_context import instrument
+from mala_context.cli.app import app
 from tests.helpers.recordings import plain
 
 READERS = (["replay"], ["audit"], ["report", "--json"], ["simulate", "--policy", "mala.yaml"])
@@ -66,6 +69,31 @@ class TestRecordings:
         script = f"{sys.executable} -m mala_context.cli {' '.join(reader)} <(cat good.jsonl)"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done
+
+
+def number_options(command=app, words=()):
+    """Each option that takes a number, with the words of its command; none of commands that start an agent."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in {*command.list_commands(context)} - {"demo", "run"}:
+            yield from number_options(command.get_command(context, name), (*words, name))
+        return
+    for each in command.params:
+        if isinstance(each, click.Option) and isinstance(each.type, click.types._NumberRangeBase):
+            yield " ".join((*words, each.opts[-1]))
+
+
+@pytest.mark.parametrize("digits", [19, 400, 5_000])
+@pytest.mark.parametrize("option", sorted(number_options()))
+def test_a_number_of_any_size(place, option, digits):
+    *command, name = option.split()
+    more = {"report": ["good.jsonl", "-o", "page.html"], "simulate": ["good.jsonl", "--policy", "mala.yaml"]}
+    more |= {"replay": ["good.jsonl"], "audit": ["good.jsonl"], "map": ["good.jsonl"], "watch": ["--once"], "init": []}
+    more |= {"archives search": ["words"], "archives export": ["s1", "copy.jsonl"]}
+    words = [*command, *more.get(" ".join(command), []), f"{name}={'9' * digits}"]
+    done = CliRunner().invoke(app, words, env={"HOME": os.getcwd()})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in {0, 1, 2, 3}
 
 
 def test_a_policy_that_is_not_there(place):

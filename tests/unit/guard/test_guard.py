@@ -30,7 +30,9 @@ def guard_of(*limits, **kwargs):
 
 
 class TestTargets:
-    @pytest.mark.parametrize("window", [0, -1, "unknown", True, 2.5, float("nan"), "200000"])
+    @pytest.mark.parametrize(
+        "window", [0, -1, "unknown", True, 2.5, float("nan"), "200000", 100_000_001, 2**50 - 1, 10**400]
+    )
     @pytest.mark.parametrize("level", ["session_window", "window", "provider_window", "buffer_tokens"])
     def test_a_level_that_is_no_positive_number_is_no_licence(self, window, level):
         with pytest.raises(ValueError, match=f"acme/large: {level} is ") as caught:

@@ -242,7 +242,8 @@ def test_a_session_id_that_is_no_text_begins_no_session(odd: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"model": 7}, {"model": []}, {"window": "200000"}, {"window": True}, {"window": 1.5}]
+    "given",
+    [{"model": 7}, {"model": []}, {"window": "200000"}, {"window": True}, {"window": 1.5}, {"window": 2**50 - 1}],
 )
 def test_a_wrong_argument_is_said_at_once(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="would be right"):
