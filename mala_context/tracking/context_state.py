@@ -52,6 +52,8 @@ class ContextState:
     that model is set again."""
     follows: str | None = None
     """Model of the next request, where somebody said that it is another one."""
+    alone: bool = False
+    """Whether the answer was nothing but a thought, as something followed it and the parts were let go."""
     told: bool = False
     """Whether its output is real for sure, however small: the answer came to its end, and that said so."""
     root: bool = False
@@ -82,7 +84,7 @@ class ContextState:
         A thought is over, too, when a message of the user follows it.
         """
         if self.cut or not self.signed or self.thought is None:
-            return self.cut
+            return self.cut or self.alone
         held = self.parts if parts == len(self.parts) else self.parts[:parts]
         if not held or held[-1][0] == "response":
             return False
@@ -101,13 +103,12 @@ class ContextState:
     def signs(self, tokens: float, *, old: bool = False) -> None:
         """Note that so much thinking comes among the parts; an old CLI leaves none of it out."""
         self.signed += tokens
-        if self.thought is None and not old:
-            self.thought = _NO_THOUGHT
+        self.thought = None if old else self.thought or _NO_THOUGHT
 
     def settle(self, parts: int) -> None:
         """Note what the first `parts` parts say of thinking, before they are let go."""
         if self.signed:
-            self.thought, self.cut, self.signed = self.thought_after(parts), self.cut_at(parts), 0.0
+            self.thought, self.alone, self.signed = self.thought_after(parts), self.cut_at(parts), 0.0
 
     def goes_on(self, before: ContextState, parts: int) -> None:
         """Take over what was thought before; call it only where anything was."""
@@ -160,7 +161,7 @@ class ContextState:
             self.settle(parts)
             if self.pinned or self._interval is not None:  # somebody may ask for it again
                 self.interval.measure()
-            self.interval.learn(growth, self.output or 0, cut=self.cut, told=self.told, parts=parts)
+            self.interval.learn(growth, self.output or 0, cut=self.cut_at(parts), told=self.told, parts=parts)
 
     @property
     def interval(self) -> Interval:
@@ -175,7 +176,7 @@ class ContextState:
         """Return this context as it was when it had `parts` parts."""
         new = ContextState()
         vars(new).update(vars(self))
-        new.pinned = False
+        new.pinned, new.alone, new.thought, new.signed = False, False, self.thought_after(parts), 0.0
         if self.lengths is not None:
             new.lengths = None
             new.parts = [("response", Length(~n)) if n < 0 else ("user", Length(n)) for n in self.lengths[:parts]]

@@ -254,7 +254,7 @@ class ContextTracker:
             agent.before,
             context.interval,
             parts,
-            context.cut_at(parts) if context.signed else context.cut,
+            context.cut_at(parts),
             context.told,
             0 if context.follows is None else context.switched(parts),
             agent.map.view(),

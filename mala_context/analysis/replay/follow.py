@@ -182,6 +182,7 @@ class Follower(RecordingReader):
         if place not in self._begun:
             return
         tracker = ContextTracker(parts=False)
+        tracker.reducer.written_by(self.tracker.reducer.cli)
         first, uuids, at, lines = self._begun[place]
         answers = bisect_right(at, uuids.index(uuid)) if uuid in uuids else len(at)
         begun = first + (lines[answers - 1] if answers else 0)

@@ -80,6 +80,47 @@ def test_generated_sessions_are_scanned_and_the_same(tmp_path, seed):
     assert fast[0].compactions or fast[0].agents[0].compactions
 
 
+def thoughtful(seed):
+    """Return rows of a session that thinks, changes its model, compacts, and goes back."""
+    rng, rows, uuids, tokens = random.Random(seed), Rows(), [], 20_000
+    models, version = ("claude-opus-5", "claude-opus-4-8", "claude-sonnet-4-5"), rng.choice(["2.1.29", "2.1.332"])
+    model = models[0]
+    rows.prompt("hello " * 20)
+    for number in range(rng.randint(5, 24)):
+        kind = rng.choice(["answer"] * 5 + ["prompt", "prompt", "model", "set", "compaction", "rewind"])
+        if kind == "answer":
+            thought = {"type": "thinking", "thinking": "", "signature": "s" * rng.randint(10, 20_000)}
+            said = {"type": "text", "text": "words " * rng.randint(1, 80)}
+            usage = {"cache_read_input_tokens": tokens, "output_tokens": rng.choice([1, 900])}
+            for block in rng.choice([[thought, said], [thought, said], [thought], [said]]):
+                message = {"id": f"m{number}", "model": model, "content": [block], "usage": usage}
+                uuids.append(rows.row("assistant", message=message, requestId=f"r{number}")["uuid"])
+            tokens += rng.randint(100, 7_000)
+        elif kind == "prompt":
+            uuids.append(rows.prompt("again " * rng.randint(1, 90))["uuid"])
+        elif kind == "set":
+            model = rng.choice(models)
+            rows.prompt(f"<local-command-stdout>Set model to `{model}`</local-command-stdout>")
+        elif kind == "model":
+            model = rng.choice(models)
+            rows.row("attachment", attachment={"type": "model", "identity": {"modelId": model}})
+        elif kind == "compaction" and uuids:
+            kept = rng.sample(uuids, min(len(uuids), rng.randint(0, 6)))
+            rows.boundary(tokens, 3_000)["compactMetadata"]["preservedMessages"] = {"uuids": kept}
+            if rng.random() < 0.7:
+                rows.summary()
+            tokens = 20_000 + rng.randint(0, 9_000)
+        elif kind == "rewind" and uuids:
+            rows.parent = rng.choice(uuids)
+    return [{**row, "version": version} for row in rows.rows]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sessions_that_think_and_change_their_model_are_scanned_and_the_same(tmp_path, seed):
+    fast, slow = both(tmp_path / "a.jsonl", dump(thoughtful(seed)))
+    assert fast == slow
+
+
 def one(line):
     try:
         return json.loads(line)
