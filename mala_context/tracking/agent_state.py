@@ -387,8 +387,10 @@ class AgentState:
                 # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever
                 # the text costs; of most others a glance at the text says so. Few have to be priced. See `is_alarm`.
                 limit, gained = at * base if at * base > LEAST else LEAST, tokens - base - output
-                usual = came - limit < gained < limit and not thought
-                if not usual and not thought and before.model == now.model and before.cut_at(begun) is cut:
+                # Another model gets other thinking, and a turn's may be left out: such a request is priced.
+                alike = before.model == now.model and not thought
+                usual = alike and came - limit < gained < limit
+                if alike and not usual and before.cut_at(begun) is cut:
                     least, most = rough_tokens(parts, self.model, answers=not told)
                     usual = most - limit < gained < least + limit - (0 if told else output)
                 if not usual and "resume" not in self.noted:

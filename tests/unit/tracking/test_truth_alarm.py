@@ -210,3 +210,11 @@ def test_each_injected_change_is_flagged_once(
     (alarm,) = tracker.alarms()
     assert (alarm.projected, alarm.tokens - alarm.projected) == (projected, change)
     assert tracker.alarms() == []
+
+
+def test_thinking_that_another_model_gets_after_all_is_flagged() -> None:
+    """A model gets its own alone, so no size beside another model can be let pass without a price."""
+    turns = [thoughtful(1, 60_000, "claude-opus-4-8"), PROMPT]
+    (alarm,) = alarms(*turns, response(2, 68_050, model="claude-sonnet-5"))
+    assert alarm.projected < 61_000
+    assert alarm.cause == "model"
