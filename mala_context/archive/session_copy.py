@@ -11,7 +11,7 @@ import json
 import re
 
 from mala_context.transcripts.json_rows import objects
-from mala_context.transcripts.long_rows import CLOSE, OPEN, OUTSIDE, TEXT, text_of
+from mala_context.transcripts.long_rows import CLOSE, OPEN, OR_BACK, OUTSIDE, TEXT, text_of
 from mala_context.transcripts.rows import Row
 
 TYPE_CHECKING = False
@@ -27,10 +27,10 @@ _AT_ONCE = 1 << 16
 """Bytes of a long row that are collected before they are passed on."""
 _HELD = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _PLAIN = rb'[^"{}\[\]]*+'
-_FLAT = rb'%b(?:"%b"%b)*+' % (_PLAIN, _HELD, _PLAIN)
+_FLAT = rb'%b(?:(?:"%b"%b)%b)*+' % (_PLAIN, _HELD, OR_BACK, _PLAIN)
 _STRING = re.compile(_HELD, re.DOTALL)
 _OWN = re.compile(_PLAIN)
-_DEEPER = re.compile(rb'%b(?:(?:"%b"|[{\[]%b[}\]])%b)*+' % (_PLAIN, _HELD, _FLAT, _PLAIN), re.DOTALL)
+_DEEPER = re.compile(rb'%b(?:(?:"%b"|[{\[]%b[}\]]%b)%b)*+' % (_PLAIN, _HELD, _FLAT, OR_BACK, _PLAIN), re.DOTALL)
 """What a string holds; what stands between the strings and brackets of a row; and all that stands deeper in it up to
 the next bracket that is not closed at once, and to a string that goes on in the next part."""
 _QUOTE, _BACKSLASH = b'"\\'

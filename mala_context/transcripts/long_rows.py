@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ _AGAIN = 1_000
 
 OUTSIDE, OPEN, TEXT, CLOSE = range(4)
 """Kinds of tokens: what stands between strings, a string's quotes, and what it holds, as it is escaped."""
-_STRING = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrt]))*+')
+OR_BACK = rb"|(?!)" if sys.version_info < (3, 11, 5) else b""
+"""Ends the alternatives of a group that is repeated possessively: it goes back to where a try that failed began, which
+Python itself does since 3.11.5 (gh-106052)."""
+_STRING = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrt])%b)*+' % OR_BACK)
 _LAST_WORD = re.compile(rb"[^A-Za-z0-9_+/=.~-][A-Za-z0-9_+/=.~-]*\Z")
 _HIGH = re.compile(rb"\\u[dD][89abAB][0-9A-Fa-f]{2}\Z")
 _ESCAPE, _QUOTE = 6, 0x22
