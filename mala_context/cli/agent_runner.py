@@ -149,6 +149,8 @@ def ended_like_ctrl_c() -> Iterator[None]:
     """Take SIGTERM and SIGHUP for Ctrl-C while the block runs, so that it ends in good order."""
 
     def interrupt(_number: int, _frame: object) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background of a script
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     there = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP

@@ -13,6 +13,7 @@ from claude_agent_sdk import CLIConnectionError, CLINotFoundError, ProcessError
 
 from mala_context.cli.agent_runner import (
     AgentUnusableError,
+    ended_like_ctrl_c,
     first_line,
     load_sdk,
     run_agent,
@@ -76,6 +77,17 @@ def test_a_signal_ends_the_agent_in_good_order(number):
     with pytest.raises(KeyboardInterrupt):
         run_agent(main)
     assert ended == [number]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_job_in_the_background(number):
+    """A shell without job control starts these with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), ended_like_ctrl_c():
+            os.kill(os.getpid(), number)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Interrupted:
