@@ -21,7 +21,10 @@ from mala_context.tracking.windows import plain_name
 
 _MOST_MODELS: Final = 16
 """Models whose thinking is told apart in one conversation."""
-_NO_THOUGHT: Final[Mapping[str, float]] = MappingProxyType({})
+NO_THOUGHT: Final[Mapping[str, float]] = MappingProxyType({})
+"""What `ContextState.thought` is where no model has thought yet."""
+SHARED: Final[Mapping[str, float]] = MappingProxyType({"": 0.0})
+"""The same with a CLI that sends each model what the others thought: it stays so, and nothing is told apart."""
 
 
 class ContextState:
@@ -47,7 +50,8 @@ class ContextState:
     signed: float = 0.0
     """Tokens of signed thinking among the parts."""
     thought: Mapping[str, float] | None = None
-    """Tokens that each model thought before this answer, by plain name; `None` before any thinking, or with an old CLI.
+    """Tokens that each model thought before this answer, by plain name; `None` before any thinking, or with an old CLI
+    that leaves out none, not even an answer's that is nothing else; `SHARED` with one that leaves out those alone.
     A model gets its own thinking alone: another one's signature does not hold for it. The CLI keeps the rest, for when
     that model is set again."""
     follows: str | None = None
@@ -93,17 +97,17 @@ class ContextState:
     def thought_after(self, parts: int) -> Mapping[str, float] | None:
         """Return what each model thought up to the answer that follows the first `parts` parts; see `thought`."""
         held = self.thought
-        if held is None or not self.signed or self.cut_at(parts):
+        if held is None or held is SHARED or not self.signed or self.cut_at(parts):
             return held
         name = plain_name(self.model or self.owner.model or "")
         if name not in held and len(held) >= _MOST_MODELS:
             return held
         return {**held, name: held.get(name, 0.0) + self.signed}
 
-    def signs(self, tokens: float, *, old: bool = False) -> None:
-        """Note that so much thinking comes among the parts; an old CLI leaves none of it out."""
+    def signs(self, tokens: float, first: Mapping[str, float] | None = NO_THOUGHT) -> None:
+        """Note that so much thinking comes among the parts; with this CLI `thought` begins as `first`."""
         self.signed += tokens
-        self.thought = None if old else self.thought or _NO_THOUGHT
+        self.thought = (self.thought or first) if first is NO_THOUGHT else first
 
     def settle(self, parts: int) -> None:
         """Note what the first `parts` parts say of thinking, before they are let go."""
@@ -117,7 +121,7 @@ class ContextState:
             before.signed -= self.signed
         self.thought = before.thought_after(parts) if before.signed else before.thought
 
-    def keeps(self, signatures: Iterable[tuple[str, int]]) -> None:
+    def keeps(self, signatures: Iterable[tuple[str, int]], first: Mapping[str, float] | None = NO_THOUGHT) -> None:
         """Add the hidden thinking of rows that a compaction kept: the next request holds it, `post_tokens` does not.
 
         `signatures` are models and the lengths of their signatures (case core-30).
@@ -127,13 +131,15 @@ class ContextState:
             name = plain_name(model)
             thought[name] = thought.get(name, 0.0) + thinking_tokens(signed, model)
         if thought:
-            self.thought = thought
+            mine = thought.get(plain_name(self.model or self.owner.model or ""), 0.0)
+            self.thought = thought if first is NO_THOUGHT else first
             if self.tokens is not None:
-                self.tokens += round(thought.get(plain_name(self.model or self.owner.model or ""), 0.0))
+                self.tokens += round(mine if first is NO_THOUGHT else sum(thought.values()))
 
     def forgot(self) -> None:
         """Note that this request lacks all that its model thought before."""
-        self.thought = {**(self.thought or {}), plain_name(self.model or ""): 0.0}
+        if self.thought is not SHARED:
+            self.thought = {**(self.thought or {}), plain_name(self.model or ""): 0.0}
 
     def switched(self, parts: int, model: str | None = None) -> int:
         """Return how many tokens of thinking the next request holds more, below 0 fewer, if another model gets it.
@@ -143,7 +149,7 @@ class ContextState:
         mine, other = self.model or self.owner.model, model or self.follows
         if not mine or not other or plain_name(mine) == plain_name(other):
             return 0
-        thought = self.thought_after(parts) or _NO_THOUGHT
+        thought = self.thought_after(parts) or NO_THOUGHT
         return round(thought.get(plain_name(other), 0.0) - thought.get(plain_name(mine), 0.0))
 
     def projected(self, parts: int, model: str | None = None) -> int:

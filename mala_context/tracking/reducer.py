@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.text import version_numbers
 from mala_context.tracking.agent_state import AgentState
+from mala_context.tracking.context_state import NO_THOUGHT, SHARED
 from mala_context.tracking.events import (
     Appended,
     Compaction,
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from mala_context.tracking.snapshot import ContextSnapshot
 
 _LEAVES_OUT: Final = (2, 1, 41)
+"""The first CLI, as far as is known, that leaves out an answer that is nothing but a thought; 2.1.29 sent it."""
+_OWN_ALONE: Final = (2, 1, 167)
+"""The first one, as far as is known, that sends a model its own thinking alone; 2.1.150 sent it all."""
 _KEEPS_CONTEXT: Final = frozenset({"resume", "fork"})
 
 
@@ -105,9 +109,10 @@ class EventReducer:
         self.written_by(self.cli)
 
     def written_by(self, cli: str | None) -> None:
-        """Take note of the CLI's version: 2.1.29 sent each thought, 2.1.41 leaves out some (see `ContextState`)."""
+        """Take note of the CLI's version, by which it leaves thinking out of requests (see `ContextState.thought`)."""
         self.cli = cli
-        self.registry.old = cli is not None and version_numbers(cli) < _LEAVES_OUT
+        version = _OWN_ALONE if cli is None else version_numbers(cli)
+        self.registry.no_thought = None if version < _LEAVES_OUT else SHARED if version < _OWN_ALONE else NO_THOUGHT
 
     @property
     def responses_in_turn(self) -> int:
@@ -309,7 +314,8 @@ class EventReducer:
         agent.context.interval.counted_by(event.version)
         self._compact(agent, event.pre_tokens, event.post_tokens, turn=event.trigger == "auto")
         agent.preserved, agent.wait_summary = event.preserved, True
-        agent.context.keeps(self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed)
+        kept = (self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed)
+        agent.context.keeps(kept, self.registry.no_thought)
         if event.trigger == "auto" and event.pre_tokens:
             self.windows.compacted(agent.model, event.pre_tokens, self.auto_compact_window)
         self.registry.place(event.uuid, agent)

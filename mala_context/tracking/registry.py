@@ -11,11 +11,12 @@ every process and has 60 bits here, so that no two ids meet by chance, nor by so
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from mala_context.tracking.agent_state import AgentState
-from mala_context.tracking.context_state import ContextState
+from mala_context.tracking.context_state import NO_THOUGHT, ContextState
 from mala_context.tracking.events import SIDECHAIN
 from mala_context.tracking.text_counts import hidden_thinking, is_result, signed_blocks
 from mala_context.tracking.token_costs import thinking_in
@@ -111,7 +112,7 @@ class AgentRegistry:
         "_counts_text",
         "_lookout",
         "main",
-        "old",
+        "no_thought",
         "placed",
         "responses",
         "rows",
@@ -133,8 +134,8 @@ class AgentRegistry:
         self.main.counts_text = self._counts_text = counts_text
         self.subagents: dict[str, AgentState] = {}
         self.rows: RowIndex = RowIndex(remembers)
-        self.old = False
-        """Whether the CLI is from before it left out thinking."""
+        self.no_thought: Mapping[str, float] | None = NO_THOUGHT
+        """What the CLI does about thinking, see `ContextState.thought`."""
         self.placed = False
         """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
         self.seen: BoundedDict[str, None] = BoundedDict(remembers // 2)
@@ -228,7 +229,7 @@ class AgentRegistry:
         blocks = signed_blocks(content)
         if not blocks:
             return
-        agent.context.signs(thinking_in(blocks, agent.model), old=self.old)
+        agent.context.signs(thinking_in(blocks, agent.model), self.no_thought)
         signed = hidden_thinking(blocks)
         if signed and uuid is not None:
             self.signed[uuid] = agent.model or "", signed

@@ -75,7 +75,9 @@ def prepared(command: str, at: Path) -> Callable[[], list[str]]:
 
 def seconds(program: list[str], arguments: list[str], home: Path) -> float:
     """Return the processor time of a process on one core."""
-    environment = {**os.environ, "HOME": str(home), "MALA_RUNS_DIR": str(home / "runs")}
+    # What pip installs is compiled to bytecode, and so is this after one run.
+    cached = {"PYTHONDONTWRITEBYTECODE": ""}
+    environment = {**os.environ, **cached, "HOME": str(home), "MALA_RUNS_DIR": str(home / "runs")}
     run = subprocess.Popen(
         [*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     )

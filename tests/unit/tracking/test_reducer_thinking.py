@@ -209,7 +209,20 @@ def test_an_old_cli_leaves_nothing_out() -> None:
 
 def test_the_cli_is_still_known_after_another_session_begins() -> None:
     tracker = told(SessionStart("s1", "init", ONE, cli="2.1.29"), SessionStart("s2", "init", ONE))
-    assert tracker.reducer.registry.old
+    assert tracker.reducer.registry.no_thought is None
+
+
+@pytest.mark.parametrize(("version", "gone"), [("2.1.150", False), ("2.1.167", True), ("2.1.332", True), (None, True)])
+def test_a_cli_before_2_1_167_sends_each_model_what_the_others_thought(version: str | None, gone: bool) -> None:
+    """2.1.97, 122, 139, 142 and 150 do, 167, 169, 176, 257 and 332 do not: each ran against the scripted API."""
+    tracker = ContextTracker()
+    tracker.reducer.written_by(version)
+    for number in range(1, 4):
+        tracker.apply(response(number, ONE, 50_000 + number))
+        tracker.apply(PROMPT)
+    tracker.apply(started(OTHER))
+    assert (tracker.snapshot().switched < -1_000) is gone
+    assert gone or tracker.snapshot().switched == 0
 
 
 def test_names_without_end_are_not_all_kept() -> None:
