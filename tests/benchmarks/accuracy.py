@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+from folders import folders
 
 from mala_context.analysis.audit import collect
 from mala_context.analysis.error_stats import errors, spread, summarise
@@ -123,6 +124,4 @@ def main(unselected: str, chosen: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(*folders(__doc__, 1, 2)[0])

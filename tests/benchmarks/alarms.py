@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from functools import partial
 from zlib import crc32
+
+from folders import folders
 
 from mala_context.analysis.audit import as_streamed
 from mala_context.analysis.replay.engine import read_all
@@ -133,5 +134,5 @@ def main(paths, *, halves):
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main([each for each in given if each != "--halves"] or ["tests/data/recorded"], halves="--halves" in given)
+    given, halves = folders(__doc__, 0, flag="--halves")
+    main(given or ["tests/data/recorded"], halves=halves)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from claims import Figure
+from folders import folders
 
 ESTIMATES = (("context_command", "tokens"), ("pre_tokens", "cli_estimate"), ("next_prompt", "projected"))
 VALUES = ("median", "p90", "p99")
@@ -35,7 +36,5 @@ def figures(folder: str) -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    for figure in figures(sys.argv[1]):
+    for figure in figures(*folders(__doc__, 1, 1)[0]):
         print(f"{figure.name:28} {figure.value:7.3f} %  {figure.beside}")

@@ -69,4 +69,6 @@ def main(corpus, command="claude-cache-audit"):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     sys.exit(0 if main(*sys.argv[1:]) else 1)

@@ -10,8 +10,9 @@ other projects.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
+
+from folders import folders
 
 from mala_context.analysis.cross_validation import CONSTANTS, COUNTS, Sample, fit, folded, predict, sample
 from mala_context.analysis.error_stats import percentile, spread
@@ -94,6 +95,4 @@ def main(folders: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    main(sys.argv[1:])
+    main(folders(__doc__)[0])

@@ -20,6 +20,7 @@ import tracemalloc
 
 from claims import of
 from claude_agent_sdk._internal.message_parser import parse_message
+from folders import folders
 
 from mala_context import ContextConfig, MessageStreamProcessor, instrument
 from mala_context.analysis.audit import as_streamed
@@ -193,12 +194,13 @@ def figures(quick):
 
 
 if __name__ == "__main__":
+    given, _ = folders(__doc__, 0)
     print(f"Python {platform.python_version()} on {platform.machine()}, {platform.system()}")
     importing()
     for found in stream_costs():
         show(*found)
     logging.getLogger("mala_context").setLevel(logging.CRITICAL)  # a terminal would take most of the time
-    for folder in sys.argv[1:]:
+    for folder in given:
         sessions = recorded(folder)
         show(f"{sum(map(len, sessions)):,} of {len(sessions)} sessions in {folder}", *costs(sessions, ROUNDS))
     print(f"bytes kept after 10,000 more responses: {memory():,}")
