@@ -727,6 +727,7 @@ def test_a_file_in_a_folder_is_private_from_its_first_byte(tmp_path, monkeypatch
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
     store = tmp_path / "store"
+    store.mkdir()
     bucket = Bucket(f"file://{store}")
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(ObjectStoreError, match="belongs to user"):
