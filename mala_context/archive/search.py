@@ -186,7 +186,7 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
 
 def _is_private(directory: str) -> bool:
     """Make the indexes' directory; false where that cannot be done, or where others may swap it."""
-    if others_may_swap(os.path.dirname(directory)):
+    if not os.path.lexists(directory) and others_may_swap(os.path.dirname(directory)):
         return False
     try:
         os.close(open_archives(directory, create=True))

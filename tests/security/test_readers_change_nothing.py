@@ -34,7 +34,7 @@ def tree(top):
             path = os.path.join(folder, name)
             status = os.lstat(path)
             data = b""
-            if stat.S_ISREG(status.st_mode):
+            if stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
                 with open(path, "rb") as file:
                     data = file.read()
             when = 0 if name == "." or name in folders else status.st_mtime_ns
