@@ -84,7 +84,8 @@ def modes(a: Machine):
         said = a.compact()
         a.private()
         a.whole(said=said)
-        os.chmod(rng.choice([a.runs, a.repo, a.folder, a.claude, a.path, *a.pieces()]), rng.randrange(0o1000))
+        target, mode = rng.choice([a.runs, a.repo, a.folder, a.claude, a.path, *a.pieces()]), rng.randrange(0o1000)
+        os.chmod(target, mode | 0o100 if target == a.repo else mode)  # where programs start
         a.any_look()
         a.cli(*a.pick(WRITERS).split())
         a.cli("archives", "verify", "--repair")

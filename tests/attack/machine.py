@@ -195,9 +195,12 @@ class Machine:
             folders[:] = [name for name in folders if name not in {"search", "home"}]
             for name in [*files, "."]:
                 path = os.path.join(folder, name)
-                status = os.lstat(path)
+                try:
+                    status = os.lstat(path)
+                except PermissionError:  # in a folder that modes keep this user out of
+                    continue
                 data = b""
-                if stat.S_ISREG(status.st_mode) and status.st_size < 10**7:
+                if stat.S_ISREG(status.st_mode) and status.st_size < 10**7 and os.access(path, os.R_OK):
                     with open(path, "rb") as file:
                         data = file.read()
                 if path not in {self.out, os.path.join(self.top, ".")}:
