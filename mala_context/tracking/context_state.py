@@ -195,7 +195,8 @@ class ContextState:
         """Count the characters of every part, and keep the parts."""
         if self._interval is not None:
             return self._interval.lengths()
-        return [text_length(content) for _, content in self.parts]
+        signed = self.signed  # a signature is no text
+        return [0 if signed and is_thought(content) else text_length(content) for _, content in self.parts]
 
     def let_go(self) -> None:
         """Keep of the parts what a row needs that goes back to here, if one may; a snapshot keeps its own.

@@ -230,9 +230,13 @@ class AgentRegistry:
         if not blocks:
             return
         agent.context.signs(thinking_in(blocks, agent.model), self.no_thought)
-        signed = hidden_thinking(blocks)
+        self.remember(uuid, blocks, agent.model)
+
+    def remember(self, uuid: str | None, content: Any, model: str | None) -> None:
+        """Remember how long the signature of a row's hidden thinking is; of a row without any, nothing."""
+        signed = hidden_thinking(signed_blocks(content))
         if signed and uuid is not None:
-            self.signed[uuid] = agent.model or "", signed
+            self.signed[uuid] = model or "", signed
             if len(self.signed) > self.signed.most:
                 self.signed.trim()
 

@@ -24,6 +24,8 @@ from mala_context.tracking.usage import Usage
 
 PLACES: Final = 8_192
 """Rows whose context is remembered, at least: more than the tracker remembers."""
+_KEPT: Final = 1_000
+"""Lines before a compaction among which the rows that it keeps are looked for."""
 
 
 class NeedsRatio(Exception):  # noqa: N818  (not an error either)
@@ -98,6 +100,7 @@ class Follower(RecordingReader):
         for row in rows:
             for name in ("parentUuid", "logicalParentUuid", "uuid"):
                 self._ensure(row.get(name), number)
+            self._remember(row, number)
             identity = text(mapping(row.get("message")).get("id"))
             if identity in self._seen:
                 self.tracker.reducer.registry.was_counted(identity, self._seen[identity])
@@ -111,6 +114,19 @@ class Follower(RecordingReader):
             if lane.state in self._lanes:
                 self._look(lane)
         self._place(rows)
+
+    def _remember(self, row: Mapping[str, Any], number: int) -> None:
+        """Have the tracker know the thinking of the rows that a compaction keeps; they may have been let go."""
+        kept = mapping(mapping(row.get("compactMetadata")).get("preservedMessages")).get("uuids")
+        if not self._estimates or not kept or not isinstance(kept, list):
+            return
+        for each in (
+            each for line in self._source.get(range(max(0, number - _KEPT), number)) for each in decode(line)[0]
+        ):
+            message = mapping(each.get("message"))
+            if each.get("uuid") in kept and each.get("type") == "assistant":
+                registry = self.tracker.reducer.registry
+                registry.remember(text(each.get("uuid")), message.get("content"), text(message.get("model")))
 
     def _first_of(self, number: int) -> None:
         """Let the tracker have an agent's first row, which changes nothing for the others."""
