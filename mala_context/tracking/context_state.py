@@ -14,7 +14,16 @@ from typing import Any, Final
 from weakref import ref
 
 from mala_context.tracking.projection import Interval
-from mala_context.tracking.text_counts import REANNOUNCED, Length, field_of, is_thought, kind_of, pieces, text_length
+from mala_context.tracking.text_counts import (
+    REANNOUNCED,
+    Length,
+    field_of,
+    is_result,
+    is_thought,
+    kind_of,
+    pieces,
+    text_length,
+)
 from mala_context.tracking.token_costs import thinking_tokens, thought_in
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import plain_name
@@ -142,15 +151,21 @@ class ContextState:
             self.thought = {**(self.thought or {}), plain_name(self.model or ""): 0.0}
 
     def switched(self, parts: int, model: str | None = None) -> int:
-        """Return how many tokens of thinking the next request holds more, below 0 fewer, if another model gets it.
+        """Return how many tokens of thinking the next request holds more, below 0 fewer.
 
-        `model` is the one that got it, where it is known already.
+        Another model gets its own alone; one that forgot a turn's when the next began forgets this one's too. `model`
+        is the one that got the request, where it is known already.
         """
         mine, other = self.model or self.owner.model, model or self.follows
         if not mine or not other or plain_name(mine) == plain_name(other):
-            return 0
+            forgets = model is None and self.owner.forgets and self._begins_a_turn(parts)
+            return -round(self.owner.thought + self.signed) if forgets else 0
         thought = self.thought_after(parts) or NO_THOUGHT
         return round(thought.get(plain_name(other), 0.0) - thought.get(plain_name(mine), 0.0))
+
+    def _begins_a_turn(self, parts: int) -> bool:
+        """Tell whether a prompt is among the first `parts` parts."""
+        return any(kind == "user" and not is_result(content) for kind, content in self.parts[:parts])
 
     def projected(self, parts: int, model: str | None = None) -> int:
         """Return what the next request will hold with the first `parts` parts, in tokens; the base must be known.

@@ -72,7 +72,7 @@ class ContextSnapshot(NamedTuple):
     told: bool
     """Whether the last answer's output is real for sure."""
     switched: int
-    """Tokens of thinking that the next request holds more, below 0 fewer, since it is for another model."""
+    """Tokens of thinking that the next request holds more, below 0 fewer; see `ContextState.switched`."""
     map: MapView = EMPTY
     """What fills the context, for `parts`; not for use from outside."""
     cache: CacheUse = CacheUse()

@@ -256,7 +256,7 @@ class ContextTracker:
             parts,
             context.cut_at(parts),
             context.told,
-            0 if context.follows is None else context.switched(parts),
+            context.switched(parts) if context.follows or agent.forgets else 0,
             agent.map.view(),
             agent.cache.use,
         )
