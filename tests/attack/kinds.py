@@ -197,8 +197,17 @@ def signals(a: Machine):
     archived(a)
     a.grow(rng.choice([5, 500]))
     sent = signal.Signals[a.pick("SIGINT|SIGTERM|SIGHUP|SIGKILL|SIGPIPE|SIGUSR1|SIGALRM")]
-    words = a.pick("replay|report -o out.html|archives show|archives verify --repair|archives catch-up|hook").split()
-    with subprocess.Popen([inputs.MALA, *words], env=a.env, cwd=a.repo, **PIPES) as process:
+    words = a.pick(
+        "replay|report -o out.html|archives show|archives verify --repair|archives catch-up|hook|watch"
+    ).split()
+    if words == ["watch"]:  # goes on until it is told to end
+        sent = signal.Signals[a.pick("SIGTERM|SIGHUP|SIGKILL")]
+
+    def in_background():  # as a shell without job control starts it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    options = {"preexec_fn": in_background} if sent != signal.SIGINT and rng.random() < 0.5 else {}
+    with subprocess.Popen([inputs.MALA, *words], env=a.env, cwd=a.repo, **options, **PIPES) as process:
         a.log.append(f"{words} and {sent.name}")
         if words == ["hook"]:
             process.stdin.write(json.dumps(a.given("PreCompact")).encode())
