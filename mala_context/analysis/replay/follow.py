@@ -19,6 +19,7 @@ from mala_context.tracking.events import Compaction, Event, Response, Summary
 from mala_context.tracking.readers import read_row
 from mala_context.tracking.readers.parts import mapping, text
 from mala_context.tracking.text_counts import Length
+from mala_context.tracking.token_costs import is_measured
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
 
@@ -212,7 +213,8 @@ class Follower(RecordingReader):
             context, parts = found
             context.owner, context.pinned = lane.state, True
             if place != lane.before:
-                context.interval.measure()
+                if not is_measured(context.model):  # of whose text the tracker learns, and so measures it
+                    context.interval.measure()
                 context.let_go()
             rows.put(uuid, context, parts)
 

@@ -299,6 +299,15 @@ def hold(path, seed, data):
     assert fast == slow
 
 
+def test_a_place_that_was_let_go_is_as_large_both_ways(tmp_path):
+    """A row that comes again goes back to a measured model's context, whose text nothing was learned from."""
+    lines = list(LINES[3])
+    change("twice", lines, 48, 36)
+    fast, slow = both(tmp_path / "odd.jsonl", "\n".join(lines).encode())
+    assert fast == slow
+    assert fast[0].compactions
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(sorted(LINES)), st.data())
 def test_whatever_is_odd_the_scan_is_right(tmp_path_factory, seed, data):
