@@ -83,7 +83,10 @@ def test_generated_sessions_are_scanned_and_the_same(tmp_path, seed):
 def thoughtful(seed):
     """Return rows of a session that thinks, changes its model, compacts, and goes back."""
     rng, rows, uuids, tokens = random.Random(seed), Rows(), [], 20_000
-    models, version = ("claude-opus-5", "claude-opus-4-8", "claude-sonnet-4-5"), rng.choice(["2.1.29", "2.1.332"])
+    models, version = (
+        ("claude-opus-5", "claude-opus-4-8", "claude-sonnet-4-5"),
+        rng.choice(["2.1.29", "2.1.97", "2.1.332"]),
+    )
     model = models[0]
     rows.prompt("hello " * 20)
     for number in range(rng.randint(5, 24)):
