@@ -82,6 +82,8 @@ def streamed(row):
     if not isinstance(message, dict) or message.get("model") == "<synthetic>":
         return None
     message = {**as_streamed(row)["message"], "stop_reason": None}
+    if isinstance(message.get("usage"), dict):  # rows that were written before the answer's end have no list of calls
+        message["usage"] = {name: count for name, count in message["usage"].items() if name != "iterations"}
     ids = {"session_id": row.get("sessionId"), "uuid": row.get("uuid"), "parent_tool_use_id": None}
     return json.dumps({"type": row["type"], "message": message, **ids})
 
