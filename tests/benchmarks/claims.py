@@ -200,7 +200,11 @@ NOT_MEASURED: tuple[Note, ...] = (
         BY_HAND,
     ),
     Note(COST, r": 5 GB are generated", EXAMPLE),
-    Note(COST, r"real sessions \(100 MB of plain .*? above 2 MiB|2\.3 GHz, which ten times", "measured by tests/benchmarks/rates.py; " + PUBLIC),
+    Note(
+        COST,
+        r"real sessions \(100 MB of plain .*? above 2 MiB|2\.3 GHz, which ten times",
+        "measured by tests/benchmarks/rates.py; " + PUBLIC,
+    ),
     Note("README.md", r"warns at 70 %|at 70 % a note", EXAMPLE),
     Note("README.md", r"reads 500 MB of modern transcripts", "measured by tests/benchmarks/replay.py, like the ratio"),
     Note(
