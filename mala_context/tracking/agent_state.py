@@ -6,9 +6,9 @@ where that response began. To go back to an earlier point of the conversation me
 where that point was.
 
 Text is measured when somebody asks for a projection, which changes nothing that another question would find. What text
-costs with a model whose prices were not measured is learned from the intervals before some responses, whether somebody
-asks or not: the first 16 of a session, and every 128th from there. To learn from each would cost a live message more
-than all the rest.
+costs is learned from the intervals before some responses, whether somebody asks or not, with a model whose prices were
+not measured or are in doubt: the next 16, and every 128th from there. To learn from each would cost a live message
+more than all the rest.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class AgentState:
         "context",
         "counts_text",
         "current",
+        "doubts",
         "due",
         "first_input",
         "forgets",
@@ -81,6 +82,7 @@ class AgentState:
         "map",
         "model",
         "noted",
+        "off",
         "opening",
         "overflows",
         "pre",
@@ -114,6 +116,10 @@ class AgentState:
         self.counts_text = False
         self.due = 1
         """Number of the next response that is looked at, and before which text may be learned from."""
+        self.doubts: int | None = None
+        """Number of the response from which on measured prices are in doubt; `None` for not at all."""
+        self.off: float | None = None
+        """By how much the last request grew that was an unexplained alarm, as a share of what was projected."""
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -359,11 +365,12 @@ class AgentState:
         if self.lookout is not None:  # before the interval teaches what its text costs
             self._look_back(self.lookout, *left[:2], context)
         if self.responses >= self.due:
-            if is_measured(self.model):
+            if is_measured(self.model) and self.doubts is None:
                 self.due = _NEVER
             else:
                 left[0].teach(left[1], left[2])
-                self.due = self.responses + (1 if self.responses < _ALL_OF else _LEARN_EVERY)
+                since = self.responses - (self.doubts or 0)
+                self.due = self.responses + (1 if since < _ALL_OF else _LEARN_EVERY)
             self._look_at(usage.context_tokens)
 
     def _look_back(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
@@ -390,7 +397,7 @@ class AgentState:
                 # Another model gets other thinking, and a turn's may be left out: such a request is priced.
                 alike = before.model == now.model and not thought
                 usual = alike and came - limit < gained < limit
-                if alike and not usual and before.cut_at(begun) is cut:
+                if alike and not usual and self.doubts is None and before.cut_at(begun) is cut:
                     least, most = rough_tokens(parts, self.model, answers=not told)
                     usual = most - limit < gained < least + limit - (0 if told else output)
                 if not usual and "resume" not in self.noted:
@@ -419,7 +426,22 @@ class AgentState:
             return
         units = {piece.unit for _, found in before.interval.measured(begun) for piece in found}
         key, models = self.tool_use_id or self.agent_id, (before.model, now.model)
-        lookout.found.append(surprise(key, models, projected, before.usage, usage, self.noted, units))
+        found = surprise(key, models, projected, before.usage, usage, self.noted, units)
+        lookout.found.append(found)
+        if found.cause == "unexplained" and is_measured(self.model):
+            self._doubt(before, begun, now, (tokens - (before.tokens or 0)) / max(1, projected - (before.tokens or 0)))
+
+    def _doubt(self, before: ContextState, begun: int, now: ContextState, ratio: float) -> None:
+        """Learn what text costs where prices miss twice by about the same: a proxy may count unlike the model it names.
+
+        `ratio` is the growth of the request by its projected growth. What a request holds unseen is another share each
+        time, and would only teach wrong prices: alarms in 1,000 requests of the chosen sessions would rise from 1.77
+        to 2.28.
+        """
+        if self.off is not None and 0.8 <= ratio / self.off <= 1.25 and ratio > 0:
+            before.teach(begun, now)
+            self.doubts, self.due = self.responses, self.responses + 1
+        self.off = ratio or None
 
     def _drop_left(self) -> None:
         """Let the previous context go; of its text only `characters` may still be told."""

@@ -1,6 +1,7 @@
 """`python -m tests.attack --seconds 600 --seed 1 --kinds files,numbers`: exit status 1 where a promise broke."""
 
 import argparse
+import signal
 import sys
 import time
 
@@ -15,6 +16,9 @@ parser.add_argument(
 parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {', '.join(KINDS)}")
 parser.add_argument("--case", metavar="KIND:SEED", help="run one case again, as a fault names it")
 given = parser.parse_args()
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # `nohup` has each program ignore it that is started from here; one with a handler is started as from a terminal.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 if given.case:
     fault = case(*given.case.split(":", 1)[:1], KINDS, given.case.split(":", 1)[1])
     print(fault or "nothing found")

@@ -37,9 +37,13 @@ BLACKENED = re.compile(r"\?X{8}\b")
 def alarm(agent, left, parts, tokens):
     """Return the alarm of a request of this size, on the way of a live session."""
     lookout, twin, now = Lookout(ALARM_AT), AgentState(model=agent.model), ContextState()
-    twin.thought, twin.forgets = agent.thought, agent.forgets
+    twin.thought, twin.forgets, twin.doubts = agent.thought, agent.forgets, agent.doubts
     now.usage, now.tokens, now.model = Usage(0, 0, tokens, 1), tokens, agent.model
-    LOOK_BACK(twin, lookout, left, parts, now)
+    teach, ContextState.teach = ContextState.teach, lambda *_: None  # what was injected teaches the session nothing
+    try:
+        LOOK_BACK(twin, lookout, left, parts, now)
+    finally:
+        ContextState.teach = teach
     return lookout.found[0] if lookout.found else None
 
 

@@ -136,18 +136,32 @@ def test_the_cli_counts_a_quarter_of_the_characters(tracker: ContextTracker) -> 
     assert tracker.snapshot().cli_estimate == 20_000 + 300 + 1_000
 
 
-def test_a_session_teaches_what_text_costs_with_a_model_whose_prices_were_not_measured() -> None:
-    off = []
-    for model in ("claude-opus-6", MODEL):
-        tracker, size, text = ContextTracker(), 20_000, "word " * 4_000
-        for number in range(13):
-            answer = assistant(f"m{number}", size, output=100, content=[tool_use()], model=model)
-            feed(tracker, answer, tool_result(text))
-            size += 100 + 9_000
-        off.append(size - (tracker.snapshot().projected or 0))
-    learned, by_the_table = off
-    assert abs(learned) < 500
-    assert by_the_table > 2_000
+@pytest.mark.parametrize(
+    ("model", "alarm_at", "learns"),
+    [("claude-opus-6", None, True), (MODEL, None, False), (MODEL, 0.05, True)],
+    ids=["prices that were not measured", "measured prices", "measured prices that miss twice by the same"],
+)
+def test_a_session_teaches_what_text_costs_where_prices_are_in_doubt(
+    model: str, alarm_at: float | None, learns: bool
+) -> None:
+    tracker, size, text = ContextTracker(alarm_at=alarm_at), 20_000, "word " * 4_000
+    for number in range(13):
+        answer = assistant(f"m{number}", size, output=100, content=[tool_use()], model=model)
+        feed(tracker, answer, tool_result(text))
+        size += 100 + 9_000
+    off = size - (tracker.snapshot().projected or 0)
+    assert off < 500 if learns else off > 2_000
+
+
+def test_two_requests_that_hold_different_shares_unseen_teach_no_price() -> None:
+    tracker, size = ContextTracker(), 20_000
+    for number, unseen in enumerate([0, 4_000, 12_000, 0, 0]):
+        size += unseen
+        feed(tracker, assistant(f"m{number}", size, output=100, content=[tool_use()]), tool_result("word " * 4_000))
+        snapshot = tracker.snapshot()
+        assert snapshot.projected == snapshot.projected_by_table
+        size = snapshot.projected or 0
+    assert len(tracker.alarms()) == 2
 
 
 def test_a_snapshot_keeps_its_numbers(tracker: ContextTracker) -> None:
