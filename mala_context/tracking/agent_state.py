@@ -119,7 +119,7 @@ class AgentState:
         self.doubts: int | None = None
         """Number of the response from which on measured prices are in doubt; `None` for not at all."""
         self.off: float | None = None
-        """By how much the last request grew that was an unexplained alarm, as a share of what was projected."""
+        """Growth by projected growth of the last request that gained much, if it was an unexplained alarm."""
         self.helped: bool | None = None
         self.before: ContextSnapshot | None = None
         self.pre: int | None = None
@@ -400,6 +400,7 @@ class AgentState:
                 if alike and not usual and self.doubts is None and before.cut_at(begun) is cut:
                     least, most = rough_tokens(parts, self.model, answers=not told)
                     usual = most - limit < gained < least + limit - (0 if told else output)
+                    self.off = None if usual else self.off
                 if not usual and "resume" not in self.noted:
                     self._compare(lookout, before, begun, now, thought)
         if self.noted:
@@ -423,6 +424,7 @@ class AgentState:
                 now.forgot()
                 self.noted |= set() if known else {"thinking"}
         if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
+            self.off = None
             return
         units = {piece.unit for _, found in before.interval.measured(begun) for piece in found}
         key, models = self.tool_use_id or self.agent_id, (before.model, now.model)
@@ -432,7 +434,7 @@ class AgentState:
             self._doubt(before, begun, now, (tokens - (before.tokens or 0)) / max(1, projected - (before.tokens or 0)))
 
     def _doubt(self, before: ContextState, begun: int, now: ContextState, ratio: float) -> None:
-        """Learn what text costs where prices miss twice by about the same: a proxy may count unlike the model it names.
+        """Learn what text costs where prices miss two requests in a row alike: a proxy may count unlike the model.
 
         `ratio` is the growth of the request by its projected growth. What a request holds unseen is another share each
         time, and would only teach wrong prices: alarms in 1,000 requests of the chosen sessions would rise from 1.77

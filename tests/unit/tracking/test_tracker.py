@@ -153,9 +153,11 @@ def test_a_session_teaches_what_text_costs_where_prices_are_in_doubt(
     assert off < 500 if learns else off > 2_000
 
 
-def test_two_requests_that_hold_different_shares_unseen_teach_no_price() -> None:
+@pytest.mark.parametrize("shares", [[0, 4_000, 12_000, 0, 0], [0, 9_000, 0, 9_000, 0]])
+def test_what_is_unseen_in_two_requests_teaches_no_price(shares: list[int]) -> None:
+    """Neither where it is another share each time, nor where prices hold for a request between."""
     tracker, size = ContextTracker(), 20_000
-    for number, unseen in enumerate([0, 4_000, 12_000, 0, 0]):
+    for number, unseen in enumerate(shares):
         size += unseen
         feed(tracker, assistant(f"m{number}", size, output=100, content=[tool_use()]), tool_result("word " * 4_000))
         snapshot = tracker.snapshot()
