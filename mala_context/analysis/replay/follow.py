@@ -205,6 +205,9 @@ class Follower(RecordingReader):
         begun = first + (lines[answers - 1] if answers else 0)
         found, lines_after = None, self._source.get(range(begun, number))
         for event in (event for line in lines_after for row in decode(line)[0] for event in read_row(row)):
+            known = getattr(event, "uuid", None)
+            if self._places.get(known, self._older.get(known, place)) < place:
+                continue  # a row that comes again, and whose place is before this one
             if found is not None and isinstance(event, Response) and event.message_id != found[0].message_id:
                 break  # only here the output of the place's response is known
             tracker.advance(event)

@@ -332,6 +332,7 @@ def test_whatever_is_odd_the_scan_is_right_at_length(tmp_path_factory, seed, dat
         (4, [("move", 31, 41)]),
         (0, [("drop", 0, 0), ("session", 0, 0), ("twice", 0, 5)]),
         (3, [("twice", 0, 10), ("twice", 0, 2)]),
+        (1, [("twice", 0, 3), ("twice", 26, 4)]),
     ],
     ids=lambda value: str(value)[:60],
 )
