@@ -48,6 +48,10 @@ _FOUND_BY_NAME = frozenset({"empty path", "missing", "not a regular file"})
 """Reasons for which a transcript is looked for by its session's name."""
 
 
+_SAID = b'"role"'
+"""Stands in each row of a transcript that is a part of the conversation."""
+
+
 class ArchiveRequest(Frozen):
     """What is to be archived, and how."""
 
@@ -61,6 +65,11 @@ class ArchiveRequest(Frozen):
     """What the manifest's row shall say: trigger, agent, tokens, model, cwd."""
     since: int | None = None
     """From when on an agent's piece without an outcome is of this same compaction, in microseconds since 1970."""
+
+    def caught_up(self) -> ArchiveRequest:
+        """Return the same request for a piece that is no compaction's."""
+        given = {name: getattr(self, name) for name in ("session_id", "subagent", "mode", "final", "now")}
+        return ArchiveRequest(**given, fields={**self.fields, "trigger": "catch_up"})
 
 
 class Plan(Frozen):
@@ -89,7 +98,11 @@ def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> A
         between = request.since, request.now + _BESIDE
         done = manifest.open_piece(request.fields.get("agent") or "main", between)
         if done is not None:
-            return _done(source, request, done)
+            mine = [each for each in manifest.of_kind("piece") if each.get("transcript") == source.path]
+            if not _said_since(source, mine[-1] if mine else done):
+                return _done(source, request, done)
+            # That compaction may have been given up, and this be another one; together they count once.
+            request = request.caught_up()
     pieces = repair_pieces(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
     rows = manifest.pieces()
@@ -302,6 +315,23 @@ def _nothing(source: Source, request: ArchiveRequest, plan: Plan) -> ArchiveResu
         chain=plan.chain,
         transcript=source.path,
     )
+
+
+def _said_since(source: Source, row: Mapping[str, Any]) -> bool:
+    """Say whether a transcript has gained what somebody said since a piece; hooks' own rows are written meanwhile."""
+    offset, length = row.get("offset"), row.get("length")
+    if row.get("transcript") != source.path or not isinstance(offset, int) or not isinstance(length, int):
+        return False
+    found, rest = False, b""
+
+    def look(view: memoryview | bytes) -> None:
+        nonlocal found, rest
+        data = rest + view
+        found, rest = found or _SAID in data, data[-len(_SAID) :]
+
+    if source.size > offset + length:
+        source.copy(offset + length, source.size, look)
+    return found
 
 
 def _done(source: Source, request: ArchiveRequest, row: Mapping[str, Any]) -> ArchiveResult:

@@ -461,6 +461,31 @@ def test_a_hook_is_not_held_back_by_a_piece_from_before_the_clock_was_set_back(t
         assert archive.archive(transcript, "s1", trigger="auto", since=since).reason == "another hook archived"
 
 
+@pytest.mark.parametrize("mode", ["incremental", "full"])
+def test_what_was_said_between_two_hooks_is_archived_and_the_compaction_counts_once(tmp_path, mode):
+    """The first compaction may have been given up. What hooks write of themselves meanwhile makes no piece."""
+    from mala_context.archive.reading import choose_chain, chunks
+    from mala_context.archive.store import TranscriptArchive
+
+    archive, transcript = TranscriptArchive(tmp_path / "a", mode=mode), tmp_path / "t.jsonl"
+    transcript.write_bytes(b'{"type":"user","message":{"role":"user","content":"one"}}\n')
+    assert archive.archive(transcript, "s1", trigger="auto", since=0).archived
+    said = b'{"type":"user","message":{"role":"user","content":"two"}}\n'
+    for row, archived in (
+        (b'{"type":"progress","data":{"type":"hook_progress"}}\n', False),
+        (said, True),
+        (b"", False),
+    ):
+        with transcript.open("ab") as file:
+            file.write(row)
+        assert archive.archive(transcript, "s1", trigger="auto", since=0).archived is archived
+    with archive.view("s1") as files:
+        assert b"".join(chunks(files, choose_chain(archive.pieces("s1"), "s1", "here"))) == transcript.read_bytes()
+    assert [row["trigger"] for row in archive.manifest("s1").of_kind("piece")] == ["auto", "catch_up"]
+    archive.record_outcome("s1", "compacted")
+    assert archive.manifest("s1").open_piece() is None
+
+
 def test_a_planted_name_of_a_time_without_end_stops_no_archive(tmp_path):
     from mala_context.archive.store import TranscriptArchive
 
