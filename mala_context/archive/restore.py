@@ -289,7 +289,7 @@ def _fork(history: History, scan: _Scan, directory: str) -> str | None:
         return None
     try:
         made = fork_session(history.session_id, up_to_message_id=scan.last_uuid)
-    except (ValueError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (a TypeError where a row's type is a list, say)
         log.info("The SDK cannot fork session %s (%s): its rows are copied here", history.session_id, error)
         return None
     path = os.path.join(directory, f"{made.session_id}.jsonl")

@@ -65,6 +65,15 @@ def test_what_stood_before_the_compaction(deleted, at, count, world):
     assert result.through == ("archive" if deleted else "fork_session")
 
 
+@pytest.mark.parametrize("odd", [["user"], {"a": 1}, 7, None])
+def test_rows_of_an_odd_type_are_restored_though_the_sdk_cannot_fork_them(odd, world):
+    rows = session(1)
+    world.write([{"type": odd, "uuid": "11111111-1111-4111-8111-111111111111", "sessionId": SID}, *rows])
+    result, restored = world.restored()
+    assert set(texts(rows[:4])) <= set(texts(restored))
+    assert result.session_id != SID
+
+
 def test_it_lies_where_the_cli_looks_private_and_of_today(world):
     world.write(session(1))
     old = time.time() - 40 * 86_400
