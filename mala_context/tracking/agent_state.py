@@ -13,7 +13,6 @@ more than all the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from mala_context._util.tuples import NamedTuple
@@ -21,18 +20,13 @@ from mala_context.tracking.cache import CacheLedger
 from mala_context.tracking.context_map import ContextMap
 from mala_context.tracking.context_state import ContextState, FirstRequest
 from mala_context.tracking.estimators import ESTIMATORS, Estimate, Estimator, counted
-from mala_context.tracking.projection import PLACEHOLDER, Ratios, after_compaction, after_keeping
+from mala_context.tracking.projection import Ratios, after_compaction, after_keeping
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.text_counts import is_result, text_length
+from mala_context.tracking.text_counts import text_length
 from mala_context.tracking.token_costs import (
-    CHARS_PER_TOKEN,
-    family,
-    forgets_thinking,
     is_measured,
-    rough_tokens,
-    thought_in,
 )
-from mala_context.tracking.truth_alarm import LEAST, Lookout, is_alarm, surprise
+from mala_context.tracking.truth_alarm import Lookout, look_back
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import plain_name
 
@@ -42,8 +36,6 @@ _AGREED = 3
 _ALL_OF = 16
 _LEARN_EVERY = 128
 _NEVER = 1 << 62
-_TELLS = 200
-"""Tokens of thinking from which on a request tells whether they are left out."""
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
 
@@ -345,7 +337,7 @@ class AgentState:
         self.context = context
         self._untold.append(usage)
         if self.lookout is not None:
-            self._look_back(self.lookout, before, begun, context)
+            look_back(self, self.lookout, before, begun, context)
 
     def _go_on(self, context: ContextState, parts: int, usage: Usage | None = None) -> None:
         """Switch to `context`.
@@ -363,7 +355,7 @@ class AgentState:
         if len(untold) > _UNTOLD:
             self._tell()
         if self.lookout is not None:  # before the interval teaches what its text costs
-            self._look_back(self.lookout, *left[:2], context)
+            look_back(self, self.lookout, *left[:2], context)
         if self.responses >= self.due:
             if is_measured(self.model) and self.doubts is None:
                 self.due = _NEVER
@@ -372,78 +364,6 @@ class AgentState:
                 since = self.responses - (self.doubts or 0)
                 self.due = self.responses + (1 if since < _ALL_OF else _LEARN_EVERY)
             self._look_at(usage.context_tokens)
-
-    def _look_back(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
-        """Divide what a request gained among its parts, and compare it with what was projected."""
-        found, parts, base, tokens = self.map, before.parts, before.tokens, now.tokens or 0
-        if begun < len(parts):
-            parts = parts[:begun]
-        per_token = CHARS_PER_TOKEN[family(self.model)]
-        if base is None or before.accuracy != "exact" or now.accuracy != "exact":
-            found.began(parts, tokens, per_token)
-        else:
-            usage, cut, at, thought = before.usage, before.cut, lookout.at, 0
-            output = 0 if cut or usage is None else usage[3]
-            told = output > PLACEHOLDER or cut or before.told
-            if tokens < base:
-                found.went_back(tokens)
-            came = found.grew(parts, output, per_token, told=told)
-            if before.signed or self.thought:
-                thought = self._thought(parts) if before.model == now.model and forgets_thinking(now.model) else 0
-            if at is not None:
-                # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever
-                # the text costs; of most others a glance at the text says so. Few have to be priced. See `is_alarm`.
-                limit, gained = at * base if at * base > LEAST else LEAST, tokens - base - output
-                # Another model gets other thinking, and a turn's may be left out: such a request is priced.
-                alike = before.model == now.model and not thought
-                usual = alike and came - limit < gained < limit
-                if alike and not usual and self.doubts is None and before.cut_at(begun) is cut:
-                    least, most = rough_tokens(parts, self.model, answers=not told)
-                    usual = most - limit < gained < least + limit - (0 if told else output)
-                    self.off = None if usual else self.off
-                if not usual and "resume" not in self.noted:
-                    self._compare(lookout, before, begun, now, thought)
-        if self.noted:
-            self.noted = set()
-
-    def _thought(self, parts: Sequence[tuple[str, Any]]) -> int:
-        """Return how many tokens of thinking may be left out because these parts begin a turn."""
-        self.thought += thought_in(parts, self.model)
-        if all(kind != "user" or is_result(content) for kind, content in parts):
-            return 0
-        thought, self.thought = round(self.thought), 0.0
-        return thought if thought >= _TELLS else 0
-
-    def _compare(self, lookout: Lookout, before: ContextState, begun: int, now: ContextState, thought: int) -> None:
-        """Compare a request with its projection, and note an alarm; `thought` tokens of thinking may be left out."""
-        projected, tokens, usage = before.projected(begun, now.model), now.tokens or 0, now.usage
-        if thought:
-            known, self.forgets = self.forgets, tokens < projected - thought / 2
-            projected -= thought if known else 0
-            if self.forgets:
-                now.forgot()
-                self.noted |= set() if known else {"thinking"}
-        if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
-            self.off = None
-            return
-        units = {piece.unit for _, found in before.interval.measured(begun) for piece in found}
-        key, models = self.tool_use_id or self.agent_id, (before.model, now.model)
-        found = surprise(key, models, projected, before.usage, usage, self.noted, units)
-        lookout.found.append(found)
-        if found.cause == "unexplained" and is_measured(self.model):
-            self._doubt(before, begun, now, (tokens - (before.tokens or 0)) / max(1, projected - (before.tokens or 0)))
-
-    def _doubt(self, before: ContextState, begun: int, now: ContextState, ratio: float) -> None:
-        """Learn what text costs where prices miss two requests in a row alike: a proxy may count unlike the model.
-
-        `ratio` is the growth of the request by its projected growth. What a request holds unseen is another share each
-        time, and would only teach wrong prices: alarms in 1,000 requests of the chosen sessions would rise from 1.77
-        to 2.28.
-        """
-        if self.off is not None and 0.8 <= ratio / self.off <= 1.25 and ratio > 0:
-            before.teach(begun, now)
-            self.doubts, self.due = self.responses, self.responses + 1
-        self.off = ratio or None
 
     def _drop_left(self) -> None:
         """Let the previous context go; of its text only `characters` may still be told."""

@@ -158,12 +158,12 @@ class ContextState:
         """
         mine, other = self.model or self.owner.model, model or self.follows
         if not mine or not other or plain_name(mine) == plain_name(other):
-            forgets = model is None and self.owner.forgets and self._begins_a_turn(parts)
+            forgets = model is None and self.owner.forgets and self.begins_turn(parts)
             return -round(self.owner.thought + self.signed) if forgets else 0
         thought = self.thought_after(parts) or NO_THOUGHT
         return round(thought.get(plain_name(other), 0.0) - thought.get(plain_name(mine), 0.0))
 
-    def _begins_a_turn(self, parts: int) -> bool:
+    def begins_turn(self, parts: int) -> bool:
         """Tell whether a prompt is among the first `parts` parts."""
         return any(kind == "user" and not is_result(content) for kind, content in self.parts[:parts])
 

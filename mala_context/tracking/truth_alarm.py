@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mala_context._util.tuples import NamedTuple
+from mala_context.tracking.projection import PLACEHOLDER
+from mala_context.tracking.token_costs import (
+    CHARS_PER_TOKEN,
+    family,
+    forgets_thinking,
+    is_measured,
+    rough_tokens,
+    thought_in,
+)
 from mala_context.tracking.usage import Usage
+
+if TYPE_CHECKING:
+    from mala_context.tracking.context_state import ContextState
 
 ALARM_AT: Final = 0.05
 """Share of the projected request from which a difference is an alarm, where nothing else is said."""
@@ -37,6 +49,8 @@ _TOLD_BY: Final[Mapping[str, str]] = {
     "attachment:nested_memory": "memory",
 }
 """Causes that a unit of the text between tells (see `Countable.unit`)."""
+_TELLS: Final = 200
+"""Tokens of thinking from which on a request tells whether they are left out."""
 _CACHED: Final = 1_024
 """Tokens from which a prompt is cached at all."""
 
@@ -91,6 +105,85 @@ def explained(surprise: Surprise, noted: Collection[str]) -> Surprise:
 def unsure(surprise: Surprise) -> bool:
     """Tell whether the CLI may know the cause of an alarm better."""
     return surprise.cause in ("prefix", "unexplained")
+
+
+def look_back(agent: Any, lookout: Lookout, before: ContextState, begun: int, now: ContextState) -> None:
+    """Divide what a request gained among its parts, and compare it with what was projected.
+
+    `agent` is the `AgentState`, whose module imports this one.
+    """
+    found, parts, base, tokens = agent.map, before.parts, before.tokens, now.tokens or 0
+    if begun < len(parts):
+        parts = parts[:begun]
+    per_token = CHARS_PER_TOKEN[family(agent.model)]
+    if base is None or before.accuracy != "exact" or now.accuracy != "exact":
+        found.began(parts, tokens, per_token)
+    else:
+        usage, cut, at, thought = before.usage, before.cut, lookout.at, 0
+        output = 0 if cut or usage is None else usage[3]
+        told = output > PLACEHOLDER or cut or before.told
+        if tokens < base:
+            found.went_back(tokens)
+        came = found.grew(parts, output, per_token, told=told)
+        if (before.signed or agent.thought) and before.model == now.model and forgets_thinking(now.model):
+            thought = _left_out(agent, before, begun)
+        if at is not None:
+            # What came weighs a token a character at most. A request between these two sizes is no alarm, whatever
+            # the text costs; of most others a glance at the text says so. Few have to be priced. See `is_alarm`.
+            limit, gained = at * base if at * base > LEAST else LEAST, tokens - base - output
+            # Another model gets other thinking, and a turn's may be left out: such a request is priced.
+            alike = before.model == now.model and not thought
+            usual = alike and came - limit < gained < limit
+            if alike and not usual and agent.doubts is None and before.cut_at(begun) is cut:
+                least, most = rough_tokens(parts, agent.model, answers=not told)
+                usual = most - limit < gained < least + limit - (0 if told else output)
+                agent.off = None if usual else agent.off
+            if not usual and "resume" not in agent.noted:
+                _compare(agent, lookout, before, begun, now, thought)
+    if agent.noted:
+        agent.noted = set()
+
+
+def _left_out(agent: Any, before: ContextState, begun: int) -> int:
+    """Return how many tokens of thinking may be left out because what came before begins a turn."""
+    agent.thought += thought_in(before.parts[:begun], agent.model)
+    if not before.begins_turn(begun):
+        return 0
+    thought, agent.thought = round(agent.thought), 0.0
+    return thought if thought >= _TELLS else 0
+
+
+def _compare(agent: Any, lookout: Lookout, before: ContextState, begun: int, now: ContextState, thought: int) -> None:
+    """Compare a request with its projection, and note an alarm; `thought` tokens of thinking may be left out."""
+    projected, tokens, usage = before.projected(begun, now.model), now.tokens or 0, now.usage
+    if thought:
+        known, agent.forgets = agent.forgets, tokens < projected - thought / 2
+        projected -= thought if known else 0
+        if agent.forgets:
+            now.forgot()
+            agent.noted |= set() if known else {"thinking"}
+    if usage is None or lookout.at is None or not is_alarm(projected, tokens, lookout.at):
+        agent.off = None
+        return
+    units = {piece.unit for _, found in before.interval.measured(begun) for piece in found}
+    key, models = agent.tool_use_id or agent.agent_id, (before.model, now.model)
+    found = surprise(key, models, projected, before.usage, usage, agent.noted, units)
+    lookout.found.append(found)
+    if found.cause == "unexplained" and is_measured(agent.model):
+        _doubt(agent, before, begun, now, (tokens - (before.tokens or 0)) / max(1, projected - (before.tokens or 0)))
+
+
+def _doubt(agent: Any, before: ContextState, begun: int, now: ContextState, ratio: float) -> None:
+    """Learn what text costs where prices miss two requests in a row alike: a proxy may count unlike the model.
+
+    `ratio` is the growth of the request by its projected growth. What a request holds unseen is another share each
+    time, and would only teach wrong prices: alarms in 1,000 requests of the chosen sessions would rise from 1.77
+    to 2.28.
+    """
+    if agent.off is not None and 0.8 <= ratio / agent.off <= 1.25 and ratio > 0:
+        before.teach(begun, now)
+        agent.doubts, agent.due = agent.responses, agent.responses + 1
+    agent.off = ratio or None
 
 
 def is_alarm(projected: int, tokens: int, at: float) -> bool:

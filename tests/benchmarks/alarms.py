@@ -22,6 +22,7 @@ from mala_context.analysis.audit import as_streamed
 from mala_context.analysis.replay.engine import read_all
 from mala_context.analysis.replay.files import find
 from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.tracking import agent_state, truth_alarm
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.truth_alarm import ALARM_AT, LEAST, Lookout
@@ -29,7 +30,7 @@ from mala_context.tracking.usage import Usage
 
 CHANGES = (("projected", ALARM_AT), ("counted", 0.06), ("counted", 0.10))
 """What a change is a share of, and the share."""
-LOOK_BACK = AgentState._look_back
+LOOK_BACK = truth_alarm.look_back
 BLACKENED = re.compile(r"\?X{8}\b")
 """A secret in an address of which these recordings hold eight characters, whatever its length."""
 
@@ -100,11 +101,11 @@ class AlarmCounter(RecordingReader):
 def one(recording, *, as_live):
     """Return what was found in one recording."""
     counter = AlarmCounter(recording, as_live=as_live)
-    AgentState._look_back = lambda *given: counter.look_back(*given)  # noqa: PLW0108 - a bound method would not get the agent
+    agent_state.look_back = counter.look_back
     try:
         counter.run()
     finally:
-        AgentState._look_back = LOOK_BACK
+        agent_state.look_back = LOOK_BACK
     return [(counter.found, counter.apart)]
 
 
