@@ -39,8 +39,9 @@ from mala_context.tracking.events import (
     UsageDelta,
     WindowReport,
 )
+from mala_context.tracking.readers.parts import model_set
 from mala_context.tracking.registry import AgentRegistry
-from mala_context.tracking.text_counts import is_kept, is_result, is_summary, kind_of, model_set
+from mala_context.tracking.text_counts import is_kept, is_result, is_summary, kind_of
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, family
 from mala_context.tracking.truth_alarm import LEAST, Lookout
 from mala_context.tracking.usage import Usage

@@ -13,9 +13,7 @@ here raises on content of an unknown shape: what is not known has no characters.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from operator import mul
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
@@ -23,10 +21,7 @@ from mala_context.tracking.images import UNKNOWN, Size, size_of
 from mala_context.transcripts.compactions import KEPT_MARKS
 
 _SAMPLE: Final = 3_072
-_GLANCE: Final = 512
-"""Characters of a text that a first glance counts."""
 _SUMMARY: Final = "This session is being continued from a previous conversation"
-_SETS_MODEL: Final = "<local-command-stdout>Set model to "
 _DEPTH: Final = 24
 
 
@@ -127,7 +122,7 @@ def count_text(text: str) -> Counts:
     """Count a text; a long one by samples of its head, middle and tail."""
     length = len(text)
     if length < _RUN:
-        return _count(text)
+        return count_short(text)
     random, text = _without_random(text)
     counts, rest = _count_sample(text), length - random
     if random:
@@ -138,10 +133,10 @@ def count_text(text: str) -> Counts:
 def _count_sample(text: str) -> Counts:
     length = len(text)
     if length <= 2 * _SAMPLE:
-        return _count(text)
+        return count_short(text)
     middle = (length - _SAMPLE) // 2
     third = _SAMPLE // 3
-    sample = _count(text[:third] + text[middle : middle + third] + text[-third:])
+    sample = count_short(text[:third] + text[middle : middle + third] + text[-third:])
     scale = length / sample.chars
     return Counts(length, *(round(number * scale) for number in sample[1:]))
 
@@ -149,13 +144,6 @@ def _count_sample(text: str) -> Counts:
 def typical(chars: int) -> Counts:
     """Return counts of `chars` characters of usual text, where only their number is known."""
     return Counts(chars, *(round(chars * share) for share in _TYPICAL))
-
-
-def density(text: str, table: Sequence[float]) -> float:
-    """Return about how many tokens a character of a long text costs by a family's prices, from two places in it."""
-    third, some = len(text) // 3, _GLANCE // 2
-    counts = _count(text[third - some : third] + text[2 * third : 2 * third + some])
-    return float(sum(map(mul, counts[1:], table))) / counts.chars
 
 
 def random_chars(text: str) -> int:
@@ -191,7 +179,7 @@ def _kinds(text: str) -> int:
     return int.from_bytes(text.encode("utf-8", "ignore").translate(_BITS), "little")
 
 
-def _count(text: str) -> Counts:
+def count_short(text: str) -> Counts:
     """Count a text of at most twice the sample's length.
 
     Its bytes become one large number, see `_kinds`; then each count is an operation or two on that number. That is
@@ -232,29 +220,21 @@ def kind_of(block: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def is_kept(content: Any) -> bool:
-    """Tell whether a message is one that a compaction by reference wrote."""
+def _begins(content: Any, words: str | tuple[str, ...]) -> bool:
+    """Tell whether a message's text begins with some words."""
     if isinstance(content, list) and content:
         content = field_of(content[0], "text")
-    return isinstance(content, str) and content.startswith(KEPT_MARKS)
+    return isinstance(content, str) and content.startswith(words)
 
 
-def model_set(kind: str, content: Any) -> str | None:
-    """Return the model that requests are for from now on, where a message or an attachment of the CLI's own says it."""
-    if kind == "attachment":
-        named = field_of(field_of(content, "identity"), "modelId") if kind_of(content) == "model" else None
-        return named if isinstance(named, str) else None
-    if content.__class__ is not str or not content.startswith(_SETS_MODEL):
-        return None
-    said = re.search(r"claude-[\w.:@-]{1,80}", content[: len(_SETS_MODEL) + 200])
-    return None if said is None else said[0]
+def is_kept(content: Any) -> bool:
+    """Tell whether a message is one that a compaction by reference wrote."""
+    return _begins(content, KEPT_MARKS)
 
 
 def is_summary(content: Any) -> bool:
     """Tell whether a message is the summary that a compaction leaves; the stream does not mark it."""
-    if isinstance(content, list) and content:
-        content = field_of(content[0], "text")
-    return isinstance(content, str) and content.startswith(_SUMMARY)
+    return _begins(content, _SUMMARY)
 
 
 def is_result(content: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.images import image_tokens
-from mala_context.tracking.text_counts import PLAN, Countable, density, field_of, signed_blocks, strings
+from mala_context.tracking.text_counts import PLAN, Countable, count_short, field_of, signed_blocks, strings
 
 CHARS_PER_TOKEN: Final[Mapping[str, float]] = {"classic": 3.0, "dense": 2.35}
 """Characters a token of a family's usual text."""
@@ -89,6 +89,8 @@ See case core-24; the lines were fitted to 5,660 answers, each project's by thos
 _THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "dense": (-50, 0.285)}
 """The same for any other model of a family."""
 
+_GLANCE: Final = 512
+"""Characters of a long text that are counted for `rough_tokens`, from two places in it."""
 _LONG: Final = 768
 """Characters from which a text is looked at for `rough_tokens`; a shorter one may cost nothing, or the most."""
 _ROUGHLY: Final = 0.6
@@ -157,7 +159,9 @@ def rough_tokens(parts: Iterable[tuple[str, Any]], model: str | None, *, answers
                 if len(text) < _LONG:
                     most += _MOST_CHARACTER * len(text)
                     continue
-                cost = density(text, table) * len(text)
+                third, some = len(text) // 3, _GLANCE // 2
+                counts = count_short(text[third - some : third] + text[2 * third : 2 * third + some])
+                cost = sum(map(mul, counts[1:], table)) / counts.chars * len(text)
                 most += (1 + _ROUGHLY) * cost
                 if kind != "attachment":  # not all of its fields are sent
                     least += (1 - _ROUGHLY) * cost

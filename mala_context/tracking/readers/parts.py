@@ -20,6 +20,7 @@ from mala_context.tracking.events import (
     TurnEnd,
     WindowReport,
 )
+from mala_context.tracking.text_counts import field_of, kind_of
 from mala_context.tracking.usage import MOST, Usage, is_call
 from mala_context.transcripts.compactions import MICRO_BOUNDARY
 
@@ -32,6 +33,7 @@ COUNTS = itemgetter("input_tokens", "cache_creation_input_tokens", "cache_read_i
 """The counts of a usage in the order of `Usage`; KeyError or TypeError where it has not all of them."""
 new = tuple.__new__
 """Makes a named tuple of all its values, at half the price of calling its class: for what comes with every message."""
+_SETS_MODEL = "<local-command-stdout>Set model to "
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -260,3 +262,13 @@ def window_report(answer: Any, session_id: str | None = None) -> WindowReport:
         count(get("autoCompactThreshold")),
         parts_reported(mapping(answer)),
     )
+
+
+def model_set(kind: str, content: Any) -> str | None:
+    """Return the model that requests are for from now on, where a message or an attachment of the CLI's own says it."""
+    if kind == "attachment":
+        return text(field_of(field_of(content, "identity"), "modelId")) if kind_of(content) == "model" else None
+    if content.__class__ is not str or not content.startswith(_SETS_MODEL):
+        return None
+    said = re.search(r"claude-[\w.:@-]{1,80}", content[: len(_SETS_MODEL) + 200])
+    return None if said is None else said[0]
