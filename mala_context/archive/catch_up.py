@@ -192,9 +192,7 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
     # A hook's piece ends before its own boundary, which is therefore the first one here. PostCompact may have told its
     # outcome without sizes; counted again it would be a second compaction (cases archive-17 and archive-20).
     done = {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") == "compacted"}
-    trigger = None if before is None or before.row is None else before.row.get("trigger")
-    closed = before is not None and before.plain in done and trigger in manifests.PRECOMPACT_TRIGGERS
-    return (before.plain if before is not None and closed else None), found
+    return (before.plain if before is not None and before.plain in done else None), found
 
 
 def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:

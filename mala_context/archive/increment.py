@@ -116,6 +116,8 @@ def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> A
     _say_broken(source, request, plan)
     if end == plan.offset:
         result = _nothing(source, request, plan)
+        if chains and plan.broken is None:
+            _note_nothing(files, request, manifest, chains[-1][-1])
     else:
         # Only within a chain do stamps say the order: a planted name in an older chain sets no time for this one.
         here = (request.subagent, plan.chain)
@@ -315,6 +317,23 @@ def _nothing(source: Source, request: ArchiveRequest, plan: Plan) -> ArchiveResu
         chain=plan.chain,
         transcript=source.path,
     )
+
+
+def _note_nothing(files: SessionFiles, request: ArchiveRequest, manifest: manifests.Manifest, newest: Piece) -> None:
+    """Write down that PreCompact ran and found all in the `newest` piece, for the process that will tell the outcome.
+
+    Where rows of the transcript are slow to reach the disk, nothing is new for the hook of a session just resumed.
+    """
+    trigger, agent = request.fields.get("trigger"), request.fields.get("agent")
+    if trigger not in manifests.PRECOMPACT_TRIGGERS or request.subagent is not None:
+        return
+    if (manifest.open_piece(agent or "main") or {}).get("name") == newest.plain:
+        return  # an earlier compaction was given up there; the outcome will be this one's
+    row = manifests.new_row("nothing_new", request.now, piece=newest.plain, trigger=trigger, agent=agent)
+    try:
+        files.append(manifests.dump([row]))
+    except OSError as error:
+        log.warning("Manifest of session %s: row not written (%s)", request.session_id, error)
 
 
 def _said_since(source: Source, row: Mapping[str, Any]) -> bool:

@@ -13,15 +13,14 @@ from mala_context.archive.layout import Frozen, Piece, PieceName, SessionSummary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     Row = Mapping[str, Any]
 
 VERSION = 1
-_OURS = frozenset(
-    {"piece", "packed", "outcome", "sizes", "file", "session", "kept", "removing", "uploaded", "unreadable"}
-)
+_NAMES_OF_KINDS = "piece nothing_new packed outcome sizes file session kept removing uploaded unreadable"
+_OURS = frozenset(_NAMES_OF_KINDS.split())
 _TEXTS = (
     "time name mode sha256 subagent began transcript trigger agent model cwd clock piece outcome summary error path "
     "host started to text"
@@ -87,22 +86,35 @@ class Manifest(Frozen):
     def open_piece(self, agent: str | None = None, between: tuple[int, int] | None = None) -> Row | None:
         """Return the newest piece whose compaction has no outcome yet.
 
+        Where PreCompact found nothing new, it is the piece that holds all, with that hook's trigger, agent and time.
         Of one agent where that is given, and only if it was written between two times in microseconds since 1970. The
         time of a piece is never earlier than that of the piece before it, so after the clock was set back it is no time
         of writing: `clock` is, where the two differ.
         """
-        closed = {row.get("piece") for row in self.of_kind("outcome")}
-        for row in reversed(self.of_kind("piece")):
-            if row.get("trigger") not in PRECOMPACT_TRIGGERS or row.get("subagent") is not None:
-                continue
+        for row, is_open in self._before_compactions():
             if agent is not None and row.get("agent") not in {None, agent}:
                 continue
             if between is not None:
                 written = str(row.get("clock") or layout.stamp_of(str(row.get("time"))))
                 if not layout.stamp(between[0]) <= written <= layout.stamp(between[1]):
                     return None
-            return row if row.get("name") not in closed else None
+            return row if is_open else None
         return None
+
+    def _before_compactions(self) -> Iterator[tuple[Row, bool]]:
+        """Yield what PreCompact archived, newest first, and whether that compaction has no outcome yet."""
+        pieces = self.pieces()
+        closed = {row.get("piece") for row in self.of_kind("outcome")}
+        later: set[object] = set()
+        for row in reversed(self.rows):
+            kind, piece = row.get("row"), row.get("piece")
+            if kind == "outcome":
+                later.add(piece)
+            elif kind == "nothing_new" and isinstance(piece, str) and piece in pieces:
+                # An earlier compaction may have ended with that piece: only an outcome that follows closes this one.
+                yield {**pieces[piece], "clock": None, **row, "name": piece}, piece not in later
+            elif kind == "piece" and row.get("trigger") in PRECOMPACT_TRIGGERS and row.get("subagent") is None:
+                yield row, row.get("name") not in closed
 
     def open_kept(self, agent: str) -> Row | None:
         """Return the row of what a compaction by reference without an outcome keeps of an agent, if there is one."""

@@ -91,7 +91,6 @@ class TranscriptArchive(ArchiveReader):
         self.warn_bytes = warn_bytes
         self._on_change: Callable[[str], object] | None = None
         self._warned = False
-        self._attempts: set[str] = set()
 
     def archive(
         self,
@@ -145,8 +144,6 @@ class TranscriptArchive(ArchiveReader):
                 except _changing() as error:
                     if attempt == 2 or error.reason != "changing":
                         raise
-        if trigger in manifests.PRECOMPACT_TRIGGERS and subagent is None and agent in {None, "main"}:
-            self._attempts.add(sid)
         if result.archived:
             self._say_changed(sid)
             self._check_size()
@@ -350,7 +347,6 @@ class TranscriptArchive(ArchiveReader):
         from mala_context.archive.catch_up import note
 
         sid = check_session_id(session_id)
-        self._attempts.discard(sid)
         fields = {
             "trigger": trigger,
             "agent": agent,
@@ -403,18 +399,16 @@ class TranscriptArchive(ArchiveReader):
         """Take note of a `compact_boundary` (or a `SessionStart` with source `compact`) of the main agent.
 
         Where PreCompact ran, that is one outcome row, `compacted`, or `by_reference` where it has `kept`. Where it did
-        not (`hook_ran` is false; by default: there is neither an attempt through this object nor a piece that waits for
-        its outcome), what is new is archived at once, the outcome is `hook_skipped`, one WARNING says so, and the
-        result of archiving is returned.
+        not (`hook_ran` is false; by default: the manifest knows no compaction that waits for its outcome), what is new
+        is archived at once, the outcome is `hook_skipped`, one WARNING says so, and the result of archiving is
+        returned.
         `outcome` are the keywords of `record_outcome`, and `measure`, asked once all is archived, gives `lost`. Raises
         like `archive`.
         """
         from mala_context.archive.catch_up import seen
 
         sid = check_session_id(session_id)
-        ran = hook_ran
-        if ran is None:
-            ran = sid in self._attempts or self.manifest(sid).open_piece("main") is not None
+        ran = self.manifest(sid).open_piece("main") is not None if hook_ran is None else hook_ran
         return seen(self, transcript_path, sid, {"agent": "main", **outcome}, measure, hook_ran=ran)
 
     def restore(self, session_id: str, **where: Any) -> RestoreResult:

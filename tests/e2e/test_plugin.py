@@ -210,7 +210,7 @@ def test_a_checkout_is_a_marketplace_for_good(mala_home, mala_project, mala_env,
     for prompt in ("/compact", "go on", "/mala-context:status", "/mala-context:lost", "/mala-context:undo"):
         call("-p", prompt, "--resume", session_id)
     archive = TranscriptArchive(repo_path=mala_project)
-    assert triggers(archive, session_id).count("manual") == 1
+    assert [outcome[:2] for outcome in outcomes(archive, session_id)] == [("manual", "compacted")]
     status, lost, undo = (json.dumps(request.body["messages"]) for request in api.main_requests[-3:])
     assert "Compactions: 1" in status
     assert "summary names" in lost

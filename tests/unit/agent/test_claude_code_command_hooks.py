@@ -83,8 +83,11 @@ class TestCompactions:
         assert place.outcomes() == [("compacted", "main", "We did it.")]
 
     @pytest.mark.parametrize("when", ["before PostCompact", "before the next PreCompact", "before the end"])
-    def test_its_sizes_are_those_that_the_boundary_states_whenever_that_is_written(self, place, when):
+    @pytest.mark.parametrize("new", [True, False], ids=["new", "nothing new"])
+    def test_its_sizes_are_those_that_the_boundary_states_whenever_that_is_written(self, place, when, new):
         meta = {"trigger": "auto", "preTokens": 230_607, "postTokens": 89_279}
+        if not new:
+            place.ask("SessionEnd")
         place.ask("PreCompact", trigger="auto")
         if when == "before PostCompact":
             place.add({**BOUNDARY, "compactMetadata": meta})
@@ -96,11 +99,14 @@ class TestCompactions:
         assert (row["tokens_before"], row["tokens_after"]) == (230_607, 89_279)
 
     @pytest.mark.parametrize("when", ["between", "before", "after"])
-    def test_hooks_that_are_installed_twice_tell_it_once(self, place, caplog, when):
+    @pytest.mark.parametrize("new", [True, False], ids=["new", "nothing new"])
+    def test_hooks_that_are_installed_twice_tell_it_once(self, place, caplog, when, new):
         """By the plugin and by `init`, wherever the boundary is written."""
         meta = {"trigger": "auto", "preTokens": 230_607, "postTokens": 89_279}
         for number in range(3):
             place.add({"type": "user", "message": {"content": f"turn {number}"}})
+            if not new:
+                place.ask("SessionEnd")  # a session that is resumed for the compaction has nothing new
             for _ in range(2):
                 assert place.ask("PreCompact", trigger="auto") == ({}, "")
             for moment in ("before", "between", "after"):
@@ -112,7 +118,8 @@ class TestCompactions:
         place.ask("SessionEnd")
         assert place.outcomes() == [("compacted", "main", f"We did {number}.") for number in range(3)]
         assert "without PreCompact" not in caplog.text
-        assert [row["trigger"] for row in place.archive.manifest("s").of_kind("piece")][:3] == ["auto"] * 3
+        if new:
+            assert [row["trigger"] for row in place.archive.manifest("s").of_kind("piece")][:3] == ["auto"] * 3
         for _ in range(2):
             place.ask("PostCompact", trigger="auto", agent_id="a1", compact_summary="Sub.")
         assert place.outcomes()[3:] == [("compacted", "a1", "Sub.")]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mala_context.archive.catch_up import close_compactions
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import TranscriptError
 
@@ -68,3 +69,48 @@ class TestSeen:
         (row,) = outcomes(archive)
         assert row["outcome"] == "hook_skipped"
         assert "gone.jsonl" in row["error"]
+
+
+class TestNothingNew:
+    """PreCompact of a session that was just resumed: the end of the run before has archived all."""
+
+    @pytest.fixture
+    def compacted(self, transcript, tmp_path):
+        """Each hook in a process of its own: the end of a session, both sides of a compaction, the next end."""
+        directory = tmp_path / "archives"
+        TranscriptArchive(directory=directory).archive_session(transcript, SID, trigger="session_end")
+        assert TranscriptArchive(directory=directory).archive(transcript, SID, trigger="manual").reason == "nothing new"
+        with open(transcript, "a") as file:
+            file.write(json.dumps({"type": "user", "content": "/compact"}) + "\n")
+        return TranscriptArchive(directory=directory)
+
+    def boundary(self, transcript):
+        meta = {"trigger": "manual", "preTokens": 9_000, "postTokens": 3_000}
+        row = {"type": "system", "subtype": "compact_boundary", "compactMetadata": meta}
+        with open(transcript, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def test_its_outcome_is_that_of_a_compaction_whose_hook_ran(self, compacted, transcript, caplog):
+        assert compacted.compaction_seen(transcript, SID, trigger="manual", summary="Done.", once=True) is None
+        assert compacted.compaction_seen(transcript, SID, trigger="manual", summary="Done.", once=True) is None
+        (piece,) = compacted.pieces(SID)
+        assert [(row["outcome"], row["piece"]) for row in outcomes(compacted)] == [("compacted", piece.name)]
+        assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+    @pytest.mark.parametrize("told", [True, False])
+    def test_it_counts_once_and_gets_its_sizes(self, compacted, transcript, told):
+        """Also where the process that would have told the outcome was killed."""
+        if told:
+            compacted.compaction_seen(transcript, SID, trigger="manual", summary="Done.")
+        self.boundary(transcript)
+        piece = compacted.archive(transcript, SID, trigger="catch_up").path
+        close_compactions(compacted, SID, piece.rpartition("/")[2])
+        (row,) = outcomes(compacted)
+        assert (row["outcome"], row["tokens_before"], row["tokens_after"]) == ("compacted", 9_000, 3_000)
+
+    def test_it_is_written_down_once(self, compacted, transcript):
+        end = len(compacted.manifest(SID).rows)
+        compacted.archive(transcript, SID, trigger="catch_up")
+        for _ in range(3):
+            compacted.archive(transcript, SID, trigger="manual")
+        assert [row["row"] for row in compacted.manifest(SID).rows[end:]] == ["piece", "nothing_new"]

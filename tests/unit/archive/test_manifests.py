@@ -136,6 +136,17 @@ def test_the_open_piece_is_the_newest_compaction_without_an_outcome():
     assert read(*rows, {"row": "outcome", "piece": name(1)}).open_piece() is None
 
 
+def test_a_compaction_for_which_nothing_was_new_opens_the_newest_piece_again():
+    piece = {"row": "piece", "name": name(1), "trigger": "session_end", "offset": 5, "length": 10}
+    nothing = {"row": "nothing_new", "piece": name(1), "trigger": "auto", "agent": "main"}
+    outcome = {"row": "outcome", "piece": name(1)}
+    found = read(piece, outcome, nothing).open_piece("main")
+    assert [found[key] for key in ("name", "trigger", "offset", "length")] == [name(1), "auto", 5, 10]
+    assert read(piece, nothing).open_piece("a1") is None
+    assert read(piece, nothing, outcome).open_piece() is None
+    assert read(nothing).open_piece() is None  # the piece is gone
+
+
 def test_files_are_summed_up_by_session_the_newest_first():
     files = [
         StoredFile(name=name(0), size=10, mtime_ns=1),
