@@ -132,7 +132,10 @@ class DaskEngine:
         return found
 
     def _result(self, future: Any, share: Sequence[Recording], reader: Reader) -> list[Any]:
-        """Return what a task gave, or read its share here where it killed its workers; raises `ClusterError`."""
+        """Return what a task gave, or read its share here where it killed its workers.
+
+        Raises `ClusterError` where the scheduler is gone, and what the reader raised.
+        """
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
@@ -143,6 +146,8 @@ class DaskEngine:
             with no_collection():
                 return read_here(share, reader)
         except (CancelledError, OSError) as error:
+            if future.status == "error":  # the reader's own
+                raise
             raise ClusterError(f"the scheduler is gone ({error.__class__.__name__})") from None
         return result
 

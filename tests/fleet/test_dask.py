@@ -124,13 +124,19 @@ class TestShares:
 
 def hold_then_read(recording, place):
     """Say which process reads the first recording, and wait there until it was killed once."""
-    if not os.path.exists(place):
-        with open(f"{place}.new", "w") as file:
-            file.write(str(os.getpid()))
-        os.rename(f"{place}.new", place)
-        while True:
-            signal.pause()
-    return read(recording)
+    with open(f"{place}.{os.getpid()}", "w") as file:
+        file.write(str(os.getpid()))
+    try:
+        os.link(file.name, place)  # two workers begin at the same time: one of them waits
+    except FileExistsError:
+        return read(recording)
+    while True:
+        signal.pause()
+
+
+def raise_own(recording):
+    """Fail as no reader of ours does."""
+    raise PermissionError(f"not for you: {os.path.basename(recording.path)}")
 
 
 def kill_its_worker(recording, parent):
@@ -172,6 +178,14 @@ class TestKilledWorkers:
             reader = functools.partial(kill_its_worker, parent=os.getpid())
             (stretch,) = read_all(find([str(tmp_path)]), reader, engine=engine)
         assert stretch.main.responses == 3
+
+
+def test_what_a_reader_raises_is_no_fault_of_the_cluster(tmp_path, engine):
+    from tests.helpers.recordings import plain
+
+    plain().write(tmp_path / "a.jsonl")
+    with pytest.raises(PermissionError, match=r"not for you: a\.jsonl"):
+        read_all(find([str(tmp_path)]), raise_own, engine=engine)
 
 
 class TestScheduler:
