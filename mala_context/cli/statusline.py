@@ -99,6 +99,8 @@ _HELP = """Print one line for Claude Code's status line, from its JSON on standa
 
 In settings.json: "statusLine": {"type": "command", "command": "mala-context statusline"}. The line is green, yellow
 from 50 % and red from 80 % of what is usable: the size at which the CLI compacts by itself where it is set to, else
-the window. A size marked ~ is an estimate. Input that cannot be read is said in the line, with exit status 0.
+the window. A size marked ~ is an estimate. A ? after a figure says that the window is a guess: after the window, or in
+a template without {window} after each figure that goes by it. Input that cannot be read is said in the line, with exit
+status 0.
 
 """

@@ -343,6 +343,53 @@ class TestLine:
         assert line(measure(given_, {}), color=False).endswith("25% (50k of 200k?)")
         assert line(measure(usage_of(50_000), {}), color=False).endswith("25% (50k of 200k)")
 
+    @pytest.mark.parametrize(
+        ("template", "text"),
+        [
+            ("{percent}", "25%?"),
+            ("{usable_percent} {left} {usable}", "43%? 67k? 117k?"),
+            ("{threshold} {bar}", "117k? ██░░░░|░░░░?"),
+            ("{turns}", "13?"),
+            ("{percent} {left} of {window:>5}", "25% 67k of 200k?"),
+            ("{{window}} {percent}", "{window} 25%?"),
+            ("{tokens} {tokens_exact} {about}{model} {session} {source}", "50k 50,000 glm-9-air s1 cli"),
+        ],
+    )
+    def test_a_template_marks_a_guess_at_the_window_or_at_each_figure_by_it(self, tmp_path, template, text):
+        path = write(tmp_path / "t.jsonl", *turns([40_000], [45_000], [50_000]))
+        used = {"context_window": {"current_usage": {"input_tokens": 50_000}}}
+        given_ = {"session_id": "s1", "model": {"id": "glm-9-air"}, "transcript_path": path, **used}
+        env = {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "150000"}
+        assert line(measure(given_, env, history=True), template, color=False) == text
+        known = {**given_, **usage_of(50_000)}
+        shown = line(measure(known, env, history=True), template, color=False)
+        assert shown.replace("of  ", "of ") == text.replace("?", "")
+
+    def test_each_field_that_another_window_changes_is_marked_as_a_guess(self):
+        used = {"context_window": {"current_usage": {"input_tokens": 50_000}}}
+        guess, known = ({"model": {"id": name}, **used} for name in ("glm-9-air", "claude-sonnet-4-5"))
+        larger = measure({"model": {"id": "glm-9-air[1m]"}, **used}, {})
+        for name in FIELDS.keys() - {"model"}:
+            one, other, far = (
+                line(each, f"{{{name}}}", color=False) for each in (measure(guess, {}), measure(known, {}), larger)
+            )
+            assert one == other + ("?" if other != far else "")
+
+    def test_a_guess_marks_nothing_that_is_unknown(self):
+        assert line(measure({}, {}), "{percent} {left} {turns} {threshold} {usable}", color=False) == "? ? ? - 200k?"
+
+    def test_a_window_that_the_size_refutes_is_a_guess(self):
+        used = {"context_window": {"current_usage": {"input_tokens": 250_000}}}
+        gauge = measure({"model": {"id": "claude-sonnet-4-5"}, **used}, {})
+        assert (gauge.window, gauge.window_source) == (1_000_000, "guess")
+        assert line(gauge, "{percent}", color=False) == "25%?"
+
+    @pytest.mark.parametrize("tokens", [50_000, 150_000, 190_000])
+    def test_a_guess_has_the_colours_of_a_known_window(self, tokens):
+        used = {"context_window": {"current_usage": {"input_tokens": tokens}}}
+        marked = line(measure({"model": {"id": "glm-9-air"}, **used}, {}), "{percent}")
+        assert marked.replace("?", "") == line(measure(usage_of(tokens), {}), "{percent}")
+
     def test_the_threshold(self):
         assert (
             line(measure(usage_of(1), {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "150000"}), "{threshold}", color=False)

@@ -97,10 +97,6 @@ def _bar(gauge: Gauge) -> str:
     return "".join(cells)
 
 
-def _window_text(gauge: Gauge) -> str:
-    return f"{short(gauge.window)}{'?' if gauge.window_source == 'guess' else ''}"
-
-
 def _cache_text(gauge: Gauge) -> str:
     if gauge.cache is None:
         return "?"
@@ -113,7 +109,7 @@ FIELDS: dict[str, tuple[Callable[[Gauge], str], str]] = {
     "usable_percent": (lambda gauge: _percent(gauge.usable_ratio), "share of what is usable"),
     "tokens": (lambda gauge: short(gauge.tokens), "size of the context, short"),
     "tokens_exact": (lambda gauge: "?" if gauge.tokens is None else f"{gauge.tokens:,}", "the same in full"),
-    "window": (_window_text, "the context window, short; with a ? where it is a guess"),
+    "window": (lambda gauge: short(gauge.window), "the context window, short"),
     "usable": (lambda gauge: short(gauge.usable), "tokens until the CLI compacts, or the window"),
     "left": (lambda gauge: short(gauge.left), "usable, free"),
     "threshold": (
@@ -131,6 +127,8 @@ FIELDS: dict[str, tuple[Callable[[Gauge], str], str]] = {
     "source": (lambda gauge: gauge.source, "where the size comes from"),
 }
 """Fields of a template: what each says, and what it is."""
+BY_WINDOW = frozenset({"percent", "usable_percent", "window", "usable", "left", "threshold", "turns", "bar"})
+"""Fields that are as good as the window is known."""
 HISTORY = ("{turns", "{cache")
 """Fields for which `measure` is to be asked for the history."""
 
@@ -150,10 +148,17 @@ def check_template(template: str) -> None:
 
 
 def line(gauge: Gauge, template: str | None = None, *, color: bool = True) -> str:
-    """Return the status line, one line whatever the texts hold. Raises `ValueError` for another field or format."""
+    """Return the status line, one line whatever the texts hold. Raises `ValueError` for another field or format.
+
+    A window that is a guess is marked by a `?`: once, at the window, or else at each figure that goes by it.
+    """
     chosen = template or (_UNKNOWN_TEMPLATE if gauge.tokens is None else TEMPLATE)
+    values = {name: say(gauge) for name, (say, _) in FIELDS.items() if "{" + name in chosen}
+    if gauge.window_source == "guess":
+        for name in ("window",) if "{window" in chosen.replace("{{", "") else BY_WINDOW & values.keys():
+            values[name] += "" if values[name] in {"?", "-"} else "?"
     try:
-        text = chosen.format(**{name: say(gauge) for name, (say, _) in FIELDS.items() if "{" + name in chosen})
+        text = chosen.format(**values)
     except (KeyError, IndexError, AttributeError):
         check_template(chosen)
         raise
@@ -223,5 +228,5 @@ def _window(context: Mapping[str, Any], model: Mapping[str, Any], identity: str,
     if window.source != "suffix":
         window = from_name(identity)
     if tokens is not None and tokens > window.tokens:
-        return max(tokens, LONG_WINDOW), window.source
+        return max(tokens, LONG_WINDOW), "guess"  # the request refutes what the name says
     return window.tokens, window.source
