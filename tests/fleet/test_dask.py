@@ -18,8 +18,9 @@ from mala_context.analysis import simulate as simulations
 from mala_context.analysis.cluster import DaskEngine, shares
 from mala_context.analysis.cross_validation import sample
 from mala_context.analysis.replay import replay
-from mala_context.analysis.replay.engine import LocalEngine, read, read_all
+from mala_context.analysis.replay.engine import LocalEngine, read_all
 from mala_context.analysis.replay.files import Recording, find
+from mala_context.analysis.replay.scan import read
 from mala_context.cli.audit import audit
 from mala_context.cli.replay import replay as replay_command
 from mala_context.cli.simulate import simulate

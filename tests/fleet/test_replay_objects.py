@@ -6,8 +6,9 @@ import pytest
 
 from mala_context.analysis.cluster import DaskEngine
 from mala_context.analysis.replay import replay
-from mala_context.analysis.replay.engine import LocalEngine, read
+from mala_context.analysis.replay.engine import LocalEngine
 from mala_context.analysis.replay.files import find
+from mala_context.analysis.replay.scan import read
 from mala_context.archive.remote.address import Target
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import ObjectStoreError, RecordingNotFoundError

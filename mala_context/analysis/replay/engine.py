@@ -18,11 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from mala_context.analysis.replay.files import Recording, find, new_buffer
-from mala_context.analysis.replay.follow import NeedsRatio
-from mala_context.analysis.replay.record import SessionRecord, Stretch
-from mala_context.analysis.replay.recording_reader import RecordingReader
-from mala_context.analysis.replay.scan import NeedsFullReader, Scanner
+from mala_context.analysis.replay.files import Recording, find
+from mala_context.analysis.replay.record import SessionRecord
 from mala_context.analysis.replay.sessions import join
 from mala_context.archive.remote.address import is_address
 
@@ -64,35 +61,12 @@ def replay(
     Raises `RecordingNotFoundError` for a path that is not there. A part of a recording that cannot be read is named in
     the session's `problems`.
     """
+    if estimates:
+        from mala_context.analysis.replay.scan import read as reader
+    else:
+        from mala_context.analysis.replay.counts import read_counts as reader
     with no_collection():
-        reader = read if estimates else read_counts
         return join(read_all(find(paths, progress), reader, jobs=jobs, progress=progress, engine=engine))
-
-
-def read(recording: Recording) -> list[Stretch]:
-    """Read one recording, the fast way where that is possible; never raises."""
-    return _read(recording, {}, {"learns": True})
-
-
-def read_counts(recording: Recording) -> list[Stretch]:
-    """Read one recording for what the API counted; never raises."""
-    return _read(recording, {"estimates": False})
-
-
-def _read(recording: Recording, *ways: dict[str, bool]) -> list[Stretch]:
-    """Read a recording the first of these ways of `Scanner` that is enough, or else the careful way."""
-    if recording.parts == (recording.path,) and recording.path.endswith(".jsonl"):
-        for way in ways:
-            try:
-                return Scanner(recording, **way).run(_buffer)
-            except NeedsRatio:
-                recording = recording._replace(watch=None)  # its bytes were told
-            except (NeedsFullReader, OSError):
-                break
-    return RecordingReader(recording).run()
-
-
-_buffer = new_buffer()
 
 
 def read_all(

@@ -197,6 +197,11 @@ def _archived(folder: str, stored: Sequence[StoredFile], rows: bytes | None) -> 
 # -- bytes ----------------------------------------------------------------------------------------------------
 
 
+def is_plain(recording: Recording) -> bool:
+    """Tell whether a recording is one file of rows that is not packed, and so can be read twice."""
+    return recording.parts == (recording.path,) and recording.path.endswith(".jsonl")
+
+
 def new_buffer() -> bytearray:
     """Return a buffer for `blocks`, to be used for any number of recordings.
 

@@ -36,11 +36,10 @@ class NeedsRatio(Exception):  # noqa: N818  (not an error either)
 class Follower(RecordingReader):
     """Knows each agent's lane, the place of each row, and how to let the tracker have either."""
 
-    def __init__(self, recording: Recording, *, learns: bool = False, estimates: bool = True) -> None:
+    def __init__(self, recording: Recording, *, learns: bool = False) -> None:
         super().__init__(recording)
         self._learns = learns
-        self._estimates = estimates
-        self._guesses = estimates and not learns
+        self._guesses = not learns
         """Whether an estimate may be needed that was not learned for."""
         self._source = RecordingLines(recording.path)
         self._places: dict[str | None, int] = {}
@@ -94,10 +93,7 @@ class Follower(RecordingReader):
         """Let the tracker have what was held back, and then a line's rows."""
         waiting = [lane for lane in self._lanes.values() if lane.held]
         for lane in waiting:
-            if self._estimates:
-                self._sync(lane)
-            else:
-                self._tell(lane)
+            self._sync(lane)
         for row in rows:
             for name in ("parentUuid", "logicalParentUuid", "uuid"):
                 self._ensure(row.get(name), number)
@@ -119,7 +115,7 @@ class Follower(RecordingReader):
     def _remember(self, row: Mapping[str, Any], number: int) -> None:
         """Have the tracker know the thinking of the rows that a compaction keeps; they may have been let go."""
         kept = mapping(mapping(row.get("compactMetadata")).get("preservedMessages")).get("uuids")
-        if not self._estimates or not kept or not isinstance(kept, list):
+        if not kept or not isinstance(kept, list):
             return
         for each in (
             each for line in self._source.get(range(max(0, number - _KEPT), number)) for each in decode(line)[0]
@@ -192,10 +188,6 @@ class Follower(RecordingReader):
         lane = None if place is None else self._owners.get(place)
         if place is None or lane is None or rows.place(cast("str", uuid)) is not None:
             return
-        if not self._estimates:  # whose row it is is enough
-            context = lane.state.context if place == lane.context else lane.state.fresh()
-            rows.put(uuid, context, len(context.parts))
-            return
         if place not in self._begun:
             return
         tracker = ContextTracker(parts=False)
@@ -225,11 +217,6 @@ class Follower(RecordingReader):
 
     def _end(self) -> None:
         """Tell the tracker of each agent's last response; its text is not asked for any more."""
-        if not self._estimates:  # to count it is enough
-            self.tracker.reducer.session_id = self._entered
-            for lane in self._lanes.values():
-                lane.state.responses += lane.bare + (not lane.fed)
-            return
         for lane in self._lanes.values():
             if lane.fed and lane.held and lane.state.context.source == "boundary":
                 self._sync(lane)  # what a compaction by reference kept tells of its size

@@ -18,35 +18,46 @@ from mala_context.analysis.replay.columns import (
     ASSISTANT,
     ATTACHMENT,
     BARE,
-    COUNTED,
     FILLER,
-    KINDS,
     LINK,
     USER,
     Answers,
+    NeedsFullReader,
     Odd,
     RowRun,
     divided,
-    stretch_of,
 )
-from mala_context.analysis.replay.files import blocks
-from mala_context.analysis.replay.follow import Follower
+from mala_context.analysis.replay.decoded_columns import stretch_of
+from mala_context.analysis.replay.files import Recording, blocks, is_plain, new_buffer
+from mala_context.analysis.replay.follow import Follower, NeedsRatio
 from mala_context.analysis.replay.lanes import Lane
+from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.readers.parts import mapping
 from mala_context.tracking.text_counts import is_result
 
 
-class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way reads it)
-    """A recording that cannot be read to its end, or not twice."""
+def read(recording: Recording) -> list[record.Stretch]:
+    """Read one recording, the fast way where that is possible; never raises."""
+    if is_plain(recording):
+        for learns in (False, True):
+            try:
+                return Scanner(recording, learns=learns).run(_buffer)
+            except NeedsRatio:
+                recording = recording._replace(watch=None)  # its bytes were told
+            except (NeedsFullReader, OSError):
+                break
+    return RecordingReader(recording).run()
+
+
+_buffer = new_buffer()
 
 
 class Scanner(Follower):
     """Scans one plain transcript; `run` once.
 
     One that `learns` lets the tracker have all rows that it learns from what text costs, see `AgentState.due`: the
-    estimate after a compaction depends on them. Without `estimates` only what the API counted is right: compactions and
-    rows that go back are no more than rows then.
+    estimate after a compaction depends on them.
     """
 
     def run(self, buffer: bytearray | None = None) -> list[record.Stretch]:
@@ -82,8 +93,7 @@ class Scanner(Follower):
 
     def _decoded(self, rows: list[dict[str, Any]], line: int) -> None:
         """Take a line's rows."""
-        kinds = KINDS if self._estimates else COUNTED
-        stretch = stretch_of(rows[0], line, kinds) if len(rows) == 1 else None
+        stretch = stretch_of(rows[0], line) if len(rows) == 1 else None
         if stretch is not None:
             self._stretch(stretch)
         elif rows:
@@ -234,7 +244,7 @@ class Scanner(Follower):
         line, _, kind, _, session, parent, *_ = stretch
         if kind == USER and parent is None and session and self._session_id and session != self._session_id:
             return True  # perhaps another session's transcript
-        if kind == ATTACHMENT or not self._estimates:  # what is counted does not depend on where it goes on
+        if kind == ATTACHMENT:
             return False
         if kind == LINK:
             return place is not None or (parent is None and bool(self._places))
@@ -266,8 +276,6 @@ class Scanner(Follower):
             return lane.based != identity or tokens > lane.limit or (lane.fed and tokens != lane.known.tokens)
         if identity in self._seen:
             return True
-        if not self._estimates:
-            return False
         if place != lane.context and (
             place is not None or (parent is None and lane.answered and lane is self._main_lane)
         ):
@@ -308,7 +316,7 @@ class Scanner(Follower):
         state = lane.state
         passed = len(ids) - 1
         learned = self._learns and state.responses + lane.bare + (not lane.fed) + 1 >= state.due
-        if self._estimates and (learned or (lane.fed and lane.context not in self._begun)):
+        if learned or (lane.fed and lane.context not in self._begun):
             self._sync(lane)
         else:
             passed += lane.bare + (not lane.fed)

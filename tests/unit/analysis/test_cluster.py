@@ -27,12 +27,14 @@ class KilledError(Exception):
 class Future:
     def __init__(self, function):
         self.result = function
+        self.status = Client.status
 
 
 class Client:
     """A cluster of one worker, in this process; `fails` is raised by every task."""
 
     fails = None
+    status = "pending"
     refuses = 0
     workers = True
 
@@ -85,7 +87,7 @@ def dask(monkeypatch):
     module.Client, module.LocalCluster, module.KilledWorker = Client, LocalCluster, KilledError
     module.as_completed = list
     monkeypatch.setitem(sys.modules, "distributed", module)
-    for name, value in (("fails", None), ("refuses", 0), ("workers", True)):
+    for name, value in (("fails", None), ("status", "pending"), ("refuses", 0), ("workers", True)):
         monkeypatch.setattr(Client, name, value)
     return module
 
@@ -224,6 +226,11 @@ class TestTrouble:
     def test_a_scheduler_that_goes_away_is_said(self, recordings, failure):
         Client.fails = failure
         with DaskEngine() as engine, pytest.raises(ClusterError, match="the scheduler is gone"):
+            engine.read(recordings, name_of, None)
+
+    def test_what_a_reader_raises_is_no_fault_of_the_cluster(self, recordings):
+        Client.fails, Client.status = PermissionError("not for you"), "error"
+        with DaskEngine() as engine, pytest.raises(PermissionError, match="not for you"):
             engine.read(recordings, name_of, None)
 
     def test_a_worker_tells_what_it_does_not_see(self, tmp_path):

@@ -9,9 +9,10 @@ import warnings
 
 import pytest
 
-from mala_context.analysis.replay import engine, files, replay
+from mala_context.analysis.replay import engine, files, replay, scan
+from mala_context.analysis.replay.columns import NeedsFullReader
 from mala_context.analysis.replay.files import find
-from mala_context.analysis.replay.scan import NeedsFullReader, Scanner
+from mala_context.analysis.replay.scan import Scanner
 from mala_context.transcripts import json_rows
 from tests.benchmarks import corpus
 from tests.helpers.recordings import OTHER, dump, plain
@@ -90,7 +91,7 @@ def test_bytes_inside_of_a_recording_are_told(tmp_path, monkeypatch, way):
     if way == "careful":
         monkeypatch.setattr(Scanner, "run", refuse)
     monkeypatch.setattr(files, "BLOCK", 512)
-    monkeypatch.setattr(engine, "_buffer", bytearray(512))
+    monkeypatch.setattr(scan, "_buffer", bytearray(512))
     path = plain().write(tmp_path / "a.jsonl")
     size = os.path.getsize(path)
     told = Within()
@@ -146,7 +147,7 @@ def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch, 
     for name in "abcd":
         plain().write(tmp_path / f"{name}.jsonl")
     monkeypatch.setattr(engine, "LOOK_EVERY", 0.01)
-    parent, read = os.getpid(), engine.read
+    parent, read = os.getpid(), scan.read
     receiving, sending = os.pipe()
     told = []
 
@@ -160,7 +161,7 @@ def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch, 
         if sum(map(bool, told)) == 3:
             os.write(sending, b"x")
 
-    monkeypatch.setattr(engine, "read", slow)
+    monkeypatch.setattr(scan, "read", slow)
     assert records(str(tmp_path), jobs=2, progress=progress)
     assert sum(map(bool, told)) == 4
 
@@ -168,14 +169,14 @@ def test_what_a_child_has_read_is_told_while_it_reads_on(tmp_path, monkeypatch, 
 def test_a_process_that_dies_costs_nothing_but_time(tmp_path, monkeypatch):
     plain().write(tmp_path / "a.jsonl")
     plain(OTHER).write(tmp_path / "b.jsonl")
-    parent, read = os.getpid(), engine.read
+    parent, read = os.getpid(), scan.read
 
     def dies(recording):
         if os.getpid() != parent:
             os._exit(9)
         return read(recording)
 
-    monkeypatch.setattr(engine, "read", dies)
+    monkeypatch.setattr(scan, "read", dies)
     assert len(records(str(tmp_path), jobs=2)) == 2
 
 
