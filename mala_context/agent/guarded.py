@@ -133,8 +133,8 @@ class Guarded:
             log.warning("%s; warn_at %s is reached", line, percent(rules.warn_at or 0.0), **values)
             self._crossed("warn_at", decision, snapshot)
             return
-        guessed = snapshot.window_source == "guess"
-        self.final = FinalTurnProgress(FinalGate(self._tools), snapshot.session_id, decision.ratio, guessed=guessed)
+        gate, state = FinalGate(self._tools), snapshot.window_state
+        self.final = FinalTurnProgress(gate, snapshot.session_id, decision.ratio, window_state=state)
         line = f"{line}, the next request {percent(decision.ratio)}"
         at = percent(rules.final_at or 0.0)
         log.warning("%s; final_at %s is reached. %s", line, at, self._finishing_words, **values)
@@ -147,8 +147,8 @@ class Guarded:
         at: float | None = getattr(self.policy.thresholds, threshold)
         if at is None or decision.ratio is None or getattr(decision, "cause", "threshold") != "threshold":
             return
-        sizes = (snapshot.tokens, snapshot.window, snapshot.model)
-        self._hub.tell(ThresholdCrossed(snapshot.session_id, threshold, at, decision.ratio, *sizes, self._agent))
+        sizes, state = (snapshot.tokens, snapshot.window, snapshot.model), snapshot.window_state
+        self._hub.tell(ThresholdCrossed(snapshot.session_id, threshold, at, decision.ratio, *sizes, self._agent, state))
 
     @property
     def _finishing_words(self) -> str:
@@ -187,10 +187,9 @@ class Guarded:
         if final is None or not final.heard or final.told:
             return None
         final.told = True
-        record = FinalTurn(
-            final.session_id, "context", final.ratio, final.stopped, final.denied, final.missing, self._agent
-        )
-        log.warning("%s%s", record.line, ", the window is a guess" if final.guessed else "")
+        how = (final.ratio, final.stopped, final.denied, final.missing)
+        record = FinalTurn(final.session_id, "context", *how, self._agent, final.window_state)
+        log.warning("%s%s", record.line, ", the window is a guess" if final.window_state == "guess" else "")
         self._hub.tell(record)
         return record
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple
 
+from mala_context.tracking.windows import WindowState
+
 MAX_DENIALS: Final = 3
 """Denials in a row after which the session is stopped."""
 
@@ -173,7 +175,7 @@ class FinalTurnProgress:
         gate: answers its tool calls.
         session_id: whose turn it is.
         ratio: what reached `final_at`.
-        guessed: whether the window is a guess.
+        window_state: how well the window of `ratio` is known.
 
     Attributes:
         batches: how many batches of tools have run in it.
@@ -183,9 +185,11 @@ class FinalTurnProgress:
         stopped: whether the turn was ended by force.
     """
 
-    def __init__(self, gate: FinalGate, session_id: str | None, ratio: float, *, guessed: bool = False) -> None:
+    def __init__(
+        self, gate: FinalGate, session_id: str | None, ratio: float, *, window_state: WindowState = "known"
+    ) -> None:
         self.gate = gate
-        self.guessed = guessed
+        self.window_state = window_state
         self.batches = 0
         self.told = self.heard = False
         self.session_id = session_id

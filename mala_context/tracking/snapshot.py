@@ -8,6 +8,7 @@ from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.cache import CacheUse
 from mala_context.tracking.context_map import EMPTY, ContextPart, MapView
 from mala_context.tracking.projection import Interval
+from mala_context.tracking.windows import WindowState
 
 
 class ContextSnapshot(NamedTuple):
@@ -82,6 +83,11 @@ class ContextSnapshot(NamedTuple):
     def ratio(self) -> float | None:
         """The estimate as a share of the window; may exceed 1.0."""
         return None if self.estimate is None or self.window <= 0 else self.estimate / self.window
+
+    @property
+    def window_state(self) -> WindowState:
+        """How well the window is known: `known`, `guess`, or `doubtful`."""
+        return "guess" if self.window_source == "guess" else "doubtful" if self.window_doubtful else "known"
 
     @property
     def usable_ratio(self) -> float | None:

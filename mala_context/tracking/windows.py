@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, LARGEST_WINDOW, auto_compact_threshold
@@ -46,6 +46,8 @@ SOURCES: Final = (
     *("config", "api_error", "model_usage", "context_usage", "suffix", "beta", "compaction", "table", "guess"),
 )
 """Names of the sources, the strongest first."""
+WindowState = Literal["known", "guess", "doubtful"]
+"""How well a window is known: a source says it, nothing does, or something was seen that it does not explain."""
 _RANK: Final = {name: rank for rank, name in enumerate(SOURCES)}
 
 TABLE: Final[Mapping[str, int]] = {

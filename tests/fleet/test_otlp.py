@@ -69,11 +69,15 @@ async def test_an_agents_life_arrives_at_a_collector(receiver, scenario, mala_ap
     assert snapshot.compactions >= 1
     (fullest,) = points_of(ours["gen_ai.context.tokens"])
     assert fullest.as_int == snapshot.tokens
-    assert attributes_of(fullest) == {"gen_ai.request.model": snapshot.model, "mala_context.agent": "main"}
+    assert attributes_of(fullest) == {
+        "gen_ai.request.model": snapshot.model,
+        "mala_context.agent": "main",
+        "mala_context.window_state": snapshot.window_state,
+    }
     (share,) = points_of(ours["gen_ai.context.utilization"])
     assert share.as_double == pytest.approx(snapshot.ratio)
-    (turns,) = points_of(ours["gen_ai.context.turn.utilization"])
-    assert turns.count == len(scenario.prompts)
+    turns = points_of(ours["gen_ai.context.turn.utilization"])
+    assert sum(each.count for each in turns) == len(scenario.prompts)
     (compactions,) = points_of(ours["mala_context.compactions"])
     assert compactions.as_int == snapshot.compactions
     assert attributes_of(compactions)["mala_context.trigger"] == "auto"

@@ -26,9 +26,11 @@ from mala_context.agent.telemetry.records import (
 MODEL = "claude-sonnet-4-5"
 
 
-def updated(tokens, *, session="s1", agent=None, model=MODEL, window=1_000, exact=True, cause="Response"):
+def updated(
+    tokens, *, session="s1", agent=None, model=MODEL, window=1_000, exact=True, cause="Response", state="known"
+):
     ratio = None if tokens is None else tokens / window
-    return ContextUpdated(session, agent, model, tokens, window, ratio, exact, cause)
+    return ContextUpdated(session, agent, model, tokens, window, ratio, exact, cause, state)
 
 
 EACH = (

@@ -158,7 +158,8 @@ class Reporter:
         if snapshot is None or not (self._sizes_wanted if ended else self.wants_size(snapshot.tokens or 0)):
             return
         agent = snapshot.tool_use_id or snapshot.agent_id
-        size = (snapshot.tokens, snapshot.window, snapshot.model, snapshot.session_id, snapshot.exact)
+        state = snapshot.window_state
+        size = (snapshot.tokens, snapshot.window, snapshot.model, snapshot.session_id, snapshot.exact, state)
         last = self._last.get(agent)
         if (last == size and not ended) or (last is None and snapshot.tokens is None):
             return
@@ -176,6 +177,7 @@ class Reporter:
                 snapshot.ratio,
                 snapshot.exact,
                 event.__class__.__name__,
+                state,
             )
         )
 
@@ -193,6 +195,7 @@ class Reporter:
                 model=snapshot.model,
                 window=snapshot.window,
                 by_reference=snapshot.by_reference,
+                window_state=snapshot.window_state,
             )
         )
         self._sized(event, snapshot)

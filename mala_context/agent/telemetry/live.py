@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from mala_context.tracking.windows import WindowState
+
 IDLE_SECONDS: Final = 900.0
 """Time without news after which a context is no longer counted."""
 MOST_SESSIONS: Final = 20_000
@@ -33,6 +35,7 @@ class Context(NamedTuple):
     tokens: int
     window: int
     ratio: float
+    window_state: WindowState
     seen: float
     """When it was last heard of, by the clock of `LiveContexts`."""
 
@@ -63,7 +66,15 @@ class LiveContexts:
         self._sessions: dict[str, dict[str | None, Context]] = {}
 
     def put(
-        self, session: str, agent: str | None, labels: Labels, *, tokens: int | None, window: int, ratio: float | None
+        self,
+        session: str,
+        agent: str | None,
+        labels: Labels,
+        *,
+        tokens: int | None,
+        window: int,
+        ratio: float | None,
+        window_state: WindowState = "known",
     ) -> None:
         """Take a context's present size; with an unknown one it is not counted until it is known again."""
         with self._lock:
@@ -76,7 +87,7 @@ class LiveContexts:
                 contexts = self._sessions[session] = {}
                 if len(self._sessions) > self._most:
                     del self._sessions[next(iter(self._sessions))]
-            contexts[agent] = Context(labels, tokens, window, ratio, self._clock())
+            contexts[agent] = Context(labels, tokens, window, ratio, window_state, self._clock())
 
     def drop(self, session: str) -> None:
         """Forget a session's contexts."""

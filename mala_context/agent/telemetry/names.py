@@ -26,6 +26,7 @@ UTILIZATION: Final = "gen_ai.context.utilization"
 AGENT: Final = "mala_context.agent"
 TRIGGER: Final = "mala_context.trigger"
 BY_REFERENCE: Final = "mala_context.by_reference"
+WINDOW_STATE: Final = "mala_context.window_state"
 THRESHOLD: Final = "mala_context.threshold"
 ACTION: Final = "mala_context.action"
 REASON: Final = "mala_context.reason"
@@ -71,8 +72,8 @@ _UPLOAD: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BYTES: Final = (1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 5e6, 1e7, 2.5e7, 1e8)
 
 
-def _gauge(name: str, unit: str, words: str) -> Metric:
-    return Metric(name, "gauge", unit, words, (MODEL, AGENT))
+def _gauge(name: str, unit: str, words: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", unit, words, (MODEL, AGENT, *labels))
 
 
 def _counter(name: str, unit: str, words: str, *labels: str) -> Metric:
@@ -83,12 +84,20 @@ def _histogram(name: str, unit: str, buckets: tuple[float, ...], words: str, *la
     return Metric(name, "histogram", unit, words, labels, buckets)
 
 
-TOKENS: Final = _gauge("gen_ai.context.tokens", "{token}", "Size of the fullest context that is held now")
-WINDOW_SIZE: Final = _gauge("gen_ai.context.window_size", "{token}", "Context window of the fullest context")
-FULLEST: Final = _gauge("gen_ai.context.utilization", "1", "Share of its window that the fullest context takes")
+TOKENS: Final = _gauge("gen_ai.context.tokens", "{token}", "Size of the fullest context that is held now", WINDOW_STATE)
+WINDOW_SIZE: Final = _gauge(
+    "gen_ai.context.window_size", "{token}", "Context window of the fullest context", WINDOW_STATE
+)
+FULLEST: Final = _gauge(
+    "gen_ai.context.utilization", "1", "Share of its window that the fullest context takes", WINDOW_STATE
+)
 CONTEXTS: Final = _gauge("gen_ai.context.active", "{context}", "Contexts that are held now")
 TURNS: Final = _histogram(
-    "gen_ai.context.turn.utilization", "1", _SHARES, "Share of the window in use at the end of each turn", MODEL
+    "gen_ai.context.turn.utilization",
+    "1",
+    _SHARES,
+    "Share of the window in use at the end of each turn",
+    *(MODEL, WINDOW_STATE),
 )
 COMPACTIONS: Final = _counter(
     "mala_context.compactions", "{compaction}", "Compactions", MODEL, TRIGGER, AGENT, BY_REFERENCE

@@ -119,7 +119,7 @@ class OpenTelemetryObserver:
         self._turns = self._instruments[names.TURNS.name]
         self._gauges = [
             meter.create_observable_gauge(
-                each.name, callbacks=[self._reader(value)], unit=each.unit, description=each.words
+                each.name, callbacks=[self._reader(each, value)], unit=each.unit, description=each.words
             )
             for each, value in _GAUGES
         ]
@@ -140,10 +140,13 @@ class OpenTelemetryObserver:
         real = getattr(turns, "_real_instrument", turns)
         return real is not None and not isinstance(real, NoOpHistogram)
 
-    def _reader(self, value: Callable[[Level], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def _reader(
+        self, metric: names.Metric, value: Callable[[Level], float]
+    ) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def read(options: CallbackOptions) -> Iterator[Observation]:
-            for (model, kind), level in self._live.levels().items():
-                yield Observation(value(level), {names.MODEL: model, names.AGENT: kind})
+            for labels, level in self._live.levels().items():
+                values = (*labels, level.fullest.window_state)
+                yield Observation(value(level), dict(zip(metric.labels, values, strict=False)))
 
         return read
 
@@ -170,11 +173,12 @@ class OpenTelemetryObserver:
 
     def _updated(self, record: ContextUpdated) -> None:
         labels = self._labelled(record.model, record.agent)
-        session, ratio = record.session_id, record.ratio
+        session, ratio, state = record.session_id, record.ratio, record.window_state
         if session is not None:
-            self._live.put(session, record.agent, labels, tokens=record.tokens, window=record.window, ratio=ratio)
+            tokens, window = record.tokens, record.window
+            self._live.put(session, record.agent, labels, tokens=tokens, window=window, ratio=ratio, window_state=state)
         if record.cause == "TurnEnd" and record.exact and ratio is not None:
-            self._record(names.TURNS, ratio, {names.MODEL: labels[0]})
+            self._record(names.TURNS, ratio, {names.MODEL: labels[0], names.WINDOW_STATE: state})
 
     def _ended(self, record: SessionEnded) -> None:
         self._live.drop(record.session_id)
@@ -217,7 +221,7 @@ class OpenTelemetryObserver:
         self._add(names.THRESHOLDS, attributes)
         limit, projected = round(record.at * record.window), round(record.ratio * record.window)
         sizes = _sizes("turn_preflight", _OUTCOMES[record.threshold], limit, projected, max(0, limit - projected))
-        self._event("threshold", record.session_id, {**attributes, **sizes, names.UTILIZATION: record.ratio})
+        self._event("threshold", record.session_id, {**attributes, **sizes, **_share(record)})
 
     def _said(self, event: GuardEvent) -> None:
         """Take what a plain `ContextGuard` says of a request; its debug topics are left alone."""
@@ -254,7 +258,12 @@ class OpenTelemetryObserver:
     def _final(self, record: FinalTurn) -> None:
         attributes = {names.STOPPED: record.stopped, names.COMPLETE: not record.missing}
         self._add(names.FINAL_TURNS, attributes)
-        self._event("final_turn", record.session_id, {**attributes, names.UTILIZATION: record.ratio})
+        self._event("final_turn", record.session_id, {**attributes, **_share(record)})
+
+
+def _share(record: ThresholdCrossed | FinalTurn) -> Attributes:
+    """Return the attributes of the share that reached a threshold."""
+    return {names.UTILIZATION: record.ratio, names.WINDOW_STATE: record.window_state}
 
 
 def _sizes(trigger: str, outcome: str, limit: int, projected: int, remaining: int) -> dict[str, str | int]:
@@ -294,6 +303,7 @@ def _of_compaction(record: CompactionSeen, trigger: str, kind: str) -> dict[str,
         names.BEFORE: record.tokens_before,
         names.AFTER: record.tokens_after,
         names.WINDOW: record.window,
+        names.WINDOW_STATE: None if record.window is None else record.window_state,
         names.UTILIZATION: (record.tokens_after or 0) / (record.window or 1) if full else None,
     }
     return {name: value for name, value in values.items() if value is not None}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from mala_context.guard.overflow import ContextOverflow
+from mala_context.tracking.windows import WindowState
 
 __all__ = [
     "Archived",
@@ -87,6 +88,8 @@ class ContextUpdated(NamedTuple):
     """Whether the API counted it; an estimate stands for a while after a compaction."""
     cause: str
     """Name of the event that brought it: `Response`, `UsageDelta`, `Compaction` or `TurnEnd`."""
+    window_state: WindowState = "known"
+    """Whether the window is `known`, a `guess` or `doubtful`; the ratio is as good."""
 
 
 class SessionEnded(NamedTuple):
@@ -116,6 +119,8 @@ class ThresholdCrossed:
     """The model."""
     agent: str | None = None
     """A subagent's id; `None` for the main agent."""
+    window_state: WindowState = "known"
+    """Whether the window is `known`, a `guess` or `doubtful`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,8 @@ class CompactionSeen:
     """The window."""
     by_reference: bool = False
     """Whether the words stayed and tool calls became pointers, in place of a summary."""
+    window_state: WindowState = "known"
+    """Whether the window is `known`, a `guess` or `doubtful`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +287,8 @@ class FinalTurn:
     """What it should have brought and did not: `saved work` (no finishing tool was used), `final answer`."""
     agent: str | None = None
     """A subagent's id; `None` for the main agent."""
+    window_state: WindowState = "known"
+    """Whether the window of `ratio` is `known`, a `guess` or `doubtful`."""
 
     @property
     def line(self) -> str:

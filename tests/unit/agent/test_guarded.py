@@ -131,6 +131,8 @@ async def test_each_line_and_note_of_a_guessed_window_says_so(caplog):
     assert (await bench.note()).count("of 200,000 (a guess) tokens") == 2
     await bench.actions.agent_stopped({"agent_id": "a1"})
     assert caplog.messages[-1].endswith("in a subagent, the window is a guess")
+    told = [each.window_state for each in bench.told if isinstance(each, ThresholdCrossed | FinalTurn)]
+    assert told == ["guess"] * 3
 
 
 @pytest.mark.parametrize(("threshold", "step"), [("compact_at", Compact), ("restart_at", Restart)])

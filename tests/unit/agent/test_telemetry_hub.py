@@ -141,6 +141,30 @@ def test_another_window_is_told_at_the_end_of_the_turn():
     assert (told.tokens, told.window, told.cause) == (50_000, 123_456, "TurnEnd")
 
 
+def test_how_well_a_window_is_known_is_told_with_it():
+    bench = Bench()
+    bench.take(init())
+    sizes = bench.take(assistant("m1", 50_000, model="glm-9"))
+    sizes += bench.take(result(usage(50_000), model_usage={"glm-9": {"contextWindow": 200_000}}))
+    sizes += bench.take(assistant("m2", 210_000, model="glm-9"))
+    assert [(size.window, size.window_state) for size in sizes] == [
+        (200_000, "guess"),
+        (200_000, "known"),
+        (1_000_000, "doubtful"),
+    ]
+    seen, size = bench.take(boundary(211_000, 5_000))
+    assert (seen.window_state, size.window_state) == ("doubtful", "doubtful")
+
+
+def test_a_guess_that_a_source_confirms_is_told_although_no_figure_changes():
+    bench = Bench()
+    bench.take(init(), assistant("m1", 50_000, model="glm-9"))
+    bench.processor.tracker.windows.learn("glm-9", 200_000, "context_usage")
+    (told,) = bench.take(assistant("m2", 50_000, model="glm-9"))
+    assert bench.take(assistant("m3", 50_000, model="glm-9")) == []
+    assert (told.tokens, told.window, told.window_state) == (50_000, 200_000, "known")
+
+
 def test_the_end_of_each_turn_is_told():
     bench = Bench(window=200_000)
     bench.take(init(), assistant("m1", 50_000))

@@ -8,6 +8,7 @@ import pytest
 
 from mala_context.agent.telemetry import names, otel, records
 from mala_context.guard.overflow import ContextOverflow
+from mala_context.tracking.windows import WindowState
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "reference" / "telemetry.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
@@ -35,6 +36,7 @@ def test_the_page_lists_each_metric_as_it_is():
         (names.TRIGGER, otel.COMPACTION_TRIGGERS | otel.ARCHIVE_TRIGGERS | {otel.OTHER, otel.UNKNOWN}),
         (names.OUTCOME, get_args(records.UploadOutcome)),
         (names.AGENT, (otel.MAIN, otel.SUBAGENT)),
+        (names.WINDOW_STATE, get_args(WindowState)),
     ],
 )
 def test_the_page_lists_each_value_of_a_label(label, values):

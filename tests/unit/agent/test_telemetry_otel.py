@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import is_dataclass, replace
+from typing import get_args
 
 import anyio
 import pytest
@@ -20,8 +22,11 @@ from mala_context.agent.telemetry.otel import (
 )
 from mala_context.agent.telemetry.records import CompactionSeen, ContextUpdated, SessionEnded
 from mala_context.guard import ContextGuard, TargetContextConfig
+from mala_context.tracking.windows import WindowState
 from tests.helpers.telemetry_tools import EACH, MODEL, Collector, updated
 from tests.helpers.variants import variants
+
+STATES = get_args(WindowState)
 
 
 @pytest.fixture
@@ -38,11 +43,11 @@ def tell(collector, *records):
 def test_every_record_becomes_its_metrics(collector):
     points = tell(collector, *EACH).points()
     assert points == {
-        "gen_ai.context.tokens": {(MODEL, "main"): 500},  # the first session was left in a restart
-        "gen_ai.context.window_size": {(MODEL, "main"): 1_000},
-        "gen_ai.context.utilization": {(MODEL, "main"): 0.5},
+        "gen_ai.context.tokens": {(MODEL, "main", "known"): 500},  # the first session was left in a restart
+        "gen_ai.context.window_size": {(MODEL, "main", "known"): 1_000},
+        "gen_ai.context.utilization": {(MODEL, "main", "known"): 0.5},
         "gen_ai.context.active": {(MODEL, "main"): 1},
-        "gen_ai.context.turn.utilization": {(MODEL,): (1, 0.5)},
+        "gen_ai.context.turn.utilization": {(MODEL, "known"): (1, 0.5)},
         "mala_context.compactions": {(MODEL, "auto", "main", False): 1},
         "mala_context.compaction.tokens.before": {(MODEL,): (1, 900)},
         "mala_context.compaction.tokens.after": {(MODEL,): (1, 100)},
@@ -76,15 +81,43 @@ def test_the_table_of_names_is_what_is_exported(collector):
 def test_gauges_show_the_fullest_and_forget_a_session_that_ended(collector):
     tell(collector, updated(100), updated(900, session="s2"), updated(800, session="s3", window=10_000))
     points = collector.points()
-    assert points["gen_ai.context.utilization"] == {(MODEL, "main"): 0.9}
+    assert points["gen_ai.context.utilization"] == {(MODEL, "main", "known"): 0.9}
     assert points["gen_ai.context.active"] == {(MODEL, "main"): 3}
     tell(collector, SessionEnded("s2"))
-    assert collector.points()["gen_ai.context.tokens"] == {(MODEL, "main"): 100}
+    assert collector.points()["gen_ai.context.tokens"] == {(MODEL, "main", "known"): 100}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_whatever_holds_a_share_of_a_window_says_how_well_that_is_known(collector, state):
+    told = [updated(800, state=state), *EACH[1:-1], updated(500, session="s2", cause="TurnEnd", state=state)]
+    told = [
+        replace(each, window_state=state) if is_dataclass(each) and hasattr(each, "window_state") else each
+        for each in told
+    ]
+    with collector.tracer.start_as_current_span("the caller's"):
+        tell(collector, *told)
+    points = [(name, point.attributes) for name, each in collector.metrics().items() for point in each.data.data_points]
+    found = [(span.name, span.attributes) for span in collector.spans]
+    found += [(event.name, event.attributes) for span in collector.spans for event in span.events]
+    shares = [name for name, attributes in found if {names.UTILIZATION, names.WINDOW} & set(attributes)]
+    assert shares == [f"compact {MODEL}", "mala_context.threshold", "mala_context.final_turn"]
+    shares += (names.UTILIZATION, names.WINDOW, names.TURNS.name)
+    assert {attributes[names.WINDOW_STATE] for name, attributes in points + found if name in shares} == {state}
+
+
+def test_a_gauge_shows_how_well_the_fullests_window_is_known_and_no_more(collector):
+    tell(
+        collector, updated(900, state="guess"), updated(800, session="s2"), updated(100, session="s3", state="doubtful")
+    )
+    assert collector.points()["gen_ai.context.utilization"] == {(MODEL, "main", "guess"): 0.9}
+    tell(collector, updated(900, window=10_000))
+    assert collector.points()["gen_ai.context.utilization"] == {(MODEL, "main", "known"): 0.8}
+    assert collector.points()["gen_ai.context.active"] == {(MODEL, "main"): 3}
 
 
 def test_an_estimate_moves_the_gauge_alone(collector):
     points = tell(collector, updated(100, exact=False, cause="TurnEnd")).points()
-    assert points["gen_ai.context.tokens"] == {(MODEL, "main"): 100}
+    assert points["gen_ai.context.tokens"] == {(MODEL, "main", "known"): 100}
     assert "gen_ai.context.turn.utilization" not in points
 
 
@@ -110,7 +143,10 @@ def test_ten_thousand_sessions_are_at_most_200_label_sets(collector, models):
         session, model = f"session-{number}", f"model-{number % models}"
         agent = None if number % 2 else f"agent-{number}"
         cause = "Response" if number % 3 else "TurnEnd"
-        tell(collector, updated(number % 1_000 + 1, session=session, agent=agent, model=model, cause=cause))
+        state = STATES[number // 3 % 3]
+        tell(
+            collector, updated(number % 1_000 + 1, session=session, agent=agent, model=model, cause=cause, state=state)
+        )
         if number % 10 == 0:
             for trigger in ("auto", "manual", f"odd-{number}", None):
                 for who in (None, agent):
@@ -145,6 +181,7 @@ def test_a_compaction_is_a_span_under_the_current_one(collector):
         "mala_context.tokens.after": 100,
         "gen_ai.context.window_size": 1_000,
         "gen_ai.context.utilization": 0.1,
+        "mala_context.window_state": "known",
     }
 
 
@@ -162,6 +199,7 @@ def test_other_happenings_are_events_on_the_current_span(collector):
             "mala_context.projected_tokens": 800,
             "mala_context.remaining_tokens": 0,
             "gen_ai.context.utilization": 0.8,
+            "mala_context.window_state": "known",
             "gen_ai.conversation.id": "s1",
         },
         "mala_context.guard": {
@@ -179,6 +217,7 @@ def test_other_happenings_are_events_on_the_current_span(collector):
             "mala_context.stopped": False,
             "mala_context.complete": True,
             "gen_ai.context.utilization": 0.95,
+            "mala_context.window_state": "known",
             "gen_ai.conversation.id": "s1",
         },
         "mala_context.silent_change": {
