@@ -129,7 +129,7 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
             return
         if not is_current(path, pieces, None):
             result = archive.archive(path, session_id, trigger="catch_up", final=abs(now - status.st_mtime) > IDLE)
-            if result.archived:
+            if result.archived and _may_show(result.path or ""):
                 close_compactions(archive, session_id, os.path.basename(result.path or ""))
             yield result
         yield from archive.archive_side_files(path, session_id, trigger="catch_up")
@@ -137,6 +137,16 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
         pass  # somebody is archiving it right now
     except (ArchiveError, OSError) as error:
         log.warning("Catching up on session %s failed: %s", session_id, error)
+
+
+def _may_show(path: str) -> bool:
+    """Tell whether a new piece may hold a compaction, before its session is read for its sake."""
+    from mala_context.transcripts.rows import file_chunks
+
+    try:
+        return may_hold(file_chunks(path), MARKS[:1])
+    except OSError:  # moved meanwhile: `_shown_by` finds it
+        return True
 
 
 def close_compactions(archive: Archiver, session_id: str, piece: str) -> int:
@@ -158,9 +168,11 @@ def close_compactions(archive: Archiver, session_id: str, piece: str) -> int:
     return len(found)
 
 
-def tell_sizes(archive: Archiver, session_id: str, piece: str) -> None:
+def tell_sizes(archive: Archiver, session_id: str, path: str) -> None:
     """Add the sizes of the compaction before a new piece, whose first boundary states them, to its outcome."""
-    told, found = _shown_by(archive, session_id, piece)
+    if not _may_show(path):
+        return
+    told, found = _shown_by(archive, session_id, os.path.basename(path))
     if told is not None and found:
         archive.record_sizes(session_id, told, found[0])
 
@@ -180,8 +192,6 @@ def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None
         before = pieces[place - 1] if place else None
         # A full copy begins with all that the copy before it held; the boundaries in there were told with that one.
         skipped = 0 if before is None or pieces[place].mode != "full" else before.length or 0
-        if not may_hold(chunks(files, [pieces[place]], strict=False), MARKS[:1]):
-            return None, []
         found = [
             meta
             for row in rows(chunks(files, [pieces[place]], strict=False))

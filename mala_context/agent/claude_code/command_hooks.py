@@ -243,7 +243,7 @@ def _tell_sizes(archive: TranscriptArchive, result: ArchiveResult | None) -> Non
     if result is not None and result.path is not None:
         from mala_context.archive.catch_up import tell_sizes
 
-        tell_sizes(archive, result.session_id, os.path.basename(result.path))
+        tell_sizes(archive, result.session_id, result.path)
 
 
 def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
