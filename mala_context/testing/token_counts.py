@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mala_context.tracking.cache import HOUR, SHORT
+from mala_context.tracking.thinking_blocks import thought_chars
 
 IMAGE_CHARACTERS = 6400
 """Characters that an image or a document counts as: about 1,600 tokens at four characters a token."""
 HIDDEN = 1.2
-"""Characters of hidden thinking for a character of its signature: 20,000 are about 6,000 tokens at four characters."""
+"""Characters of hidden thinking for a character of its signature, or of redacted data without what is around it:
+20,000 are about 6,000 tokens at four characters."""
 
 BILLING = "x-anthropic-billing-header:"
 """Begins a block of the CLI's that varies with the first prompt. It is no part of the cache's key: after 80 of 88
@@ -85,6 +87,8 @@ def block_text(one: Mapping[str, Any]) -> str:
             return str(one.get("text", ""))
         case "thinking":
             return str(one.get("thinking") or " " * round(HIDDEN * len(one.get("signature") or "")))
+        case "redacted_thinking":
+            return " " * round(HIDDEN * thought_chars(one.get("data")))
         case "tool_use" | "server_tool_use":
             return f"{one.get('name', '')}{_dump(one.get('input'))}"
         case "tool_result":

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.text_counts import Length, all_text, attachment_text, field_of, kind_of, text_length
+from mala_context.tracking.thinking_blocks import redacted_data, thought_chars
 
 GROUPS: Final[Mapping[str, str]] = {
     "start": "system prompt, tools and memory",
@@ -263,8 +264,8 @@ class ContextMap:
         """Weigh a block of an answer that comes less often, or as a dict."""
         given = field_of(block, "input")
         if given is None:
-            signature = field_of(block, "signature")
-            return text_length(field_of(block, "text") or field_of(block, "thinking") or signature or "")
+            text = field_of(block, "text") or field_of(block, "thinking") or field_of(block, "signature")
+            return text_length(text) if text else float(thought_chars(redacted_data(block)))
         calls[field_of(block, "id")] = self._cell_of(field_of(block, "name"), given)
         return text_length(given)
 

@@ -22,6 +22,7 @@ from mala_context.tracking.usage import MOST, Usage
 Way = Callable[[Any], bool]
 Wants = Callable[[int], bool]
 """Tells whether the event of a response is wanted, by the size of its request in tokens."""
+_THOUGHTS = frozenset({"ThinkingBlock", "RedactedThinkingBlock"})
 _MOST_CLASSES = 256
 
 
@@ -112,7 +113,7 @@ class FastPath:
             return False
         if content:
             main.context.parts.append(("response", content))
-            if content[0].__class__.__name__ == "ThinkingBlock":
+            if content[0].__class__.__name__ in _THOUGHTS:
                 registry.sign(uuid, content, main)
         seen[uuid] = None  # too many of them are seen to with the next response
         return True
@@ -170,7 +171,7 @@ class FastPath:
         if len(counted) > counted.most:
             counted.trim()
         main.start(identity, known, tokens, content)
-        if content[0].__class__.__name__ == "ThinkingBlock":
+        if content[0].__class__.__name__ in _THOUGHTS:
             registry.sign(uuid, content, main)
         if tokens > reducer.windows.smallest:
             reducer.check_window(main)

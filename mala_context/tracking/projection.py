@@ -20,6 +20,7 @@ from typing import Any, Final
 from mala_context._util.text import version_numbers
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.text_counts import Countable, Names, pieces, text_length
+from mala_context.tracking.thinking_blocks import REDACTED
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
 PLACEHOLDER: Final = 32
@@ -314,7 +315,7 @@ def _mark_first_result(found: list[Countable]) -> bool:
     return False
 
 
-UNSURE: Final = frozenset({"thinking", "image", "document"})
+UNSURE: Final = frozenset({"thinking", REDACTED, "image", "document"})
 """Units of an interval that teaches nothing about text; neither do random and minified text, nor another model."""
 CLI_UNITS: Final[Mapping[str, float]] = {
     "image": 2_000,
@@ -352,5 +353,6 @@ def cli_rule(version: str | None) -> CliRule:
 
 
 def _cli_chars(piece: Countable) -> int:
-    """Return the characters by which the CLI counts a piece: of a tool call all of its JSON."""
-    return piece.counts.chars + (piece.size[0] if piece.unit == "tool_use" else 0)
+    """Return the characters by which the CLI counts a piece: of a tool call all of its JSON, of a thought its data."""
+    size, unit = piece.size, piece.unit
+    return piece.counts.chars + (size[0] if unit == "tool_use" else size[1] if unit == REDACTED else 0)

@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.context_state import NO_THOUGHT, ContextState
 from mala_context.tracking.events import SIDECHAIN
-from mala_context.tracking.text_counts import hidden_thinking, is_result, signed_blocks
+from mala_context.tracking.text_counts import hidden_thinking, is_result
+from mala_context.tracking.thinking_blocks import signed_blocks
 from mala_context.tracking.token_costs import thinking_in
 from mala_context.tracking.truth_alarm import Lookout
 

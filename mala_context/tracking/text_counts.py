@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
 from mala_context.tracking.images import UNKNOWN, Size, size_of
+from mala_context.tracking.thinking_blocks import REDACTED, redacted_data, thought_chars
 from mala_context.transcripts.compactions import KEPT_MARKS
 
 _SAMPLE: Final = 3_072
@@ -73,8 +74,9 @@ class Countable(NamedTuple):
     unit: str = ""
     """What it costs besides its text: a key of the projection's table of constants."""
     size: Size = UNKNOWN
-    """Of an image its width and height in pixels; of thinking the length of its signature, and 0; of a tool call the
-    characters that its name and its JSON have besides the text, and 0."""
+    """Of an image its width and height in pixels; of thinking the length of its signature, and 0; of redacted thinking
+    the characters of its data that are the thought, and all of them; of a tool call the characters that its name and
+    its JSON have besides the text, and 0."""
 
 
 class Length(int):
@@ -299,18 +301,11 @@ def strings(content: Any, depth: int = 0) -> Iterator[str | None]:
 
 
 def hidden_thinking(signed: Iterable[Any]) -> int:
-    """Return the length of the signatures of the blocks of thinking whose text is not shown; 0 for none."""
-    return sum(len(field_of(block, "signature")) for block in signed if not field_of(block, "thinking"))
+    """Return the length of the signatures of the blocks of thinking whose text is not shown; 0 for none.
 
-
-def signed_blocks(content: Any) -> list[Any]:
-    """Return the blocks of thinking in a response that have a signature."""
-    found = []
-    for block in content if content.__class__ is list else ():
-        signature = block.get("signature") if block.__class__ is dict else getattr(block, "signature", None)
-        if signature and isinstance(signature, str):
-            found.append(block)
-    return found
+    Redacted ones have no signature. The CLI counts their data as text.
+    """
+    return sum(len(field_of(block, "signature") or "") for block in signed if not field_of(block, "thinking"))
 
 
 def is_thought(content: Any) -> bool:
@@ -352,6 +347,11 @@ def _thinking(block: Any, kind: str, names: Names, found: list[Countable]) -> No
         signed = len(signature) if isinstance(signature, str) else 0
         counts = Counts(len(text)) if signed else count_text(text)  # the signature tells more than what is shown
         found.append(Countable("response", counts, "thinking", (signed, 0)))
+
+
+def _redacted(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
+    data = redacted_data(block)
+    found.append(Countable("response", NOTHING, REDACTED, (thought_chars(data), len(data))))
 
 
 def _tool_use(block: Any, kind: str, names: Names, found: list[Countable]) -> None:
@@ -399,6 +399,7 @@ _UNITS: Final = frozenset({"image", "document", "tool_reference"})
 _BLOCKS: Final[Mapping[Any, Callable[[Any, str, Names, list[Countable]], None]]] = {
     "text": _text,
     "thinking": _thinking,
+    REDACTED: _redacted,
     "tool_use": _tool_use,
     "server_tool_use": _tool_use,
     "tool_result": _tool_result,
@@ -407,10 +408,11 @@ _BLOCKS: Final[Mapping[Any, Callable[[Any, str, Names, list[Countable]], None]]]
     "document": _unit,
     "tool_reference": _unit,
 }
-_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+_THOUGHTS: Final = frozenset({"thinking", REDACTED})
 _CLASSES: Final[Mapping[str, str]] = {
     "TextBlock": "text",
     "ThinkingBlock": "thinking",
+    "RedactedThinkingBlock": REDACTED,
     "ToolUseBlock": "tool_use",
     "ServerToolUseBlock": "server_tool_use",
     "ToolResultBlock": "tool_result",

@@ -8,10 +8,12 @@ import zlib
 import pytest
 
 from mala_context import instrument
+from mala_context.analysis.audit import collect
 from mala_context.testing import api_error, block, looped, summary, text, thinking, tool
 from mala_context.testing.scripts import fill_until_compaction
 from mala_context.tracking.events import Appended, Compaction, Response
 from mala_context.tracking.text_counts import is_result
+from tests.helpers.redacted import HEADERS, redacted
 from tests.helpers.variants import variants
 
 from .driving import Watch, named, prose, results, texts, turn
@@ -109,6 +111,22 @@ async def test_hidden_thinking_of_an_answer_that_is_interrupted(agent, partial):
     _, second, third = (request.tokens for request in watch.answered)
     assert third > second + 5_900
     near(projected, third)
+
+
+async def test_redacted_thinking_in_a_transcript(agent, mala_home):
+    """The SDK's messages leave such blocks out, so the stream's rows are read as the CLI writes them."""
+    thoughts = block(redacted(15_000)) + block(redacted(9, header=HEADERS[-1]))
+    script = [thoughts + tool("Bash", command="echo one", description="x"), thoughts + text("Done."), "After."]
+    runtime, watch = agent(script, options=DENSE)
+    await play(runtime, "go", "on")
+    watch.check(3)
+    first, second, third = (request.tokens for request in watch.answered)
+    assert min(second - first, third - second) > 5_900
+    (path,) = mala_home.glob(".claude/projects/*/*.jsonl")
+    found = collect([str(path)], as_live=True).observations
+    projected = [each.estimates[0] for each in found if each.truth == "next_prompt"]
+    near(projected[0], second)
+    near(projected[1], third)
 
 
 @BOTH_STREAMS

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mala_context.testing import ScriptedClock
 from mala_context.testing.token_counts import IMAGE_CHARACTERS, TokenCounter, block_text, count_characters, request_text
+from tests.helpers.redacted import data_of
 
 WORDS = st.text(max_size=40)
 BLOCKS = st.one_of(
@@ -48,6 +49,8 @@ def marked(body):
         ({"type": "tool_result", "tool_use_id": "x", "content": "out"}, "out"),
         ({"type": "tool_result", "tool_use_id": "x"}, ""),
         ({"type": "tool_result", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "ab"),
+        ({"type": "redacted_thinking", "data": data_of(750)}, " " * 1_200),
+        ({"type": "redacted_thinking"}, ""),
         ({"type": "odd", "data": 1, "cache_control": {}}, '{"type":"odd","data":1}'),
     ],
 )

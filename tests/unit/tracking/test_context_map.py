@@ -13,9 +13,10 @@ from mala_context.tracking.context_map import GROUPS, MOST_PARTS, SIGNED, Contex
 from mala_context.tracking.events import Appended, Compaction, Event, Reset, Response
 from mala_context.tracking.readers.parts import window_report
 from mala_context.tracking.snapshot import ContextSnapshot
-from mala_context.tracking.token_costs import THINKING
+from mala_context.tracking.token_costs import THINKING, thinking_in
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
+from tests.helpers.redacted import redacted
 from tests.helpers.sdk_messages import build
 
 ANSWER: dict[str, Any] = {
@@ -236,3 +237,9 @@ def test_a_signature_weighs_what_the_dearest_thinking_costs() -> None:
     assert max(rate for _, rate in THINKING.values()) <= SIGNED
     block = ThinkingBlock("", "s" * 4_000)
     assert ContextMap().grew([("response", [block])], 1, 3.0, told=False) == pytest.approx(4_000 * SIGNED)
+
+
+def test_redacted_thinking_weighs_no_less_than_it_costs_and_not_its_envelope() -> None:
+    blocks = [redacted(12, header=155) for _ in range(20)]
+    came = ContextMap().grew([("response", blocks)], 1, 2.35, told=False)
+    assert max(thinking_in(blocks, model) for model in THINKING) <= came == 20 * 16

@@ -15,6 +15,7 @@ from mala_context.tracking import projection
 from mala_context.tracking.projection import PLACEHOLDER, Interval, Ratios, after_compaction, answer_cost
 from mala_context.tracking.text_counts import Countable, count_text
 from mala_context.tracking.token_costs import FAMILIES, UNITS, family, text_tokens
+from tests.helpers.redacted import HEADERS, redacted
 
 
 def interval(ratios: Ratios | None = None) -> Interval:
@@ -373,3 +374,19 @@ def test_hidden_thinking_is_told_from_its_signature(model: str, signature: int, 
     said = one.projected(30_000, 1, cut=False, parts=2)
     assert said == pytest.approx(30_000 + tokens + UNITS[family(model)]["tool_use"], abs=100)
     assert one.projected(30_000, 6_050, cut=False, parts=2) == 36_050
+
+
+@pytest.mark.parametrize(("model", "tokens"), [("claude-opus-5", 8_000), ("claude-sonnet-4-5", 4_800)])
+def test_redacted_thinking_is_told_from_its_data(model: str, tokens: int) -> None:
+    blocks = [redacted(size, header) for header in HEADERS for size in (9_000, 900, 100)]
+    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}
+    one = made([*(("response", [block]) for block in blocks), ("response", [call])], model=model)
+    said = one.projected(30_000, 1, cut=False, parts=7)
+    assert said == pytest.approx(30_000 + tokens + UNITS[family(model)]["tool_use"], abs=20)
+    assert one.projected(30_000, 9_050, cut=False, parts=7) == 39_050
+
+
+def test_the_cli_counts_the_data_of_redacted_thinking_as_text() -> None:
+    block = redacted(1_000)
+    one = made([("response", [{"type": "text", "text": "So."}]), ("response", [block])])
+    assert one.cli_estimate(30_000, 1, parts=2) == pytest.approx(30_000 + 2 * len(block["data"]) / 4, abs=300)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from mala_context.tracking.events import Appended, Compaction, Event, Response, SessionStart, TurnEnd, WindowReport
 from mala_context.tracking.readers import read_row, read_stream_json
-from mala_context.tracking.token_costs import thinking_tokens
+from mala_context.tracking.token_costs import thinking_in, thinking_tokens
 from mala_context.tracking.tracker import ContextTracker
 from mala_context.tracking.usage import Usage
+from tests.helpers.redacted import redacted
 
 ONE, OTHER = "claude-opus-5", "claude-opus-4-8"
 MODELS = (ONE, OTHER, "claude-sonnet-4-5")
@@ -51,6 +52,34 @@ def told(*events: Event) -> ContextTracker:
 
 def projected(*events: Event) -> int:
     return told(*events).snapshot().projected or 0
+
+
+@pytest.mark.parametrize("reader", [read_row, read_stream_json])
+def test_redacted_thinking_is_in_the_next_request_of_its_own_model(reader: Any) -> None:
+    blocks = [redacted(6_000), redacted(9, header=155)]
+    rows: list[dict[str, Any]] = [
+        {
+            "type": "assistant",
+            "sessionId": "s1",
+            "session_id": "s1",
+            "message": {
+                "id": "m1",
+                "model": ONE,
+                "usage": {**dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens"), 0), **counts},
+                "content": [block],
+            },
+        }
+        for counts in ({"input_tokens": 50_000, "output_tokens": 1},)
+        for block in (*blocks, SAID)
+    ]
+    events = [event for number, row in enumerate(rows) for event in reader({**row, "uuid": f"u{number}"})]
+    thoughts = round(thinking_in(blocks, ONE))
+    assert thoughts == pytest.approx(6_009 * 0.4, rel=0.01)
+    plain = projected(response(1, ONE, 50_000, SAID))
+    assert projected(*events) == pytest.approx(plain + thoughts, abs=1)
+    assert projected(*events, PROMPT, set_to(OTHER)) == pytest.approx(
+        projected(response(1, ONE, 50_000, SAID), PROMPT, set_to(OTHER)), abs=1
+    )
 
 
 TELLERS = {

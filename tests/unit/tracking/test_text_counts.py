@@ -24,10 +24,10 @@ from mala_context.tracking.text_counts import (
     kind_of,
     pieces,
     random_chars,
-    signed_blocks,
     text_length,
     typical,
 )
+from mala_context.tracking.thinking_blocks import signed_blocks
 from mala_context.tracking.token_costs import FAMILIES, text_tokens
 
 

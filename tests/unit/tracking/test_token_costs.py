@@ -21,6 +21,7 @@ from mala_context.tracking.token_costs import (
     thought_in,
     unit_tokens,
 )
+from tests.helpers.redacted import redacted
 
 
 def interval(ratios: Ratios | None = None) -> Interval:
@@ -121,17 +122,23 @@ LONG_TEXTS = [
 ]
 
 
+PARTS = {
+    "user": lambda text: [{"type": "tool_result", "tool_use_id": "t", "content": text}],
+    "response": lambda text: [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": text}}],
+    "attachment": lambda text: {"type": "edited_text_file", "filename": "a", "snippet": text},
+    "thought": lambda text: [redacted(len(text)), {"type": "thinking", "thinking": text, "signature": text}],
+}
+
+
 @given(
     st.sampled_from(["claude-sonnet-4-5", "claude-opus-5"]),
-    st.lists(st.tuples(st.sampled_from(["user", "response", "attachment"]), st.sampled_from(LONG_TEXTS)), max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from(list(PARTS)), st.sampled_from(LONG_TEXTS)),
+        max_size=4,
+    ),
 )
 def test_a_glance_at_text_has_its_price_within_its_bounds(model, given):
-    blocks = {
-        "user": lambda text: [{"type": "tool_result", "tool_use_id": "t", "content": text}],
-        "response": lambda text: [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": text}}],
-        "attachment": lambda text: {"type": "edited_text_file", "filename": "a", "snippet": text},
-    }
-    parts = [(kind, blocks[kind](text)) for kind, text in given]
+    parts = [("response" if kind == "thought" else kind, PARTS[kind](text)) for kind, text in given]
     for answers in (True, False):
         least, most = rough_tokens(parts, model, answers=answers)
         held = [(kind, content) for kind, content in parts if answers or kind != "response"]
