@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mala_context.archive import log, manifests
+from mala_context.archive import layout, log, manifests
 from mala_context.transcripts.compactions import MARKS, is_main_boundary, may_hold
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from mala_context.archive.interface import Archiver
+    from mala_context.archive.interface import Archiver, SessionView
     from mala_context.archive.layout import ArchiveResult, Piece
     from mala_context.archive.manifests import Manifest
     from mala_context.archive.reader import ArchiveReader
@@ -149,60 +149,84 @@ def _may_show(path: str) -> bool:
         return True
 
 
-def close_compactions(archive: Archiver, session_id: str, piece: str) -> int:
-    """Give each compaction that a new piece shows its outcome; returns how many there are.
+def close_compactions(archive: Archiver, session_id: str, piece: str, *, skipped: bool = True) -> list[dict[str, Any]]:
+    """Give each compaction that a new piece shows its outcome, or the sizes that its boundary states.
 
     The first one may be told already: a PreCompact hook archived what lies before it and a PostCompact hook wrote its
     outcome, but the boundary with its sizes was written only after both. Then only the sizes are added.
+    What is said of those whose hooks did not run is returned, and no outcome written, where `skipped` is false.
     """
     told, found = _shown_by(archive, session_id, piece)
+    left: list[dict[str, Any]] = []
     for number, meta in enumerate(found):
-        waiting = archive.manifest(session_id).open_piece("main")
-        if waiting is not None and waiting.get("name") != piece:
-            archive.record_outcome(session_id, "compacted", piece=waiting["name"], **meta)
+        waiting = archive.manifest(session_id).open_piece("main", but=piece)
+        if waiting is not None:
+            archive.record_outcome(session_id, "compacted", piece=waiting["name"], once=True, **meta)
         elif number == 0 and told is not None:
             archive.record_sizes(session_id, told, meta)
-        else:
+        elif skipped:
             log.warning("Compaction without PreCompact in session %s: archived now, in %s", session_id, piece)
             archive.record_outcome(session_id, "hook_skipped", piece=piece, **meta)
-    return len(found)
+        else:
+            left.append(meta)
+    return left
 
 
-def tell_sizes(archive: Archiver, session_id: str, path: str) -> None:
-    """Add the sizes of the compaction before a new piece, whose first boundary states them, to its outcome."""
-    if not _may_show(path):
-        return
-    told, found = _shown_by(archive, session_id, os.path.basename(path))
-    if told is not None and found:
-        archive.record_sizes(session_id, told, found[0])
+def close_from_hook(archive: Archiver, session_id: str, path: str) -> None:
+    """Tell of the compactions before a new piece what their boundaries in it state, which follow their hooks.
+
+    Also that they took place, where no PostCompact hook told it, unless a process that lives will.
+    """
+    if _may_show(path) and not has_live_owner(archive.manifest(session_id)):
+        close_compactions(archive, session_id, os.path.basename(path), skipped=False)
 
 
 def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the compaction before a piece that has its outcome, and all that the boundaries in the piece say."""
+    """Return the piece before a compaction that has its outcome, if a new piece begins with what follows it.
+
+    And what the boundaries in the new piece say that are in no piece before it.
+    """
+    with archive.view(session_id) as files:
+        manifest = manifests.parse(files.manifest())
+        pieces = [each for each in manifests.pieces_of(files.list(), manifest) if each.subagent is None]
+        place = next((place for place, each in enumerate(pieces) if each.name == name), len(pieces))
+        found = _boundaries(files, pieces, place)
+        # A hook's piece ends before its own boundary, which is therefore the first one after it. PostCompact may have
+        # told its outcome without sizes; counted again it would be a second compaction (cases archive-17, archive-20).
+        last = manifest.last_outcome("main") if found else None
+        told = next((at for at, each in enumerate(pieces[:place]) if last and each.plain == last.get("piece")), None)
+        between = [] if told is None else range(told + 1, place)
+        if last is None or told is None or any(pieces[at].remote or _boundaries(files, pieces, at) for at in between):
+            return None, found
+        # The piece of one whose hook did not run may hold its boundary: then the sizes were told with it.
+        before = last["outcome"] != "hook_skipped" or last.get("tokens_before") is None
+        return (pieces[told].plain if before else None), found
+
+
+def _boundaries(files: SessionView, pieces: Sequence[Piece], place: int) -> list[dict[str, Any]]:
+    """Return what the boundaries in a piece say, without those that an earlier piece holds too."""
     from mala_context.archive.reading import chunks
     from mala_context.transcripts.json_rows import objects
     from mala_context.transcripts.rows import rows
 
-    with archive.view(session_id) as files:
-        manifest = manifests.parse(files.manifest())
-        pieces = [each for each in manifests.pieces_of(files.list(), manifest) if each.subagent is None]
-        place = next((place for place, each in enumerate(pieces) if each.name == name), None)
-        if place is None:
-            return None, []
-        before = pieces[place - 1] if place else None
-        # A full copy begins with all that the copy before it held; the boundaries in there were told with that one.
-        skipped = 0 if before is None or pieces[place].mode != "full" else before.length or 0
-        found = [
-            meta
-            for row in rows(chunks(files, [pieces[place]], strict=False))
-            if row.offset >= skipped and MARKS[0] in row.data
-            for value in objects(row.data)
-            if (meta := boundary(value)) is not None
-        ]
-    # A hook's piece ends before its own boundary, which is therefore the first one here. PostCompact may have told its
-    # outcome without sizes; counted again it would be a second compaction (cases archive-17 and archive-20).
-    done = {row.get("piece") for row in manifest.of_kind("outcome") if row.get("outcome") == "compacted"}
-    return (before.plain if before is not None and before.plain in done else None), found
+    def told(each: Piece, start: int = 0) -> Iterator[tuple[object, dict[str, Any]]]:
+        if may_hold(chunks(files, [each], strict=False), MARKS[:1]):
+            for row in rows(chunks(files, [each], strict=False)):
+                if row.offset >= start and MARKS[0] in row.data:
+                    for value in objects(row.data):
+                        if (meta := boundary(value)) is not None:
+                            yield value.get("uuid"), meta
+
+    if place == len(pieces):
+        return []
+    this, before = pieces[place], pieces[place - 1] if place else None
+    same = before is not None and before.chain == this.chain
+    # A full copy begins with all that the copy before it held; the boundaries in there were told with that one.
+    found = list(told(this, (before.length or 0) if before is not None and same and this.mode == "full" else 0))
+    if found and before is not None and not same:  # and a new chain with what is left of the chains before it
+        known = {uuid for each in pieces[:place] if each.remote is None for uuid, _ in told(each)}
+        found = [(uuid, meta) for uuid, meta in found if uuid is None or uuid not in known]
+    return [meta for _, meta in found]
 
 
 def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -237,19 +261,24 @@ def note(
 ) -> None:
     """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
 
-    With `once` nothing is added where the newest outcome has this summary already.
+    With `once` nothing is added where the newest outcome has this summary already. Where a boundary closed the
+    compaction a moment ago, while PostCompact was under way, what either knows completes the other's row.
     Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.
     """
     if outcome not in manifests.OUTCOMES:
         raise ValueError(f"outcome is {outcome!r}; it must be one of {', '.join(sorted(manifests.OUTCOMES))}")
     with archive.lock(session_id) as files:
-        if piece is None:
-            manifest = manifests.parse(files.manifest())
-            if once and manifest.tells(fields.get("agent"), fields.get("summary")):
+        manifest = manifests.parse(files.manifest())
+        waiting = None if piece is not None else manifest.open_piece(fields.get("agent"))
+        piece = piece if waiting is None else waiting.get("name")
+        row = manifests.new_row("outcome", now, outcome=outcome, piece=piece, **fields)
+        if once and (piece is None or not manifest.waits(piece)):
+            if manifest.tells(fields.get("agent"), fields.get("summary")):
                 return
-            row = manifest.open_piece(fields.get("agent"))
-            piece = None if row is None else row.get("name")
-        files.append(manifests.dump([manifests.new_row("outcome", now, outcome=outcome, piece=piece, **fields)]))
+            told = manifest.just_told(fields, now)
+            if told is not None:
+                row = manifests.late_row(now, told["piece"], fields)
+        files.append(manifests.dump([row]))
 
 
 def seen(
@@ -267,8 +296,13 @@ def seen(
         how = "by_reference" if outcome.get("kept") else "compacted"
         archive.record_outcome(session_id, how, **{**outcome, **lost})
         return None
-    if outcome.get("once") and archive.manifest(session_id).tells(outcome.get("agent"), outcome.get("summary")):
-        return None
+    if outcome.get("once"):
+        manifest, told_of = archive.manifest(session_id), {"agent": "main", **outcome}
+        if manifest.tells(told_of["agent"], outcome.get("summary")):
+            return None
+        if manifest.just_told(told_of, layout.now()) is not None:
+            archive.record_outcome(session_id, "compacted", lost=None if measure is None else measure(), **outcome)
+            return None
     from mala_context.errors import TranscriptError
 
     log.warning("Compaction without PreCompact in session %s: archiving what is there now", session_id)
@@ -278,6 +312,9 @@ def seen(
         archive.record_outcome(session_id, "hook_skipped", **{"error": str(error), **outcome})
         raise
     piece = None if result.path is None else os.path.basename(result.path)
+    if piece is not None and outcome.get("tokens_before") is None:  # its boundary may be there, after that of another
+        shown = close_compactions(archive, session_id, piece, skipped=False)
+        outcome = {**outcome, **({name: shown[-1][name] for name in manifests.SIZES} if shown else {})}
     lost = {} if measure is None else {"lost": measure()}
     archive.record_outcome(session_id, "hook_skipped", piece=piece, **{**outcome, **lost})
     return result

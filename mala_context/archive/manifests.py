@@ -39,6 +39,10 @@ _MOST_GAP = 1000
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
 """Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
 SIZES = ("tokens_before", "tokens_after")
+LATER = (*SIZES, "summary", "lost")
+"""What of an outcome may be known only after it was written; a row `sizes` adds it."""
+_BESIDE = 10_000_000
+"""Microseconds between the boundary of a compaction and its PostCompact hook, at most."""
 OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped", "by_reference"})
 TOOK_PLACE = frozenset({"compacted", "hook_skipped", "by_reference"})
 """Outcomes of compactions that replaced the conversation."""
@@ -58,16 +62,19 @@ class Manifest(Frozen):
     def of_kind(self, kind: str) -> list[Row]:
         """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`, `removing`.
 
-        An outcome has the sizes that a `sizes` row told of the same piece later on.
+        An outcome has what a `sizes` row told of the same piece after it: a piece may be that of several compactions,
+        the later ones of which had nothing new to archive.
         """
-        rows = [row for row in self.rows if row.get("row") == kind]
-        sizes = {row.get("piece"): row for row in self.rows if row.get("row") == "sizes"} if kind == "outcome" else {}
-        if not sizes:
-            return rows
-        later = [
-            {name: value for name in SIZES if (value := sizes.get(row.get("piece"), {}).get(name))} for row in rows
-        ]
-        return [{**more, **row} for more, row in zip(later, rows, strict=True)]
+        found: list[Row] = []
+        latest: dict[object, int] = {}
+        for row in self.rows:
+            at = latest.get(row.get("piece"))
+            if row.get("row") == kind:
+                latest[row.get("piece")] = len(found)
+                found.append(row)
+            elif kind == "outcome" and row.get("row") == "sizes" and at is not None:
+                found[at] = {**{name: value for name in LATER if (value := row.get(name))}, **found[at]}
+        return found
 
     def pieces(self) -> dict[str, Row]:
         """Return the piece rows by the name of the plain piece; the last row of a name wins."""
@@ -83,16 +90,18 @@ class Manifest(Frozen):
         rows = self.of_kind("packed")
         return {row["piece"]: row["sha256"] for row in rows if row.get("piece") and row.get("sha256")}
 
-    def open_piece(self, agent: str | None = None, between: tuple[int, int] | None = None) -> Row | None:
+    def open_piece(
+        self, agent: str | None = None, between: tuple[int, int] | None = None, *, but: str | None = None
+    ) -> Row | None:
         """Return the newest piece whose compaction has no outcome yet.
 
         Where PreCompact found nothing new, it is the piece that holds all, with that hook's trigger, agent and time.
         Of one agent where that is given, and only if it was written between two times in microseconds since 1970. The
         time of a piece is never earlier than that of the piece before it, so after the clock was set back it is no time
-        of writing: `clock` is, where the two differ.
+        of writing: `clock` is, where the two differ. `but` names a piece that does not count.
         """
         for row, is_open in self._before_compactions():
-            if agent is not None and row.get("agent") not in {None, agent}:
+            if row.get("name") == but or (agent is not None and row.get("agent") not in {None, agent}):
                 continue
             if between is not None:
                 written = str(row.get("clock") or layout.stamp_of(str(row.get("time"))))
@@ -100,6 +109,10 @@ class Manifest(Frozen):
                     return None
             return row if is_open else None
         return None
+
+    def waits(self, piece: str) -> bool:
+        """Tell whether a compaction before which this piece was archived has no outcome yet."""
+        return any(is_open and row.get("name") == piece for row, is_open in self._before_compactions())
 
     def _before_compactions(self) -> Iterator[tuple[Row, bool]]:
         """Yield what PreCompact archived, newest first, and whether that compaction has no outcome yet."""
@@ -133,6 +146,25 @@ class Manifest(Frozen):
             return False
         newest = next((row for row in reversed(self.of_kind("outcome")) if row.get("agent") == agent), {})
         return newest.get("summary") == summary
+
+    def last_outcome(self, agent: str | None) -> Row | None:
+        """Return the outcome of the last compaction of an agent that took place, `None` where there was none."""
+        outcomes = (row for row in reversed(self.of_kind("outcome")) if row.get("outcome") in TOOK_PLACE)
+        return next((row for row in outcomes if row.get("agent") in {None, agent}), None)
+
+    def just_told(self, fields: Row, now: int) -> Row | None:
+        """Return the outcome that was written a moment ago of the compaction that `fields` tell the rest of.
+
+        One row has its summary, which PostCompact knows, the other the sizes of its boundary.
+        """
+        last = self.last_outcome(fields.get("agent"))
+        if last is None or not last.get("piece"):
+            return None
+        told = [row.get("summary") is not None for row in (last, fields)]
+        sized = [row.get("tokens_before") is not None for row in (last, fields)]
+        recent = layout.stamp(now - _BESIDE) <= layout.stamp_of(str(last.get("time"))) <= layout.stamp(now)
+        apart = sized[0] if told == [False, True] else told == [True, False] and sized == [False, True]
+        return last if recent and apart else None
 
 
 def parse(data: bytes) -> Manifest:
@@ -199,6 +231,11 @@ def new_row(kind: str, moment: int | str, **fields: Any) -> dict[str, Any]:
         "time": time,
         **{key: value for key, value in fields.items() if value is not None},
     }
+
+
+def late_row(moment: int, piece: str, fields: Row) -> dict[str, Any]:
+    """Return a row with what of an outcome came after it."""
+    return new_row("sizes", moment, piece=piece, **{name: fields.get(name) for name in LATER})
 
 
 def pieces_of(files: Iterable[StoredFile], manifest: Manifest) -> list[Piece]:

@@ -367,13 +367,11 @@ class TranscriptArchive(ArchiveReader):
 
         `piece` is the name of the piece that was archived before it.
         """
-        fields = {name: sizes.get(name) for name in manifests.SIZES}
         with self.lock(session_id) as files:
-            known = next(
-                (r for r in manifests.parse(files.manifest()).of_kind("outcome") if r.get("piece") == piece), {}
-            )
-            if any(known.get(name) is None and value is not None for name, value in fields.items()):
-                files.append(manifests.dump([manifests.new_row("sizes", layout.now(), piece=piece, **fields)]))
+            outcomes = manifests.parse(files.manifest()).of_kind("outcome")
+            known = next((row for row in reversed(outcomes) if row.get("piece") == piece), {})
+            if any(known.get(name) is None and sizes.get(name) is not None for name in manifests.SIZES):
+                files.append(manifests.dump([manifests.late_row(layout.now(), piece, sizes)]))
 
     def note_kept(
         self, session_id: object, kept: Mapping[str, Any], *, agent: str, lost: Mapping[str, Any] | None = None

@@ -118,10 +118,10 @@ archive.archive(path, sid)
 """
 
 
-def start(a: Machine, event):
+def start(a: Machine, event, **fields):
     """A hook that runs beside us."""
     process = subprocess.Popen(HOOK, env=a.env, cwd=a.repo, **PIPES)
-    process.stdin.write(json.dumps(a.given(event)).encode())
+    process.stdin.write(json.dumps(a.given(event, **fields)).encode())
     if a.rng.random() < 0.5:
         process.stdin.close()
     return process
@@ -409,4 +409,58 @@ def stores(a: Machine):
         a.any_look()
 
 
-KINDS = {each.__name__: each for each in (files, modes, processes, clocks, signals, numbers, names, texts, stores)}
+def say(a: Machine, **row):
+    """Write one row of the session."""
+    row = {"type": "user", "uuid": inputs.uuid(10**6 + a.rng.randrange(10**6)), **row}
+    with open(a.path, "ab") as file:
+        file.write(inputs.dump([row]))
+
+
+def ask(a: Machine, event, **fields):
+    """Call a hook, once or twice at the same time; another session may begin after it."""
+    if a.rng.random() < 0.3:
+        for each in [start(a, event, **fields) for _ in range(2)]:
+            with each:
+                pass
+    else:
+        a.hook(event, json.dumps(a.given(event, **fields)).encode())
+    if a.rng.random() < 0.2:
+        sid = inputs.uuid(7)
+        other = pathlib.Path(a.folder, f"{sid}.jsonl")
+        other.write_bytes(OTHER)
+        a.hook("SessionStart", json.dumps(a.given("SessionStart", session_id=sid, transcript_path=str(other))).encode())
+
+
+def compactions(a: Machine):
+    """Hooks of compactions in any order, twice, beside starts of other sessions: each counts once, with its sizes."""
+    rng, truth, after = a.rng, [], True
+    for number in range(1, rng.randrange(2, 5)):
+        say(a, message={"role": "user", "content": f"go on with {number}"})
+        truth.append((1000 * number, 10 * number))
+        if not after or rng.random() < 0.8:  # seconds after one that no PostCompact told it would be taken for it
+            ask(a, "PreCompact")
+            after = rng.random() < 0.8
+        meta = {"trigger": "auto", "preTokens": 1000 * number, "postTokens": 10 * number}
+        steps = [lambda meta=meta: say(a, type="system", subtype="compact_boundary", compactMetadata=meta)]
+        if after:
+            steps.insert(rng.randrange(2), lambda number=number: ask(a, "PostCompact", compact_summary=f"Did {number}"))
+        for step in steps:
+            step()
+        if not after or rng.random() < 0.3:
+            say(a, message={"role": "user", "content": "last words"})
+            a.hook("SessionEnd")
+        if rng.random() < 0.2:
+            pathlib.Path(a.path).write_bytes(OTHER + a.transcript())
+    a.hook("SessionEnd")
+    a.whole()
+    found = json.loads(a.cli("archives", "lost", a.sid, "--json").stdout)["compactions"]
+    if (told := [(each["tokens_before"], each["tokens_after"]) for each in found]) != truth:
+        raise Fault(f"compactions are {told}, not {truth}")
+    if a.cli("archives", "verify").returncode:
+        raise Fault("verify finds something")
+
+
+KINDS = {
+    each.__name__: each
+    for each in (files, modes, processes, clocks, signals, numbers, names, texts, stores, compactions)
+}

@@ -235,15 +235,15 @@ def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None
     if archive is not None and not _owner_archived(archive, found):
         from mala_context.archive.increment import archive_from_hook
 
-        _tell_sizes(archive, archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6)))
+        _close(archive, archive_from_hook(archive, found, since=begun - round(_STARTED_SECONDS * 1e6)))
 
 
-def _tell_sizes(archive: TranscriptArchive, result: ArchiveResult | None) -> None:
-    """Add to the compaction before this one the sizes that its boundary states, which was written after its hooks."""
+def _close(archive: TranscriptArchive, result: ArchiveResult | None) -> None:
+    """Tell of the compaction before this one what its boundary states, which was written after its hooks."""
     if result is not None and result.path is not None:
-        from mala_context.archive.catch_up import tell_sizes
+        from mala_context.archive.catch_up import close_from_hook
 
-        tell_sizes(archive, result.session_id, result.path)
+        close_from_hook(archive, result.session_id, result.path)
 
 
 def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
@@ -441,7 +441,7 @@ def _session_ended(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
     main, *_ = archive.archive_session(
         path, found.get("session_id"), trigger="session_end", agent="main", cwd=text_in(found, "cwd")
     )
-    _tell_sizes(archive, main)
+    _close(archive, main)
 
 
 def _prompt(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:

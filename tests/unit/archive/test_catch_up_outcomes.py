@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mala_context.archive import layout
 from mala_context.archive.catch_up import close_compactions
 from mala_context.archive.store import TranscriptArchive
 from mala_context.errors import TranscriptError
@@ -114,3 +115,89 @@ class TestNothingNew:
         for _ in range(3):
             compacted.archive(transcript, SID, trigger="manual")
         assert [row["row"] for row in compacted.manifest(SID).rows[end:]] == ["piece", "nothing_new"]
+
+
+class TestCountedOnce:
+    """Hooks of one compaction in any order, with a catch-up of another session's start between any two of them."""
+
+    @pytest.fixture
+    def session(self, archive, transcript):
+        return Session(archive, transcript)
+
+    @pytest.mark.parametrize("pre", [True, False])
+    @pytest.mark.parametrize("at", ["", "pre", "boundary", "post"])
+    @pytest.mark.parametrize("order", ["boundary first", "boundary last"])
+    @pytest.mark.parametrize("end", ["session_end", "catch_up", "auto"])
+    def test_with_its_sizes_and_its_summary(self, session, pre, at, order, end):
+        steps = ["boundary", "post", "post"] if order == "boundary first" else ["post", "post", "boundary"]
+        for step in ["pre"] * pre + steps:
+            session.do(step, 1)
+            session.do("say", 0)
+            if step == at:
+                session.do("catch_up", 0)
+        session.do(end, 0)
+        assert session.counted() == [(1000, 10, "Did 1.")]
+
+    @pytest.mark.parametrize("end", ["session_end", "auto", "catch_up"])
+    def test_where_no_postcompact_ran(self, session, end):
+        for step in ("pre", "boundary", "say", end):
+            session.do(step, 1)
+        assert session.counted() == [(1000, 10, None)]
+
+    def test_sizes_are_of_the_compaction_that_was_told_last_of_a_piece(self, session):
+        for step, number in [("boundary", 1), ("post", 1), ("pre", 2), ("post", 2), ("boundary", 2)]:
+            session.do(step, number)
+        session.do("session_end", 0)
+        assert session.counted() == [(1000, 10, "Did 1."), (2000, 20, "Did 2.")]
+        assert len({row["piece"] for row in outcomes(session.archive)}) == 1  # the second had nothing new
+
+    @pytest.mark.parametrize("end", ["catch_up", "session_end"])
+    def test_where_the_transcript_is_rewritten(self, session, end):
+        for step in ("pre", "boundary", "post", "catch_up", "rewrite", end):
+            session.do(step, 1)
+        assert {piece.chain for piece in session.archive.pieces(SID)} == {1, 2}
+        assert session.counted() == [(1000, 10, "Did 1.")]
+
+    def test_a_later_one_without_its_hook_is_another(self, session, monkeypatch):
+        for step in ("pre", "boundary", "catch_up"):
+            session.do(step, 1)
+        now = layout.now()
+        monkeypatch.setattr(layout, "now", lambda: now + 11_000_000)
+        session.do("post", 2)
+        assert [row["outcome"] for row in outcomes(session.archive)] == ["compacted", "hook_skipped"]
+
+
+class Session:
+    """What Claude Code and the plugin's hooks do, one step at a time."""
+
+    def __init__(self, archive, transcript):
+        self.archive, self.transcript = archive, transcript
+
+    def write(self, row):
+        with open(self.transcript, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def close(self, trigger):
+        result = self.archive.archive(self.transcript, SID, trigger=trigger, agent="main")
+        if result.path is not None:
+            close_compactions(self.archive, SID, result.path.rpartition("/")[2], skipped=trigger == "catch_up")
+
+    def do(self, step, number):
+        if step == "say":
+            self.write({"type": "user", "message": {"content": "go on"}})
+        elif step == "boundary":
+            meta = {"trigger": "auto", "preTokens": 1000 * number, "postTokens": 10 * number}
+            row = {"type": "system", "subtype": "compact_boundary", "uuid": f"b{number}", "compactMetadata": meta}
+            self.write(row)
+        elif step == "post":
+            self.archive.compaction_seen(self.transcript, SID, trigger="auto", summary=f"Did {number}.", once=True)
+        elif step == "rewrite":
+            with open(self.transcript) as file:
+                data = file.read()
+            with open(self.transcript, "w") as file:
+                file.write('{"type":"user","message":{"content":"changed"}}\n' + data)
+        else:
+            self.close("auto" if step == "pre" else step)
+
+    def counted(self):
+        return [(row["tokens_before"], row["tokens_after"], row.get("summary")) for row in outcomes(self.archive)]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mala_context.archive import layout, manifests
@@ -38,6 +38,7 @@ def read(*rows):
 @settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=4), max_size=5))
 def test_rows_come_back_as_they_were(rows):
+    assume(all(isinstance(row.get("row"), str | None) for row in rows))  # a row of no kind is none
     data = manifests.dump(rows)
     assert data.count(b"\n") == len(rows)
     assert list(manifests.parse(data).rows) == rows
