@@ -57,7 +57,7 @@ def read_loss(
             return None
         read = partial(_rows, files)
         found: list[dict[str, Any]] = []
-        ended = chosen[0].plain in _compacted(manifest) and not _written_late(chosen[0])
+        ended = chosen[0].plain in _compacted(manifest) and not _written_late(chosen[0], manifest)
         for place, each in enumerate(chosen):
             # The first piece was dropped by the compaction before this one. It is read for its open todo items, which
             # outlive a compaction; a boundary after it keeps its files and instructions out of this loss.
@@ -65,7 +65,7 @@ def read_loss(
                 found.append(_BETWEEN)
             found += read(each)
         after = _after(transcript, chosen[-1].end) if piece is None else []
-        if _written_late(chosen[-1]):
+        if _written_late(chosen[-1], manifest):
             found, told = _cut(found + after)
         else:
             more, told = _cut(after, first=True)
@@ -125,8 +125,10 @@ def history_path(archive: TranscriptArchive, session_id: str) -> str:
     return os.path.join(archive.location, f"{session_id}_*")
 
 
-def _written_late(piece: Piece) -> bool:
-    return piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
+def _written_late(piece: Piece, manifest: manifests.Manifest) -> bool:
+    """Tell whether a piece may hold its compaction's boundary: not where PreCompact found that it held all."""
+    late = piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
+    return late and all(row.get("piece") != piece.plain for row in manifest.of_kind("nothing_new"))
 
 
 def _after(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:

@@ -92,6 +92,24 @@ def test_an_old_cli_that_wrote_no_boundary(bench):
     assert bench.missing("x") == ["always test the parser"]
 
 
+def test_a_compaction_for_which_the_end_of_a_run_had_archived_everything(bench):
+    bench.write(said("never touch the lexer"))
+    bench.keep(outcome="compacted")
+    bench.write(BOUNDARY, summarised("about the lexer"), said("always test the parser"))
+    bench.keep("session_end")
+    bench.keep()  # the PreCompact of a resumed session, which has nothing new
+    bench.write(said("the newest prompt of all"))
+    lost = ["always test the parser", "the newest prompt of all"]
+    assert bench.missing("x", transcript=str(bench.path)) == lost
+    bench.archive.record_outcome("s1", "compacted")
+    bench.write(BOUNDARY, summarised("about the parser"), said("third instruction stands here"))
+    assert bench.missing("x", transcript=str(bench.path)) == lost
+    piece = bench.archive.manifest("s1").of_kind("outcome")[-1]["piece"]
+    bench.keep()
+    assert bench.missing("x", piece=piece) == ["always test the parser"]
+    assert bench.missing("x") == ["third instruction stands here"]
+
+
 def test_behind_a_piece_that_was_written_late(bench):
     bench.write(said("never touch the lexer"), BOUNDARY, summarised("x"), said("always test the parser"))
     bench.keep("boundary", outcome="hook_skipped")
