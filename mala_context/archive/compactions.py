@@ -84,6 +84,10 @@ class Counter:
                 )
         return None
 
+    def goes_on(self, value: Mapping[str, Any]) -> bool:
+        """Tell whether a row is the summary of the compaction that was seen last."""
+        return self._open and is_summary(value) and not value.get("isSidechain")
+
     def _first_row(self, value: dict[str, Any]) -> dict[str, Any] | None:
         summary = is_summary(value)
         if not (is_boundary(value) or summary) or value.get("isSidechain"):
@@ -93,7 +97,7 @@ class Counter:
             if uuid in self._seen:
                 return None
             self._seen.add(uuid)
-        continues = summary and self._open
+        continues = self.goes_on(value)
         self._open = True
         return None if continues else value
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from mala_context.analysis.watch.archived import LatestArchives
 from mala_context.analysis.watch.places import ChangedTranscript, TranscriptFinder, agent_of, session_of
@@ -24,6 +24,7 @@ from mala_context.analysis.watch.tail import LiveTail
 from mala_context.analysis.watch.view import WatchRow, joined, ordered, row_of
 from mala_context.archive.compactions import Counter
 from mala_context.errors import TranscriptError
+from mala_context.transcripts.compactions import is_boundary, is_summary
 from mala_context.transcripts.rows import Row, file_chunks
 
 PATIENCE: Final = 0.1
@@ -47,6 +48,8 @@ class _FollowedTranscript:
         """Compactions in the part that was not read for its rows; `None` while they are not counted."""
         self.uncounted = 0
         """Bytes of that part, if it is still to be counted."""
+        self._next: Mapping[str, Any] = {}
+        """The first row after that part which may belong to its last compaction, or tells that none does."""
         self._row: WatchRow | None = None
         self._tail = LiveTail()
         self._window = auto_compact_window
@@ -69,6 +72,7 @@ class _FollowedTranscript:
             self.state, self.before, self.uncounted = self._new_state(), 0, gain.start
             if gain.start:
                 self.before = None
+                self._next = next((row for row in gain.rows if row.get("type") == "assistant" or _compacts(row)), {})
                 self.state.opening(gain.opening)
         self.state.take(gain.rows)
 
@@ -76,7 +80,7 @@ class _FollowedTranscript:
         """Count the compactions of the part that was not read; they stay unknown where it cannot be read."""
         end, self.uncounted, self._row = self.uncounted, 0, None
         with suppress(OSError):
-            self.before = _compactions_up_to(self.path, end)
+            self.before = _compactions_up_to(self.path, end, self._next)
 
     def row(self) -> WatchRow:
         if self._row is None:
@@ -88,8 +92,15 @@ _LONGEST_ROW = 1 << 20
 """Bytes that are held of a row while compactions are counted; no boundary and no summary is longer."""
 
 
-def _compactions_up_to(path: str, end: int) -> int:
-    """Count the compactions in a file's first bytes; only blocks with a mark are cut into rows, for speed."""
+def _compacts(row: Mapping[str, Any]) -> bool:
+    return is_boundary(row) or is_summary(row)
+
+
+def _compactions_up_to(path: str, end: int, following: Mapping[str, Any]) -> int:
+    """Count the compactions in a file's first bytes; only blocks with a mark are cut into rows, for speed.
+
+    One whose summary is the row that follows them is counted there.
+    """
     counter, count, rest = Counter(), 0, b""
     for chunk in file_chunks(path, end):
         lines, _, after = (rest + chunk).rpartition(b"\n")
@@ -98,7 +109,7 @@ def _compactions_up_to(path: str, end: int) -> int:
             count += sum(counter.see(Row(0, line)) is not None for line in lines.split(b"\n"))
         elif b'"assistant"' in lines:
             counter.see(Row(0, b'"assistant"'))
-    return count
+    return count - counter.goes_on(following)
 
 
 class Watcher:

@@ -210,7 +210,25 @@ def test_compactions_are_counted_as_the_archive_counts_them(tmp_path, monkeypatc
     chunks = [data[place : place + size] for place in range(0, len(data), size)]
     monkeypatch.setattr(watcher_module, "file_chunks", lambda *_: iter(chunks))
     expected = sum(1 for _ in compactions(rows_of(iter([data]))))
-    assert watcher_module._compactions_up_to("", len(data)) == expected == 4
+    assert watcher_module._compactions_up_to("", len(data), {}) == expected == 4
+
+
+@pytest.mark.parametrize("boundary", [True, False])
+def test_a_compaction_counts_once_wherever_the_end_that_is_read_begins(projects, start, monkeypatch, boundary):
+    rows = Rows()
+    for number in range(20):
+        rows.response(f"m{number}", 20_000)
+    if boundary:
+        rows.boundary(167_100, 900)
+    rows.prompt("summary", isCompactSummary=True)
+    rows.response("n", 20_000)
+    data = [dump([row]) for row in rows.rows]
+    path = rows.write(projects / "-p" / f"{SID}.jsonl")
+    monkeypatch.setattr(tail_module, "WHOLE", 0)
+    for place in range(len(data) - 4, len(data)):
+        monkeypatch.setattr(tail_module, "FIRST", len(b"".join(data[place:])) + 1)
+        (row,) = settled(start(path)).values()
+        assert (row.compactions, row.compactions_at_least) == (1, False)
 
 
 def test_many_sessions_begin_to_show_at_once(projects, start, monkeypatch):
