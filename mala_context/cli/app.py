@@ -76,6 +76,7 @@ class _Commands(click.Group):
         except ERRORS as error:
             code = status_of(error)
         if standalone_mode:
+            streams.end_output()
             sys.exit(code if isinstance(code, int) else 0)
         return code
 

@@ -41,8 +41,9 @@ def doctor(repo: str | None, no_session: bool, fix: bool, yes: bool, as_json: bo
     """Check this machine and show how to fix what is wrong.
 
     Looks at the Claude Code CLI and its settings, at mala.yaml, transcripts and archives, and plays a session of three
-    seconds on the loopback (no key, no network). Without --fix it changes nothing. --fix makes files private, archives
-    transcripts and repairs archives; it never removes anything. Exit status 1 if something is wrong.
+    seconds on the loopback (no key, no network). Without --fix it changes nothing, but writes a few bytes to an object
+    store and removes them. --fix makes files private, archives transcripts and repairs archives; it never removes
+    anything. Exit status 1 if something is wrong.
     """
     from mala_context.analysis.doctor import examine, gather
     from mala_context.cli.hook_proof import prove

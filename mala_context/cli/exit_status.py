@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import Final
 
@@ -43,7 +45,7 @@ def status_of(error: BaseException) -> int:
         status = _said(error.format_message(), error.exit_code)
         context = getattr(error, "ctx", None)
         if context is not None:
-            sys.stderr.write(f"Try '{context.command_path} --help'.\n")
+            _write(f"Try '{context.command_path} --help'.\n")
         return status
     if isinstance(error, CorruptArchiveError):
         return _said(f"{error}; `mala-context archives verify` tells more", CHECK_FAILED)
@@ -52,11 +54,25 @@ def status_of(error: BaseException) -> int:
     streams.end_output()
     if isinstance(error, BrokenPipeError):
         return 0
-    where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else _place()
     return _said(f"{where}{getattr(error, 'strerror', None) or error}", UNUSABLE_INPUT)
 
 
+def _place() -> str:
+    """Say what an error that names no file is about, where that can be told."""
+    try:
+        os.getcwd()
+    except OSError:
+        return "the working directory: "
+    return ""
+
+
 def _said(message: str, status: int, *, lines: bool = False) -> int:
-    sys.stderr.write(f"mala-context: {printable(message, lines=lines)}\n")
-    sys.stderr.flush()
+    _write(f"mala-context: {printable(message, lines=lines)}\n")
     return status
+
+
+def _write(words: str) -> None:
+    with contextlib.suppress(OSError):  # there is nowhere to say it; the status still does
+        sys.stderr.write(words)
+        sys.stderr.flush()

@@ -30,11 +30,12 @@ def prepare() -> None:
 
 
 def end_output() -> None:
-    """Write what standard output still holds; where that cannot be, drop it, or Python complains of it at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Write what the output streams still hold; where that cannot be, drop it, or Python complains of it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def can_redraw(stream: IO[str]) -> bool:

@@ -51,6 +51,9 @@ def answer_in_time(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[by
     does not even let itself be killed. The other process goes on by itself, so what is being archived is archived as
     soon as the disk answers. Where no process can be made the work is done here.
     """
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass  # a standard stream was closed: its number is not for the pipe
+    os.close(number)
     ours, theirs = os.pipe()
     try:
         child = os.fork()

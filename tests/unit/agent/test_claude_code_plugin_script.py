@@ -317,6 +317,16 @@ class TestNothingDisturbs:
         done = place.run(b"", stdin=None, preexec_fn=lambda: os.close(0))
         assert (done.returncode, done.stdout) == (0, b"{}\n")
 
+    @pytest.mark.parametrize("closed", [(0,), (0, 1), (0, 1, 2), (1,), (1, 2), (2,)], ids=str)
+    def test_closed_streams(self, place, closed):
+        """No pipe of ours takes their numbers: a hook would read its own answer until its patience ends."""
+        done = place.run(place.given("PreCompact"), preexec_fn=lambda: [os.close(each) for each in closed])
+        assert done.returncode == 0
+        assert done.stdout == (b"" if 1 in closed else b"{}\n")
+        said = b"mala-context: the hook's input is no JSON: nothing archived\n" if 0 in closed else b""
+        assert done.stderr == (b"" if 2 in closed else said)
+        assert len(place.files()) == (0 not in closed)
+
     def test_a_reader_that_is_gone(self, place):
         read, write = os.pipe()
         os.close(read)

@@ -160,6 +160,12 @@ def test_output_that_cannot_be_written_is_said_in_a_line(args, tmp_path):
     assert done.stderr == "mala-context: File too large\n"
 
 
+@pytest.mark.parametrize(("args", "status"), [("--version", 0), ("replay /nowhere", 3), ("replay --odd", 2)])
+def test_a_status_is_the_same_where_errors_cannot_be_written(args, status):
+    script = f"exec {sys.executable} -m mala_context.cli {args} 2>/dev/full"
+    assert subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, timeout=60).returncode == status
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed):
     script = f"exec {sys.executable} -m mala_context.cli demo --help {closed}"

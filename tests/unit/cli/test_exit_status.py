@@ -62,6 +62,14 @@ def test_what_was_printed_before_an_error_of_the_disk_is_written(monkeypatch, ca
     assert "Input/output error" in capsys.readouterr().err
 
 
+def test_a_working_directory_that_is_gone_is_named(monkeypatch, tmp_path, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    status_of(FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    assert capsys.readouterr().err == "mala-context: the working directory: No such file or directory\n"
+
+
 def test_a_group_without_a_command_is_its_help(capsys):
     group = click.Group("fake", {"one": click.Command("one")}, invoke_without_command=True)
     group.callback = click.pass_context(help_if_alone)
