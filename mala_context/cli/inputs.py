@@ -137,8 +137,7 @@ def recordings(
     if not found:
         after = f" was used after {begin} UTC" if begin else ""
         raise MalaContextError(f"no session {session or ''}{after} in {', '.join(folders)}".replace("  ", " "))
-    beside = (each.path.removesuffix(TRANSCRIPT) for each in found)  # folders with the subagents' transcripts
-    return [*(each.path for each in found), *filter(os.path.isdir, beside)]
+    return [each.path for each in found]
 
 
 def own_transcript(session: str | None, project: str | None) -> str:

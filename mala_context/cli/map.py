@@ -42,7 +42,7 @@ def map(  # noqa: A001 - the command's name
 
     path = own_transcript(session, project)
     with waiting("reading"):
-        recordings = list(find([path]))
+        recordings = find([path], subagents=False)
         if len(recordings) != 1:
             raise MalaContextError(f"{path} holds {plural(len(recordings), 'recording')}: name one transcript")
         found = MapReader(recordings[0], auto_compact_window_of(os.environ)).read()

@@ -54,8 +54,9 @@ def replay(
     """Show how full recorded sessions were, when they compacted, and what their subagents used.
 
     PATH is a transcript or stream-json file (.jsonl, .jsonl.gz, .jsonl.zst), a folder of them, an archive, a pattern
-    in quotes, an address in an object store (s3://bucket/prefix), or - for standard input. Without PATH all your own
-    sessions are read. Exit status 3 where not one row could be read.
+    in quotes, an address in an object store (s3://bucket/prefix), or - for standard input. With a transcript ID.jsonl
+    the files of its subagents are read, in ID/subagents beside it. Without PATH all your own sessions are read. Exit
+    status 3 where not one row could be read.
     """
     form = form or ("ndjson" if trace else "table")
     if trace and form not in LINES:
@@ -137,9 +138,10 @@ def _trace(paths: Sequence[str], since: str | None) -> None:
     from mala_context.analysis.replay.sessions import join
     from mala_context.analysis.replay.trace import trace
 
-    stretches = []
+    stretches, named = [], set(find(paths, subagents=False))
     for recording in find(paths):
-        stretches += trace(recording, lambda record: _print(json.dumps(record)))
+        say = (lambda record: _print(json.dumps(record))) if recording in named else (lambda record: None)
+        stretches += trace(recording, say)
     for session in join(stretches):
         if _is_after(session, since):
             _print(json.dumps(session.as_dict()))

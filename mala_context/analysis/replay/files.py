@@ -1,6 +1,7 @@
 """Which recordings a list of paths means, and their bytes in blocks of whole lines.
 
-A path is a file, a folder, a glob pattern, an address in an object store or `-` for standard input. In a folder, and
+A path is a file, a folder, a glob pattern, an address in an object store or `-` for standard input. With a transcript
+`ID.jsonl` come those of its subagents, which the CLI keeps in `ID/subagents` beside it. In a folder, and
 below an address, every transcript counts (`.jsonl`, `.jsonl.gz`, `.jsonl.zst`), and the pieces of an archive are put
 together to the transcripts that they were cut from. A file that is named twice, or reached by two paths, is one.
 
@@ -62,9 +63,10 @@ class Recording(NamedTuple):
         return name.partition(".")[0]
 
 
-def find(paths: Iterable[str], progress: object = None) -> list[Recording]:
+def find(paths: Iterable[str], progress: object = None, *, subagents: bool = True) -> list[Recording]:
     """Return the recordings of the paths, in the order of their names, each once.
 
+    A file brings its subagents' transcripts unless `subagents` is false.
     A `progress` that has `passed(count)` is told how many files of a folder were looked at since it was told last.
     Raises `RecordingNotFoundError` for a path that is not there and a pattern that matches nothing, and `OSError` for a
     link to nothing, a pipe or a device. A folder without transcripts gives none.
@@ -72,7 +74,7 @@ def find(paths: Iterable[str], progress: object = None) -> list[Recording]:
     found: dict[Any, Recording] = {}
     passed = getattr(progress, "passed", None) or _told
     for path in paths:
-        for identity, recording in _recordings(path, passed):
+        for identity, recording in _recordings(path, passed, subagents=subagents):
             found.setdefault(identity, recording)
     return sorted(found.values())
 
@@ -88,7 +90,7 @@ _Known = tuple[Any, Recording]
 """What a recording is known by (an address, or a file's device and inode), and the recording."""
 
 
-def _recordings(path: str, passed: _Passed) -> Iterator[_Known]:
+def _recordings(path: str, passed: _Passed, *, subagents: bool) -> Iterator[_Known]:
     if path == STDIN:
         yield STDIN, Recording(STDIN, (STDIN,), 0)
     elif is_address(path):
@@ -97,10 +99,7 @@ def _recordings(path: str, passed: _Passed) -> Iterator[_Known]:
     elif os.path.isdir(path):
         yield from _folder(path, passed)
     elif os.path.lexists(path):
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) and not path.startswith(_DESCRIPTORS):
-            raise OSError(errno.EINVAL, "it is no file; a pipe is read with - or <(…)", path)
-        yield (status.st_dev, status.st_ino), Recording(path, (path,), status.st_size)
+        yield from _file(path, passed, subagents=subagents)
     else:
         import glob
 
@@ -109,7 +108,17 @@ def _recordings(path: str, passed: _Passed) -> Iterator[_Known]:
             raise RecordingNotFoundError(path)
         for match in matches:
             if os.path.exists(match):  # a link to nothing matches too
-                yield from _folder(match, passed) if os.path.isdir(match) else _recordings(match, passed)
+                yield from _recordings(match, passed, subagents=subagents)
+
+
+def _file(path: str, passed: _Passed, *, subagents: bool) -> Iterator[_Known]:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) and not path.startswith(_DESCRIPTORS):
+        raise OSError(errno.EINVAL, "it is no file; a pipe is read with - or <(…)", path)
+    yield (status.st_dev, status.st_ino), Recording(path, (path,), status.st_size)
+    for suffix in _SUFFIXES:
+        if subagents and path.endswith(suffix):
+            yield from _folder(os.path.join(path.removesuffix(suffix), "subagents"), passed)
 
 
 def _folder(path: str, passed: _Passed) -> Iterator[_Known]:

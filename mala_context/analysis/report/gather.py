@@ -31,7 +31,7 @@ from mala_context.archive.layout import parse_piece_name
 from mala_context.archive.losses import read_loss
 from mala_context.archive.manifests import TOOK_PLACE
 from mala_context.archive.store import TranscriptArchive
-from mala_context.errors import MalaContextError, RecordingNotFoundError
+from mala_context.errors import MalaContextError
 from mala_context.tracking.auto_compact import AUTO_COMPACT_BUFFER, auto_compact_threshold
 
 NEWEST: Final = 50
@@ -96,25 +96,13 @@ def _families(recordings: Sequence[Recording]) -> list[list[Recording]]:
     """Return each main transcript with its subagents', the newest first."""
     groups: dict[str, dict[str, Recording]] = {}
     for recording in recordings:
-        for each in (recording, *_beside(recording)):
-            groups.setdefault(_family(each), {})[each.path] = each
+        groups.setdefault(_family(recording), {})[recording.path] = recording
     return [list(group.values()) for group in sorted(groups.values(), key=_age, reverse=True)]
 
 
 def _age(group: Mapping[str, Recording]) -> tuple[float, str]:
     times = [os.stat(part).st_mtime for each in group.values() for part in each.parts if part != STDIN]
     return max(times, default=0.0), min(group)
-
-
-def _beside(recording: Recording) -> list[Recording]:
-    """Return the subagents' transcripts in the folder beside a main one."""
-    if recording.path == STDIN or parse_piece_name(os.path.basename(recording.path)) is not None:
-        return []
-    folder = os.path.join(os.path.dirname(recording.path), recording.stem, "subagents")
-    try:
-        return find([folder]) if os.path.isdir(folder) else []
-    except RecordingNotFoundError:  # it was removed since
-        return []
 
 
 def _family(recording: Recording) -> str:

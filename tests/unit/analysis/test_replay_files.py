@@ -62,6 +62,31 @@ def test_any_file_that_is_named_is_read_whatever_its_name(tmp_path):
     assert names(find([str(path)])) == ["rows.log"]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+@pytest.mark.parametrize("pattern", [False, True])
+def test_a_transcript_brings_its_subagents_and_nothing_else(tmp_path, suffix, pattern):
+    below = ("agent-a.jsonl", "workflows/run/agent-b.jsonl.gz", "agent-a.meta.json")
+    for name in (f"one.x{suffix}", f"two{suffix}", "one.x/other.jsonl", *(f"one.x/subagents/{each}" for each in below)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}\n")
+    path = str(tmp_path / ("one*" if pattern else "one.x")) + suffix
+    assert names(find([path])) == [f"one.x{suffix}", "agent-a.jsonl", "agent-b.jsonl.gz"]
+    assert names(find([path], subagents=False)) == [f"one.x{suffix}"]
+    assert len(find([path, str(tmp_path)])) == len(find([str(tmp_path)])) == 5
+
+
+@pytest.mark.parametrize("kind", ["file", "link to nothing"])
+def test_what_is_no_folder_beside_a_transcript_is_passed_by(tmp_path, kind):
+    (tmp_path / "one.jsonl").write_bytes(b"{}\n")
+    (tmp_path / "one").mkdir()
+    if kind == "file":
+        (tmp_path / "one/subagents").write_bytes(b"")
+    else:
+        (tmp_path / "one/subagents").symlink_to(tmp_path / "nowhere")
+    assert names(find([str(tmp_path / "one.jsonl")])) == ["one.jsonl"]
+
+
 def test_a_pattern_reaches_into_folders(tmp_path):
     (tmp_path / "one" / "two").mkdir(parents=True)
     (tmp_path / "one" / "two" / "a.jsonl").write_bytes(b"")

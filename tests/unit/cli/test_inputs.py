@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from mala_context.analysis import cluster
 from mala_context.analysis.replay.engine import LocalEngine
+from mala_context.analysis.replay.files import find
 from mala_context.cli.app import app
 from mala_context.cli.inputs import (
     Moment,
@@ -93,12 +94,14 @@ class TestRecordings:
         assert len(recordings((), project=".")) == 1
 
     def test_a_session_by_its_first_letters_with_its_subagents(self, projects):
-        assert names(recordings((), session=SID[:8])) == [f"{SID}.jsonl", SID]
+        found = recordings((), session=SID[:8])
+        assert names(found) == [f"{SID}.jsonl"]
+        assert names(each.path for each in find(found)) == [f"{SID}.jsonl", "agent-a1.jsonl"]
 
     def test_since(self, projects):
         after = Moment().convert("1d", None, None)
-        assert names(recordings((), since=after)) == [f"{SID}.jsonl", SID]
-        assert len(recordings((), since=Moment().convert("52w", None, None))) == 3
+        assert names(recordings((), since=after)) == [f"{SID}.jsonl"]
+        assert len(recordings((), since=Moment().convert("52w", None, None))) == 2
 
     @pytest.mark.parametrize(
         "options",

@@ -84,6 +84,22 @@ def test_trace_prints_a_line_a_row_and_then_the_session(folder):
     assert [json.loads(line) for line in same] == lines
 
 
+@pytest.mark.parametrize("path", [f"{SID}.jsonl", f"*{SID[-2:]}.jsonl"])
+def test_a_transcript_is_read_with_its_subagents(folder, path):
+    (session,) = json.loads(run(f"{folder}/{path}", "--format", "json"))
+    (both, _) = json.loads(run(folder, "--format", "json"))
+    assert session == both
+    assert [each["agent_id"] for each in session["subagents"]] == ["a1"]
+    assert json.loads(run(f"{folder}/{path}", "--totals"))["responses"] == 4
+    *_, last = run("--trace", f"{folder}/{path}").splitlines()
+    assert json.loads(last) == session
+
+
+def test_a_subagents_own_file_is_read_alone(folder):
+    (session,) = json.loads(run(f"{folder}/{SID}/subagents/agent-a1.jsonl", "--format", "json"))
+    assert (session["responses"], [each["agent_id"] for each in session["subagents"]]) == (0, ["a1"])
+
+
 def test_standard_input_is_read(folder):
     data = dump(plain().rows)
     (session,) = json.loads(run("-", "--format", "json", input=data))
