@@ -16,8 +16,7 @@ from mala_context.archive.catch_up import transcript_of
 from mala_context.archive.full_outputs import sweep
 from mala_context.archive.layout import Frozen
 from mala_context.archive.remote import uploaded
-from mala_context.archive.retention import PruneResult, choose, remove
-from mala_context.errors import ArchiveBusyError
+from mala_context.archive.retention import PruneResult, attempt, choose, remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,11 +81,12 @@ def prune(
     result = plan
     if not dry_run:
         rest = plan.but(removed=tuple(each for each in plan.removed if each not in uploaded_ones))
-        done = remove(archive.store(create=False), sessions, rest, progress)
-        dropped = {each: _drop(archive, each) for each in uploaded_ones}
-        result = done.but(removed=(*done.removed, *dropped), freed=done.freed + sum(dropped.values()))
+        result = remove(archive.store(create=False), sessions, rest, progress)
+        for each in uploaded_ones:
+            result = attempt(result, each, lambda session_id: _drop(archive, session_id))
     sweep(archive, dry_run=dry_run)
-    return result.but(not_uploaded=tuple(waiting), uploaded=tuple(uploaded_ones))
+    there = tuple(each for each in uploaded_ones if each in result.removed)
+    return result.but(not_uploaded=tuple(waiting), uploaded=there)
 
 
 def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:
@@ -108,13 +108,9 @@ def _is_empty(archive: ArchiveReader, session: SessionSummary) -> bool:
 
 
 def _drop(archive: ArchiveReader, session_id: str) -> int:
-    """Remove what is uploaded of a session here; returns the bytes freed, 0 where somebody writes to it."""
+    """Remove what is uploaded of a session here; returns the bytes freed."""
     freed = 0
-    try:
-        files = archive.store(create=False).lock(session_id, 0.0)
-    except ArchiveBusyError:
-        return 0
-    with files:
+    with archive.store(create=False).lock(session_id, 0.0) as files:
         done = {layout.plain_name(name) for name in uploaded.uploads(manifests.parse(files.manifest()))}
         for file in reversed(files.list()):
             here = file.remote is None and file.name != layout.manifest_name(session_id)

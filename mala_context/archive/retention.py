@@ -17,7 +17,7 @@ import contextlib
 from mala_context._util.text import LARGEST, size_bytes, size_text
 from mala_context.archive import layout, log, manifests
 from mala_context.archive.layout import Frozen, SessionSummary, manifest_name, plain_name
-from mala_context.errors import ArchiveBusyError
+from mala_context.errors import ArchiveBusyError, ArchiveError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class PruneResult(Frozen):
     """Sessions past a limit that stay because their transcript is gone; name one to remove it."""
     busy: tuple[str, ...] = ()
     """Sessions past a limit that stay because somebody writes to them."""
+    failed: tuple[str, ...] = ()
+    """Sessions past a limit, or named, that could not be removed; a WARNING says why."""
     not_uploaded: tuple[str, ...] = ()
     """Sessions past a limit, or named, that stay because the object store does not have all of them yet."""
     uploaded: tuple[str, ...] = ()
@@ -165,23 +167,33 @@ def remove(
     a row of the manifest says first what goes, so that what is gone then is not missed.
     """
     stored = {each.session_id: each.stored for each in sessions}
-    removed, busy = [], list(plan.busy)
+    done = plan.but(removed=(), freed=0, dry_run=False)
     for session_id in plan.removed:
-        try:
-            files = store.lock(session_id, 0.0)
-        except ArchiveBusyError:
-            busy.append(session_id)
-            continue
-        with files:
-            names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
-            row = manifests.new_row("removing", layout.now(), names=[plain_name(name) for name in names])
-            with contextlib.suppress(OSError):  # on a full disk, which removing is there to fix
-                files.append(manifests.dump([row]))
-            for name in [*reversed(names), manifest_name(session_id)]:
-                files.remove(name)
-        removed.append(session_id)
+        done = attempt(done, session_id, lambda each: _remove(store, each, stored[each]))
         if progress is not None:
             progress(stored[session_id])
-        log.info("Archive of session %s removed (%s)", session_id, size_text(stored[session_id]))
-    freed = sum(stored[each] for each in removed)
-    return plan.but(removed=tuple(removed), freed=freed, busy=tuple(busy), dry_run=False)
+    return done
+
+
+def attempt(done: PruneResult, session_id: str, work: Callable[[str], int]) -> PruneResult:
+    """Remove a session by `work`, which returns the bytes freed, and add how that ended to a result."""
+    try:
+        freed = work(session_id)
+    except ArchiveBusyError:
+        return done.but(busy=(*done.busy, session_id))
+    except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+        log.warning("Archive of session %s is not removed: %s", session_id, error)
+        return done.but(failed=(*done.failed, session_id))
+    return done.but(removed=(*done.removed, session_id), freed=done.freed + freed)
+
+
+def _remove(store: PieceStore, session_id: str, stored: int) -> int:
+    with store.lock(session_id, 0.0) as files:
+        names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
+        row = manifests.new_row("removing", layout.now(), names=[plain_name(name) for name in names])
+        with contextlib.suppress(OSError):  # on a full disk, which removing is there to fix
+            files.append(manifests.dump([row]))
+        for name in [*reversed(names), manifest_name(session_id)]:
+            files.remove(name)
+    log.info("Archive of session %s removed (%s)", session_id, size_text(stored))
+    return stored

@@ -46,6 +46,7 @@ KINDS = {
     "row": "the manifest has no row for the piece",
     "manifest": "a line of the manifest is no row, or holds fields that cannot be understood",
     "side file": "a side file is gone or not what its hash says",
+    "repair": "the session cannot be repaired now",
     "empty": "the session has a manifest and no piece",
 }
 """What can be wrong, in words."""
@@ -94,8 +95,7 @@ def verify_archive(
     """Check an archive, or the sessions of `session_ids`. With `repair`, fix the problems that can be fixed.
 
     `progress` is called with the bytes of each piece that was read. Raises `SessionNotFoundError` for a session that
-    is not there, `ArchiveBusyError` where another process writes to one that needs a repair, and
-    `ArchiveUnavailableError`.
+    is not there, and `ArchiveUnavailableError` for the whole archive.
     """
     location = archive.location
     problems: list[ArchiveProblem] = []
@@ -114,8 +114,12 @@ def verify_archive(
             check = _check(listed, session_id, None)  # somebody may have been in the middle of writing
         found = check.problems
         if repair and found:
-            with archive.lock(session_id) as locked:
-                found = _repaired(locked, found)
+            try:
+                with archive.lock(session_id) as locked:
+                    found = _repaired(locked, found)
+            except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+                path = os.path.join(location, layout.manifest_name(session_id))
+                found.append(ArchiveProblem(kind="repair", path=path, detail=str(error), session_id=session_id))
         problems += found
         count += check.pieces
         size += check.bytes

@@ -21,7 +21,7 @@ import stat
 import time
 import weakref
 
-from mala_context._util.safe_open import DIRECTORY, READ
+from mala_context._util.safe_open import DIRECTORY, READ, Held
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import (
     close_locked,
@@ -113,11 +113,14 @@ class LocalView(SessionView):
         try:
             fd = os.open(layout.manifest_name(self.session_id), READ, dir_fd=-1 if self._fd is None else self._fd)
         except OSError as error:
-            if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP}:
+            if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
                 return b""
             raise
-        with os.fdopen(fd, "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        with Held(fd):  # before a file object is made of it, which cannot be of a directory
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return b""
+            with open(fd, "rb", closefd=False) as file:
+                return file.read()
 
     def path(self, name: str) -> str:
         """Return the path of a file."""

@@ -33,11 +33,11 @@ from mala_context.cli.archives.common import (
     wrong_values,
 )
 from mala_context.cli.archives.conversation import messages
-from mala_context.cli.exit_status import CHECK_FAILED
+from mala_context.cli.exit_status import CHECK_FAILED, UNUSABLE_INPUT, status_of
 from mala_context.cli.files import publish, writer
 from mala_context.cli.inputs import ThereDirectory, must_be_there
 from mala_context.cli.progress import waiting
-from mala_context.errors import MalaContextError
+from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError, MalaContextError
 from mala_context.transcripts.rows import file_chunks, rows
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.remote.push import PushResult
     from mala_context.archive.restore import RestoreResult
+    from mala_context.archive.retention import PruneResult
     from mala_context.archive.store import TranscriptArchive
 
 yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is a dry run.")
@@ -174,7 +175,13 @@ def prune(
         result = archive.prune(**limits, session_ids=ids, dry_run=not yes, progress=progress)
     if as_json:
         say_json(fields_of(result))
-        return
+    else:
+        _say_pruned(result, yes=yes)
+    if result.failed:  # a WARNING named each
+        click.get_current_context().exit(UNUSABLE_INPUT)
+
+
+def _say_pruned(result: PruneResult, *, yes: bool) -> None:
     for session_id in result.removed:
         here = " here; the object store keeps it" if session_id in result.uploaded else ""
         click.echo(f"{'removed' if yes else 'would remove'} {session_id}{here}")
@@ -265,17 +272,21 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
     else:
         archive = open_archive(repo, directory, there=True).listed()
         chosen = [(archive, each.session_id) for each in listed(archive)]
-    saved = 0
+    saved = status = 0
     with waiting("packing", counts=False) as progress:
         plain = [[piece.stored for piece in archive.pieces(sid) if not piece.packed] for archive, sid in chosen]
         progress.expect(sum(map(sum, plain)))
         for (archive, session_id), sizes in zip(chosen, plain, strict=True):
-            saved += archive.pack([session_id])
+            try:
+                saved += archive.pack([session_id])
+            except (ArchiveBusyError, ArchiveUnavailableError, OSError) as error:  # the others are packed all the same
+                status = status_of(error)
             progress(sum(sizes))
     if as_json:
         say_json({"saved": saved})
     else:
         click.echo(f"{size_text(saved)} saved")
+    click.get_current_context().exit(status)
 
 
 @click.command()

@@ -182,7 +182,16 @@ def test_what_stays_wrong(harm, kinds, world):
 
 def test_every_kind_is_tried():
     tried = set().union(*(kinds for _, kinds in MENDED + LASTING))
-    assert tried == set(KINDS)
+    assert tried | {"repair"} == set(KINDS)
+
+
+def test_what_cannot_be_repaired_now_is_said_beside_what_is_wrong(world):
+    world.manifest.unlink()
+    world.manifest.mkdir()
+    report = verify_archive(world.archive, repair=True)
+    assert {problem.kind for problem in report.problems} == {"row", "repair"}
+    assert not any(problem.fixed for problem in report.problems)
+    assert "is a directory" in report.problems[-1].text
 
 
 def test_mending_keeps_what_it_does_not_know(world):

@@ -12,6 +12,7 @@ from mala_context.archive.local_store import LocalStore
 from mala_context.archive.remote import uploaded
 from mala_context.archive.remote.bucket import bucket_at
 from mala_context.archive.writer import LocalView, scan, status_of
+from tests.security.odd_files import NO_FILES
 
 NAME = layout.piece_name("s1", None, 1, layout.stamp(10**15), ".jsonl")
 
@@ -28,6 +29,14 @@ def test_a_directory_that_is_not_there_holds_nothing():
         with pytest.raises(FileNotFoundError):
             view.open(NAME)
         assert view.path(NAME) == f"/nowhere/{NAME}"
+
+
+@pytest.mark.parametrize("kind", ["folder", "FIFO", "socket", "link to itself"])
+def test_what_is_no_file_in_the_place_of_a_manifest_is_an_empty_one(view, tmp_path, kind):
+    NO_FILES[kind](str(tmp_path / layout.manifest_name("s1")))
+    before = os.listdir("/dev/fd")
+    assert view.manifest() == b""
+    assert len(os.listdir("/dev/fd")) == len(before)
 
 
 def test_only_regular_files_of_ours_with_bytes_and_a_name_of_the_session_are_listed(view, tmp_path):

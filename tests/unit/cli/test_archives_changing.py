@@ -1,4 +1,4 @@
-"""`mala-context archives push`: what it says, with a store's answers in the store's place."""
+"""Commands that write: what `push` says, with a store's answers in the store's place, and one bad session of many."""
 
 import json
 
@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from mala_context.archive.remote.push import PushResult
 from mala_context.archive.store import TranscriptArchive
+from mala_context.cli.app import app
 from mala_context.cli.archives.changing import push
 
 SID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -69,3 +70,32 @@ def test_for_machines(run):
         "sessions": 1,
         "pending": [SID],
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [("verify --repair", "fixed"), ("pack", "saved"), ("prune s1 s2 s3 --yes", "removed s3")],
+    ids=["verify", "pack", "prune"],
+)
+def test_what_is_wrong_with_one_session_keeps_no_other(tmp_path, caplog, command, others):
+    archive = TranscriptArchive(tmp_path / "archives")
+    for name in ("s1", "s2", "s3"):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(b'{"type":"user"}\n' * 200)
+        archive.archive(path, name, trigger="auto")
+    manifest = tmp_path / "archives" / "s2.manifest.jsonl"
+    manifest.unlink()
+    manifest.mkdir(0o700)
+    for piece in (tmp_path / "archives").glob("s[13]_*"):
+        piece.chmod(0o640)
+    done = CliRunner().invoke(app, ["archives", *command.split(), "--dir", str(tmp_path / "archives")])
+    assert done.exit_code in {1, 3}, done.output
+    assert others in done.stdout
+    assert "s2.manifest.jsonl is a directory" in done.output + caplog.text
+    left = {name: sorted((tmp_path / "archives").glob(f"{name}_*")) for name in ("s1", "s2", "s3")}
+    modes = {each.stat().st_mode & 0o777 for name in ("s1", "s3") for each in left[name]}
+    if command == "pack":
+        assert {each.suffix for name in ("s1", "s3") for each in left[name]} == {".zst"}
+    else:
+        assert modes == ({0o600} if command.startswith("verify") else set())
+    assert len(left["s2"]) == 1
