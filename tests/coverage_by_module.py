@@ -43,7 +43,9 @@ exclude_also =
 """
 SHARED = {
     "agent/builder": "runtime",
+    "analysis/replay/decoded_columns": "replay_columns",
     "analysis/replay/lanes": "replay_scan",
+    "analysis/replay/row_runs": "replay_columns",
     "agent/sdk": "runtime",
     "agent/wiring": "runtime",
 }

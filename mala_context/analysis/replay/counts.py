@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mala_context.analysis.replay import columns
-from mala_context.analysis.replay.columns import BARE, Answers, NeedsFullReader, RowRun
 from mala_context.analysis.replay.files import Recording, blocks, is_plain, new_buffer
 from mala_context.analysis.replay.record import AgentRecord, Best, Counts, Stretch
+from mala_context.analysis.replay.row_runs import BARE, Answers, NeedsFullReader, RowRun
 
 _RESPONSE: Final = b"assistant"
 """What a line that is not plain has where it may be a response's."""
@@ -27,7 +27,7 @@ def read_counts(recording: Recording) -> list[Stretch]:
     """Read one recording for what the API counted; sizes, windows and compactions are unknown. Never raises."""
     if is_plain(recording):
         try:
-            return [Counter(recording).run(_buffer)]
+            return [CountReader(recording).run(_buffer)]
         except (NeedsFullReader, OSError):
             recording = recording._replace(watch=None)  # its bytes were told
     from mala_context.analysis.replay.scan import read
@@ -65,7 +65,7 @@ class _Agent:
             self.counts.take(identity, counts)
 
 
-class Counter:
+class CountReader:
     """Counts the responses of one plain transcript; `run` once."""
 
     def __init__(self, recording: Recording) -> None:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mala_context.analysis.replay.columns import (
+from mala_context.analysis.replay.row_runs import (
     ASSISTANT,
     ATTACHMENT,
     BARE,

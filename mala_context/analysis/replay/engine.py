@@ -61,10 +61,15 @@ def replay(
     Raises `RecordingNotFoundError` for a path that is not there. A part of a recording that cannot be read is named in
     the session's `problems`.
     """
+    reader: Reader
     if estimates:
-        from mala_context.analysis.replay.scan import read as reader
+        from mala_context.analysis.replay import scan
+
+        reader = scan.read
     else:
-        from mala_context.analysis.replay.counts import read_counts as reader
+        from mala_context.analysis.replay.counts import read_counts
+
+        reader = read_counts
     with no_collection():
         return join(read_all(find(paths, progress), reader, jobs=jobs, progress=progress, engine=engine))
 

@@ -54,9 +54,10 @@ class Follower(RecordingReader):
         self._begun[self._main_lane.context] = 0, [], [], []
 
     def _forget(self) -> None:
-        """Know no row, and no agent but the main one."""
+        """Know no row, no response, and no agent but the main one."""
         self._places.clear()
         self._older.clear()
+        self._seen.clear()
         self._lanes: dict[AgentState, Lane] = {}
         self._named: dict[str, Lane] = {}
         self._owners: dict[int, Lane] = {}

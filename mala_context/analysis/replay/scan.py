@@ -14,7 +14,12 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from mala_context.analysis.replay import columns, record
-from mala_context.analysis.replay.columns import (
+from mala_context.analysis.replay.decoded_columns import stretch_of
+from mala_context.analysis.replay.files import Recording, blocks, is_plain, new_buffer
+from mala_context.analysis.replay.follow import Follower, NeedsRatio
+from mala_context.analysis.replay.lanes import Lane
+from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.row_runs import (
     ASSISTANT,
     ATTACHMENT,
     BARE,
@@ -27,11 +32,6 @@ from mala_context.analysis.replay.columns import (
     RowRun,
     divided,
 )
-from mala_context.analysis.replay.decoded_columns import stretch_of
-from mala_context.analysis.replay.files import Recording, blocks, is_plain, new_buffer
-from mala_context.analysis.replay.follow import Follower, NeedsRatio
-from mala_context.analysis.replay.lanes import Lane
-from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.readers.parts import mapping
 from mala_context.tracking.text_counts import is_result

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mala_context.analysis.replay.columns import ASSISTANT, FILLER, RowRun
 from mala_context.analysis.replay.decoded_columns import skim as skim_slowly
 from mala_context.analysis.replay.decoded_columns import stretch_of
+from mala_context.analysis.replay.row_runs import ASSISTANT, FILLER, RowRun
 from mala_context.analysis.replay.rows import decode
 from tests.helpers.recordings import Rows, dump, generated
 

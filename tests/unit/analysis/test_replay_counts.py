@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from mala_context.analysis.replay import counts, replay
-from mala_context.analysis.replay.columns import NeedsFullReader
-from mala_context.analysis.replay.counts import Counter, read_counts
+from mala_context.analysis.replay.counts import CountReader, read_counts
 from mala_context.analysis.replay.files import find
+from mala_context.analysis.replay.row_runs import NeedsFullReader
 from mala_context.analysis.replay.scan import read
 from mala_context.cli.session_lines import sum_of
 from tests.benchmarks import shapes
@@ -34,7 +34,7 @@ def test_every_shape_is_counted_by_its_columns_alone(tmp_path, name):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(generated(3, 120_000)) + "\n")
     shapes.reshape(path, name, random.Random(1))
-    assert Counter(recording(path)).run().main.responses > 3
+    assert CountReader(recording(path)).run().main.responses > 3
     counted, whole = totals(path)
     assert counted == whole
 
@@ -69,7 +69,7 @@ def test_where_columns_are_not_enough_everything_is_read(tmp_path, change):
     change(rows)
     path = recording(rows.write(tmp_path / "a.jsonl"))
     with pytest.raises(NeedsFullReader):
-        Counter(path).run()
+        CountReader(path).run()
     assert read_counts(path) == read(path)
     counted, whole = totals(path.path)
     assert counted == whole
@@ -80,7 +80,7 @@ def test_a_response_whose_row_is_not_plain_is_counted(tmp_path):
     data = dump(plain().rows).replace(b'"type": "assistant"', b'"type": "\\u0061ssistant"')
     assert b"\\u0061" in data
     path.write_bytes(data)
-    assert Counter(recording(path)).run().main.responses == 3
+    assert CountReader(recording(path)).run().main.responses == 3
     counted, whole = totals(path)
     assert counted == whole
 

@@ -10,8 +10,8 @@ import warnings
 import pytest
 
 from mala_context.analysis.replay import engine, files, replay, scan
-from mala_context.analysis.replay.columns import NeedsFullReader
 from mala_context.analysis.replay.files import find
+from mala_context.analysis.replay.row_runs import NeedsFullReader
 from mala_context.analysis.replay.scan import Scanner
 from mala_context.transcripts import json_rows
 from tests.benchmarks import corpus

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mala_context.analysis.replay.columns import NeedsFullReader
 from mala_context.analysis.replay.files import Recording, new_buffer
 from mala_context.analysis.replay.follow import NeedsRatio
 from mala_context.analysis.replay.recording_reader import RecordingReader
+from mala_context.analysis.replay.row_runs import NeedsFullReader
 from mala_context.analysis.replay.scan import Scanner, read
 from tests.helpers.recordings import OTHER, SID, Rows, dump, plain
 from tests.unit.analysis.test_replay_scan import both, scan
