@@ -11,7 +11,9 @@ import pytest
 
 from mala_context.archive import manifests
 from mala_context.archive.layout import manifest_name
+from mala_context.archive.remote import push
 from mala_context.archive.remote.address import Target
+from mala_context.archive.remote.bucket import Bucket
 from mala_context.archive.remote.uploaded import elsewhere, uploads
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive
@@ -201,6 +203,32 @@ def test_an_archive_swapped_again_and_again_sends_nothing_from_behind(archive, t
     assert not [each.name for each in bucket.list() if b"not of this" in (bucket.read(each.name) or b"")]
     assert all((behind / name).read_bytes() == b"not of this archive\n" for name in os.listdir(behind))
     assert set(os.listdir(behind)) == {name for name in os.listdir(archive.location) if not name.startswith(".")}
+
+
+@pytest.mark.parametrize("uploaded", [False, True])
+def test_an_archive_that_is_moved_for_a_moment_empties_no_manifest_in_the_store(archive, monkeypatch, uploaded):
+    if uploaded:
+        archive.push()
+        add_rows(archive, {"row": "session", "cwd": "/w"})
+    sizes, send = [], push._Sender._send_manifest
+
+    def moved(sender):
+        monkeypatch.setattr(push._Sender, "_send_manifest", send)
+        os.rename(archive.location, f"{archive.location}.aside")
+        try:
+            return send(sender)
+        finally:
+            os.rename(f"{archive.location}.aside", archive.location)
+
+    def put(bucket, name, reader, size, put=Bucket.put):
+        sizes.append(size)
+        put(bucket, name, reader, size)
+
+    monkeypatch.setattr(push._Sender, "_send_manifest", moved)
+    monkeypatch.setattr(Bucket, "put", put)
+    assert archive.push().pending == ()
+    assert sizes
+    assert min(sizes) > 0
 
 
 @pytest.mark.parametrize("made_before", [False, True])

@@ -199,6 +199,8 @@ class _Sender:
         name = layout.manifest_name(self._session_id)
         with self._archive.view(self._session_id) as files:
             data = files.manifest()
+        if not data:  # the directory is being moved: no reason to empty the manifest in the store
+            return False
         manifest = manifests.parse(data)
         if uploaded.manifest_is_uploaded(self._session_id, manifest, self._bucket.base):
             return True
