@@ -21,7 +21,7 @@ import stat
 import time
 import weakref
 
-from mala_context._util.safe_open import DIRECTORY, READ, Held
+from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import (
     close_locked,
@@ -116,11 +116,13 @@ class LocalView(SessionView):
             if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
                 return b""
             raise
-        with Held(fd):  # before a file object is made of it, which cannot be of a directory
+        try:  # first the kind: no file object can be made of a directory
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return b""
             with open(fd, "rb", closefd=False) as file:
                 return file.read()
+        finally:
+            os.close(fd)
 
     def path(self, name: str) -> str:
         """Return the path of a file."""
