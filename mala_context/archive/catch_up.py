@@ -236,6 +236,20 @@ def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**told_by(value), "agent": "main"} if is_main_boundary(value) else None
 
 
+def _boundary_at_end(path: str | None) -> dict[str, Any]:
+    """Return what the last boundary in a piece says if no response follows it: of an earlier compaction one does."""
+    from mala_context.transcripts.json_rows import objects
+    from mala_context.transcripts.rows import file_chunks, rows
+
+    last: dict[str, Any] = {}
+    for row in rows(file_chunks(path or "")):
+        if b'"assistant"' in row.data:
+            last = {}
+        elif MARKS[0] in row.data:
+            last = next((meta for value in objects(row.data) if (meta := boundary(value)) is not None), last)
+    return last
+
+
 def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
     """Return what the first boundary after an offset of a transcript says; `None` where there is none yet."""
     from mala_context.transcripts.json_rows import objects
@@ -313,8 +327,8 @@ def seen(
         raise
     piece = None if result.path is None else os.path.basename(result.path)
     if piece is not None and outcome.get("tokens_before") is None:  # its boundary may be there, after that of another
-        shown = close_compactions(archive, session_id, piece, skipped=False)
-        outcome = {**outcome, **({name: shown[-1][name] for name in manifests.SIZES} if shown else {})}
+        shown, own = close_compactions(archive, session_id, piece, skipped=False), _boundary_at_end(result.path)
+        outcome = {**outcome, **({name: own[name] for name in manifests.SIZES} if own in shown else {})}
     lost = {} if measure is None else {"lost": measure()}
     archive.record_outcome(session_id, "hook_skipped", piece=piece, **{**outcome, **lost})
     return result

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mala_context.archive.manifests import Manifest
 
 KIND = "uploaded"
-_NEEDLE = b'"row":"uploaded"'
+_NEEDLE = b'"uploaded"'  # whatever stands between: other programs write JSON with blanks
 
 
 def uploads(manifest: Manifest, base: str | None = None) -> dict[str, Mapping[str, Any]]:

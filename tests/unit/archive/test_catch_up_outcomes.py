@@ -158,6 +158,13 @@ class TestCountedOnce:
         assert {piece.chain for piece in session.archive.pieces(SID)} == {1, 2}
         assert session.counted() == [(1000, 10, "Did 1.")]
 
+    @pytest.mark.parametrize("order", ["boundary first", "boundary last"])
+    def test_sizes_of_one_before_the_hooks_were_there_are_not_taken_for_its_own(self, session, order):
+        for step in ["boundary", "answer", *(["boundary", "post"] if order == "boundary first" else ["post"])]:
+            session.do(step, 1 if step != "boundary" or session.answered == 0 else 2)
+        (row,) = outcomes(session.archive)
+        assert row.get("tokens_before") == (2000 if order == "boundary first" else None)
+
     def test_a_later_one_without_its_hook_is_another(self, session, monkeypatch):
         for step in ("pre", "boundary", "catch_up"):
             session.do(step, 1)
@@ -171,7 +178,7 @@ class Session:
     """What Claude Code and the plugin's hooks do, one step at a time."""
 
     def __init__(self, archive, transcript):
-        self.archive, self.transcript = archive, transcript
+        self.archive, self.transcript, self.answered = archive, transcript, 0
 
     def write(self, row):
         with open(self.transcript, "a") as file:
@@ -185,6 +192,9 @@ class Session:
     def do(self, step, number):
         if step == "say":
             self.write({"type": "user", "message": {"content": "go on"}})
+        elif step == "answer":
+            self.answered += 1
+            self.write({"type": "assistant", "message": {"content": []}})
         elif step == "boundary":
             meta = {"trigger": "auto", "preTokens": 1000 * number, "postTokens": 10 * number}
             row = {"type": "system", "subtype": "compact_boundary", "uuid": f"b{number}", "compactMetadata": meta}

@@ -351,6 +351,18 @@ class TestPrunedHere:
         close_compactions(archive, SID, piece.name)
         assert len(archive.manifest(SID).of_kind("outcome")) == 2
 
+    def test_found_by_a_manifest_that_another_program_wrote_again(self, archive, transcript):
+        three_pieces(archive, transcript)
+        archive.push()
+        drop(archive, "s1")
+        path = os.path.join(archive.location, "s1.manifest.jsonl")
+        with open(path) as file:
+            rows = [json.loads(line) for line in file]
+        with open(path, "w") as file:
+            file.writelines(json.dumps(row, separators=(" , ", " : ")) + "\n" for row in rows)
+        assert verify_archive(archive).ok
+        assert cat(archive, "s1") == transcript.read_bytes()
+
     def test_gone_on_with_without_asking_the_store(self, archive, transcript, monkeypatch):
         three_pieces(archive, transcript)
         archive.push()
