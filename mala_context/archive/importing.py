@@ -100,8 +100,8 @@ def import_copies(
         dry_run: write and remove nothing.
         progress: called with the bytes of each copy that was dealt with.
 
-    Raises `ArchiveError` and `OSError` where the archive cannot be written; copies dealt with before stay as they are
-    reported.
+    A copy that cannot be imported is skipped with the reason, and the next one is tried: a full disk may have room for
+    that one.
     """
     groups: dict[str | None, list[tuple[int, str]]] = {}
     results: list[Imported] = []
@@ -144,11 +144,13 @@ def _import(
         new = 0
         if not there:
             new = archive.archive(path, session_id, trigger="import", final=last).bytes
+        verified = there or _is_there(archive, session_id, path)
     except InvalidSessionIdError as error:
         return skipped(str(error))
     except TranscriptError as error:
         return skipped(error.reason)
-    verified = there or _is_there(archive, session_id, path)
+    except (ArchiveError, OSError) as error:  # what was imported and removed before is still to be told
+        return skipped(str(getattr(error, "strerror", None) or error))
     removed, reason = False, ""
     if not verified:
         reason = "its last row is cut: not all of it is archived"

@@ -9,6 +9,7 @@ import pytest
 from mala_context.archive.importing import find_copies, import_copies, session_of_copy
 from mala_context.archive.store import TranscriptArchive
 from mala_context.archive.verify import verify_archive
+from mala_context.errors import ArchiveUnavailableError
 from tests.helpers.small_transcripts import SID, dump, message
 
 
@@ -263,3 +264,20 @@ def test_a_chain_that_cannot_be_read_proves_nothing(copies, tmp_path, caplog, mo
     assert again
     assert len(archive.pieces(SID)) > before
     assert all(each.verified or not each.removed for each in results)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), ArchiveUnavailableError("no directory")])
+def test_one_that_cannot_be_archived_holds_up_no_other(archive, copies, monkeypatch, error):
+    """What was removed before is told, whatever comes after it."""
+    whole = archive.archive
+
+    def full(path, *args, **more):
+        if "20250105" in path:
+            raise error
+        return whole(path, *args, **more)
+
+    monkeypatch.setattr(archive, "archive", full)
+    results = import_copies(archive, [copies], remove=True)
+    assert outcomes(results) == [("archived", True, True), ("skipped", False, False), ("archived", True, True)]
+    assert results[1].reason in {"No space left", "no directory"}
+    assert [each.name[len(SID) :][:9] for each in copies.iterdir()] == ["_20250105"]
