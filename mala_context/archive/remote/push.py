@@ -73,7 +73,8 @@ def push(
     With `pack`, pieces are packed first where that can be done, so that the smaller file is sent. `progress` is called
     with the bytes of each file that arrived. Raises `ObjectStoreError` where the store cannot be
     used (what arrived before is written down), `ArchiveBusyError` where another process uploads for longer than a
-    minute, `OSError`, and `ArchiveUnavailableError` where this archive has no store.
+    minute, and `ArchiveUnavailableError` where this archive has no store. What is wrong with one session, an
+    `ArchiveError` or `OSError`, is raised once the others are sent.
     """
     bucket = archive.bucket()
     archive = archive.listed()
@@ -82,12 +83,17 @@ def push(
         known = {each.session_id: each.files for each in archive.sessions()}
     files = size = complete = 0
     left = []
+    failed: Exception | None = None
     for session_id, names in known.items():
         sender = _Sender(archive, bucket, session_id, pack=pack, progress=progress)
         try:
             if sender.has_work(names):
                 with _turn(archive.location, PATIENCE):
                     sender.run()
+        except (ArchiveBusyError, ObjectStoreError):
+            raise
+        except (ArchiveError, OSError) as error:  # of this session alone: the others are sent before it is raised
+            failed = failed or error
         finally:
             files, size = files + sender.files, size + sender.bytes
         if sender.done:
@@ -96,6 +102,8 @@ def push(
             left.append(session_id)
     if files:
         log.info("Archive: %d files (%s) uploaded to %s", files, size_text(size), bucket.base)
+    if failed is not None:
+        raise failed
     return PushResult(address=bucket.base, files=files, bytes=size, sessions=complete, pending=tuple(left))
 
 

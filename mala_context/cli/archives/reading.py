@@ -33,11 +33,11 @@ from mala_context.cli.archives.common import (
     session_argument,
     transcript_options,
 )
-from mala_context.cli.exit_status import CHECK_FAILED
+from mala_context.cli.exit_status import CHECK_FAILED, status_of
 from mala_context.cli.progress import Wait, waiting
 from mala_context.cli.session_names import named
 from mala_context.cli.slash import compactions_of, lost_lines, measured
-from mala_context.errors import MalaContextError, PartNotFoundError
+from mala_context.errors import ArchiveError, MalaContextError, PartNotFoundError
 from mala_context.transcripts.rows import LongRow, Row, lines, rows
 from mala_context.transcripts.tail import opening
 
@@ -381,16 +381,29 @@ def search(
         archive, session_id = find_session(repo, directory, session)
         places = [(archive, each) for each in archive.sessions(session_id) if each.session_id == session_id]
     hits: list[Hit] = []
+    failed: list[Exception] = []
     with waiting("searching") as progress:
         progress.expect(sum(each.stored for _, each in places), len(places))
         for archive, each in places:
-            hits = heapq.nsmallest(
-                limit, [*hits, *search_session(archive, each.session_id, query, limit=limit)], key=attrgetter("score")
-            )
+            try:
+                found = search_session(archive, each.session_id, query, limit=limit)
+            except (ArchiveError, OSError) as error:
+                if len(places) == 1:
+                    raise
+                failed.append(error)
+                continue
+            hits = heapq.nsmallest(limit, [*hits, *found], key=attrgetter("score"))
             progress(each.stored)
     if as_json:
         say_json([fields_of(hit) for hit in hits])
-        return
+    else:
+        _say_hits(hits)
+    if failed:
+        click.echo(f"{plural(len(failed), 'session')} could not be searched, the first because:", err=True)
+        click.get_current_context().exit(status_of(failed[0]))
+
+
+def _say_hits(hits: list[Hit]) -> None:
     for hit in hits:
         about = "" if hit.agent == "main" else f" ({printable(hit.agent)})"
         about += ", rewound" if hit.rewound else ""

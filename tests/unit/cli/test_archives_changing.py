@@ -9,6 +9,7 @@ from mala_context.archive.remote.push import PushResult
 from mala_context.archive.store import TranscriptArchive
 from mala_context.cli.app import app
 from mala_context.cli.archives.changing import push
+from mala_context.cli.archives.common import configured
 
 SID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -99,3 +100,35 @@ def test_what_is_wrong_with_one_session_keeps_no_other(tmp_path, caplog, command
     else:
         assert modes == ({0o600} if command.startswith("verify") else set())
     assert len(left["s2"]) == 1
+
+
+@pytest.mark.parametrize("command", ["push", "search word", "search word --json"])
+def test_a_store_that_lacks_one_session_keeps_no_other(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
+    repo, bucket = tmp_path / "repo", tmp_path / "bucket"
+    repo.mkdir()
+    (repo / "mala.yaml").write_text(f"context:\n  archive:\n    directory: file://{bucket}\n")
+    archive = configured(str(repo))
+    for name in ("s1", "s2", "s3"):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(b'{"type":"user","message":{"role":"user","content":"a word"}}\n')
+        archive.archive(path, name, trigger="auto")
+    archive.push(["s2"])
+    (sent,) = bucket.rglob("s2_*")
+    sent.unlink()
+    if command == "push":
+        sent.mkdir()
+        (manifest,) = (tmp_path / "runs").rglob("s2.manifest.jsonl")
+        rows = [line for line in manifest.read_text().splitlines(keepends=True) if '"uploaded"' not in line]
+        manifest.write_text("".join(rows))
+    else:
+        (here,) = (tmp_path / "runs").rglob("s2_*")
+        here.unlink()
+    done = CliRunner().invoke(app, ["archives", *command.split(), "--repo", str(repo)])
+    assert done.exit_code == 3
+    assert sent.name in done.stderr
+    if command == "push":
+        assert {each.name[:3] for each in bucket.rglob("s[13]_*")} == {"s1_", "s3_"}
+    else:
+        assert "1 session could not be searched" in done.stderr
+        assert ("s1" in done.stdout, "s2" in done.stdout, "s3" in done.stdout) == (True, False, True)
