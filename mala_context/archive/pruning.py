@@ -17,6 +17,7 @@ from mala_context.archive.full_outputs import sweep
 from mala_context.archive.layout import Frozen
 from mala_context.archive.remote import uploaded
 from mala_context.archive.retention import PruneResult, attempt, choose, remove
+from mala_context.errors import ArchiveError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,11 +60,16 @@ def prune(
         expect(rounds * sum(sizes[each] for each in wanted), rounds * len(wanted))
     known = {each.session_id: each for each in sessions}
     standing: dict[str, _Standing] = {}
-    spared = []
+    spared, failed = [], []
     for each in wanted:
-        standing[each] = where = _standing(archive, known[each])
-        if not where.remote and transcript_of(archive, each, archive.manifest(each)) is None:
-            spared.append(each)
+        try:
+            standing[each] = where = _standing(archive, known[each])
+            if not where.remote and transcript_of(archive, each, archive.manifest(each)) is None:
+                spared.append(each)
+        except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+            log.warning("Archive of session %s is not removed: %s", each, error)
+            standing[each] = _Standing(remote=True, complete=False)
+            failed.append(each)
         if progress is not None:
             progress(sizes[each])
     # Chosen a second time, because what waits for its upload stays. Whether a session is uploaded or the only copy is
@@ -86,7 +92,8 @@ def prune(
             result = attempt(result, each, lambda session_id: _drop(archive, session_id))
     sweep(archive, dry_run=dry_run)
     there = tuple(each for each in uploaded_ones if each in result.removed)
-    return result.but(not_uploaded=tuple(waiting), uploaded=there)
+    late = tuple(each for each in waiting if each not in failed)
+    return result.but(not_uploaded=late, uploaded=there, failed=(*failed, *result.failed))
 
 
 def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:

@@ -46,6 +46,7 @@ KINDS = {
     "row": "the manifest has no row for the piece",
     "manifest": "a line of the manifest is no row, or holds fields that cannot be understood",
     "side file": "a side file is gone or not what its hash says",
+    "session": "the session cannot be read",
     "repair": "the session cannot be repaired now",
     "empty": "the session has a manifest and no piece",
 }
@@ -108,17 +109,26 @@ def verify_archive(
     for session_id in wanted:
         if session_id not in known:
             raise SessionNotFoundError(session_id, location)
-        check = _check(listed, session_id, progress)
-        if check.problems:
-            listed = listed.listed()
-            check = _check(listed, session_id, None)  # somebody may have been in the middle of writing
+        path = os.path.join(location, layout.manifest_name(session_id))
+        try:
+            check = _check(listed, session_id, progress)
+            if check.problems:
+                listed = listed.listed()
+                check = _check(listed, session_id, None)  # somebody may have been in the middle of writing
+        except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+            fixed = repair and set_mode(path, 0o600)
+            problems.append(
+                ArchiveProblem(kind="session", path=path, detail=str(error), session_id=session_id, fixed=fixed)
+            )
+            if not fixed:
+                continue
+            check = _check(listed.listed(), session_id, None)
         found = check.problems
         if repair and found:
             try:
                 with archive.lock(session_id) as locked:
                     found = _repaired(locked, found)
             except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
-                path = os.path.join(location, layout.manifest_name(session_id))
                 found.append(ArchiveProblem(kind="repair", path=path, detail=str(error), session_id=session_id))
         problems += found
         count += check.pieces

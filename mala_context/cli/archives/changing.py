@@ -37,7 +37,7 @@ from mala_context.cli.exit_status import CHECK_FAILED, UNUSABLE_INPUT, status_of
 from mala_context.cli.files import publish, writer
 from mala_context.cli.inputs import ThereDirectory, must_be_there
 from mala_context.cli.progress import waiting
-from mala_context.errors import ArchiveBusyError, ArchiveUnavailableError, MalaContextError
+from mala_context.errors import ArchiveBusyError, ArchiveError, ArchiveUnavailableError, MalaContextError
 from mala_context.transcripts.rows import file_chunks, rows
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
         chosen = [(archive, each.session_id) for each in listed(archive)]
     saved = status = 0
     with waiting("packing", counts=False) as progress:
-        plain = [[piece.stored for piece in archive.pieces(sid) if not piece.packed] for archive, sid in chosen]
+        plain = [_plain_sizes(archive, sid) for archive, sid in chosen]
         progress.expect(sum(map(sum, plain)))
         for (archive, session_id), sizes in zip(chosen, plain, strict=True):
             try:
@@ -287,6 +287,13 @@ def pack(sessions: tuple[str, ...], repo: str | None, directory: str | None, as_
     else:
         click.echo(f"{size_text(saved)} saved")
     click.get_current_context().exit(status)
+
+
+def _plain_sizes(archive: TranscriptArchive, session_id: str) -> list[int]:
+    try:
+        return [piece.stored for piece in archive.pieces(session_id) if not piece.packed]
+    except (ArchiveError, OSError):  # said when it is packed
+        return []
 
 
 @click.command()

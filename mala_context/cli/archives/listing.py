@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mala_context._util.text import plural, printable, size_text, utc_text
 from mala_context.archive import manifests
 from mala_context.archive.layout import stamp_microseconds
+from mala_context.errors import ArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,9 +25,13 @@ _AGENTS = {"import": "main"}
 
 def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:
     """Return a session and its pieces as plain values; for many sessions give an archive that is `listed`."""
-    with archive.view(summary.session_id) as files:
-        manifest = manifests.parse(files.manifest())
-        pieces = manifests.pieces_of(files.list(), manifest)
+    error = None
+    try:
+        with archive.view(summary.session_id) as files:
+            manifest = manifests.parse(files.manifest())
+            pieces = manifests.pieces_of(files.list(), manifest)
+    except (ArchiveError, OSError) as found:  # the others are listed all the same, and JSON stays JSON
+        manifest, pieces, error = manifests.parse(b""), [], str(found)
     outcomes = {row.get("piece"): row for row in manifest.of_kind("outcome")}
     return {
         "session_id": summary.session_id,
@@ -34,6 +39,7 @@ def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, A
         "newest": utc_text(summary.newest_ns / 1e9),
         "side_files": len({row.get("path") for row in manifest.of_kind("file")}),
         "pieces": [_piece(piece, outcomes.get(piece.plain, {})) for piece in pieces],
+        "error": error,
     }
 
 
@@ -65,6 +71,8 @@ def lines(session: Mapping[str, Any]) -> Iterator[str]:
     count = len(session["pieces"])
     side = f", {plural(session['side_files'], 'side file')}" if session["side_files"] else ""
     yield f"{session['session_id']}  {plural(count, 'piece')}{side}, {size_text(session['stored'])}"
+    if session["error"]:
+        yield f"   cannot be read: {printable(session['error'])}"
     for piece in session["pieces"]:
         chain = "" if piece["chain"] == 1 else f"c{piece['chain']}"
         yield row(

@@ -182,7 +182,24 @@ def test_what_stays_wrong(harm, kinds, world):
 
 def test_every_kind_is_tried():
     tried = set().union(*(kinds for _, kinds in MENDED + LASTING))
-    assert tried | {"repair"} == set(KINDS)
+    assert tried | {"repair", "session"} == set(KINDS)
+
+
+def test_a_session_that_cannot_be_read_is_named_and_mended_by_its_mode(world, monkeypatch):
+    read = LocalView._read_manifest
+
+    def refused(view):
+        if not world.manifest.stat().st_mode & 0o400:
+            raise PermissionError(13, "Permission denied", world.manifest.name)
+        return read(view)
+
+    monkeypatch.setattr(LocalView, "_read_manifest", refused)
+    world.manifest.chmod(0)
+    for repair in (False, True):
+        (problem,) = verify_archive(world.archive, repair=repair).problems
+        assert (problem.kind, problem.fixed) == ("session", repair)
+        assert "Permission denied" in problem.text
+    assert verify_archive(world.archive).ok
 
 
 def test_what_cannot_be_repaired_now_is_said_beside_what_is_wrong(world):

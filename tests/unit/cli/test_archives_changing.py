@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from mala_context.archive.remote.push import PushResult
 from mala_context.archive.store import TranscriptArchive
+from mala_context.archive.writer import LocalView
 from mala_context.cli.app import app
 from mala_context.cli.archives.changing import push
 from mala_context.cli.archives.common import configured
@@ -132,3 +133,30 @@ def test_a_store_that_lacks_one_session_keeps_no_other(tmp_path, monkeypatch, co
     else:
         assert "1 session could not be searched" in done.stderr
         assert ("s1" in done.stdout, "s2" in done.stdout, "s3" in done.stdout) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("list", 0), ("list --json", 0), ("verify", 1), ("search word", 3), ("pack", 3), ("prune s1 s2 s3", 3)],
+)
+def test_a_session_that_cannot_be_read_keeps_no_other(tmp_path, caplog, monkeypatch, command, status):
+    archive = TranscriptArchive(tmp_path / "archives")
+    for name in ("s1", "s2", "s3"):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(b'{"type":"user","message":{"role":"user","content":"a word"}}\n')
+        archive.archive(path, name, trigger="auto")
+    read = LocalView._read_manifest
+
+    def refused(view):
+        if view.session_id == "s2":
+            raise PermissionError(13, "Permission denied", "s2.manifest.jsonl")
+        return read(view)
+
+    monkeypatch.setattr(LocalView, "_read_manifest", refused)
+    done = CliRunner().invoke(app, ["archives", *command.split(), "--dir", str(tmp_path / "archives")])
+    assert done.exit_code == status, done.output
+    assert "Permission denied" in done.output + caplog.text
+    if "json" in command:
+        assert [each["session_id"] for each in json.loads(done.stdout)[0]["sessions"]] == ["s3", "s2", "s1"]
+    elif command not in {"pack", "verify"}:
+        assert ("s1" in done.stdout, "s3" in done.stdout) == (True, True)
