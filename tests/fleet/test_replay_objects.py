@@ -1,6 +1,7 @@
 """Recordings in an object store, read as those in a folder are."""
 
 import os
+import shutil
 
 import pytest
 
@@ -70,14 +71,21 @@ def test_an_archive_in_a_bucket_is_put_together(folder, bucket, proxy, tmp_path)
     archive.push()
     (recording,) = find([f"s3://{bucket}/one"])
     assert len(recording.parts) == 2
-    (stored,), (local,) = replay([f"s3://{bucket}"]), replay([str(transcript)])
+    (stored,), (local,) = replay([f"s3://{bucket}"]), replay([str(alone(transcript, tmp_path))])
     assert stored.as_dict() == {**local.as_dict(), "path": recording.path}
 
 
-def test_one_object(folder, address):
+def alone(path, folder):
+    """Copy a transcript to where no subagents lie beside it."""
+    return shutil.copy(path, folder / path.name)
+
+
+def test_one_object(folder, address, tmp_path):
+    """Without its subagents: a named file brings them, a named object does not."""
     path = max(folder.rglob("*.jsonl"), key=lambda path: path.stat().st_size)
     (session,) = replay([f"{address}/{path.relative_to(folder)}"])
-    assert session.as_dict() == moved(replay([str(path)]), folder, address)[0]
+    copy = alone(path, tmp_path)
+    assert session.as_dict() == moved(replay([str(copy)]), tmp_path, f"{address}/{path.parent.relative_to(folder)}")[0]
 
 
 @pytest.mark.parametrize("missing", ["nothing", "nothing/here.jsonl"])
