@@ -30,11 +30,11 @@ _AT_ONCE = 1_200
 _left = _AT_ONCE
 
 
-def _slowly(data: bytes) -> Any:
-    return json.loads(data.decode())  # of bytes, `json` would take the encoding for another where a NUL stands
+def _slowly(data: bytes | memoryview) -> Any:
+    return json.loads(bytes(data).decode())  # of bytes, `json` would take the encoding for another where a NUL stands
 
 
-def _first(data: bytes) -> Any:
+def _first(data: bytes | memoryview) -> Any:
     """Decode one of the first rows."""
     global _left  # noqa: PLW0603  (how many rows there will be is not known before)
     _left -= 1
@@ -43,7 +43,7 @@ def _first(data: bytes) -> Any:
     return _slowly(data)
 
 
-_decode: Callable[[bytes], Any] = _first
+_decode: Callable[[bytes | memoryview], Any] = _first
 _errors: tuple[type[Exception], ...] = (ValueError, RecursionError, MemoryError)
 
 
@@ -74,7 +74,7 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def one_object(data: bytes) -> dict[str, Any] | None:
+def one_object(data: bytes | memoryview) -> dict[str, Any] | None:
     """Return the one JSON object that a row is, the fast way; `None` for every other row, see `objects_and_problem`."""
     try:
         value = _decode(data)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mala_context.analysis.replay import columns
-from mala_context.analysis.replay.files import Recording, blocks, is_plain, new_buffer
+from mala_context.analysis.replay.files import Recording, blocks, is_plain, lent_buffer
 from mala_context.analysis.replay.record import AgentRecord, Best, Counts, Stretch
 from mala_context.analysis.replay.row_runs import BARE, Answers, NeedsFullReader, RowRun
 
@@ -20,14 +20,14 @@ _RESPONSE: Final = b"assistant"
 """What a line that is not plain has where it may be a response's."""
 _ESCAPED: Final = b"\\u00"
 """What it has where even that may be spelt otherwise."""
-_buffer = new_buffer()
 
 
 def read_counts(recording: Recording) -> list[Stretch]:
     """Read one recording for what the API counted; sizes, windows and compactions are unknown. Never raises."""
     if is_plain(recording):
         try:
-            return [CountReader(recording).run(_buffer)]
+            with lent_buffer() as buffer:
+                return [CountReader(recording).run(buffer)]
         except (NeedsFullReader, OSError):
             recording = recording._replace(watch=None)  # its bytes were told
     from mala_context.analysis.replay.scan import read

@@ -18,6 +18,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from mala_context._util.safe_open import open_regular, read_regular
@@ -35,6 +36,8 @@ _AT_ONCE: Final = 1_000
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read."""
 STDIN: Final = "-"
+_spare: list[bytearray] = []
+"""Buffers that nobody uses now."""
 _DESCRIPTORS: Final = ("/dev/fd/", "/dev/std", "/proc/")
 """Where a shell puts a pipe that has a writer, `<(…)` say. Opening any other pipe may wait for ever."""
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -220,6 +223,19 @@ def new_buffer() -> bytearray:
     buffer = bytearray(_AHEAD + BLOCK)
     del buffer[:_AHEAD]
     return buffer
+
+
+@contextmanager
+def lent_buffer() -> Iterator[bytearray]:
+    """Lend a buffer for `blocks` that nobody else uses meanwhile: threads may read recordings side by side."""
+    try:
+        buffer = _spare.pop()
+    except IndexError:
+        buffer = new_buffer()
+    try:
+        yield buffer
+    finally:
+        _spare.append(buffer)
 
 
 def blocks(

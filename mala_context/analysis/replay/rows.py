@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mala_context._util.tuples import NamedTuple
-from mala_context.analysis.replay.files import Recording, blocks
+from mala_context.analysis.replay.files import Recording, blocks, lent_buffer
 from mala_context.transcripts.json_rows import objects_and_problem, one_object
 from mala_context.transcripts.long_rows import LONG, shortened
 
@@ -43,15 +43,24 @@ def lines(recording: Recording, problem: Callable[[int, str], object]) -> Iterat
     def tell(words: str) -> None:
         problem(number + 1, words)
 
-    for block in blocks(recording, tell):
-        data = bytes(block).split(b"\n")
-        if not data[-1]:
-            data.pop()
-        short = len(block) <= LONG
-        for line in data:
-            number += 1
-            row = one_object(line) if short else None
-            if row is not None:
-                yield Line(number, [row], None)
-            elif line and not line.isspace():
-                yield Line(number, *decode(line))
+    with lent_buffer() as buffer:
+        for block in blocks(recording, tell, buffer):
+            short = len(block) <= LONG
+            for begin, end in _ends(block):
+                number += 1
+                view = block[begin:end]  # `msgspec` takes it as it is, and most lines need no copy then
+                row = one_object(view) if short else None
+                if row is not None:
+                    yield Line(number, [row], None)
+                elif (line := bytes(view)) and not line.isspace():
+                    yield Line(number, *decode(line))
+
+
+def _ends(block: memoryview) -> Iterator[tuple[int, int]]:
+    """Yield where each line of a block begins and ends; a line that is not there after the last newline is none."""
+    data, begin, size = block.obj, 0, len(block)
+    while begin < size:
+        end = data.find(b"\n", begin, size)  # type: ignore[attr-defined]  # a block is a view of a bytearray's start
+        end = size if end < 0 else end
+        yield begin, end
+        begin = end + 1

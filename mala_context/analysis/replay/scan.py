@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from mala_context.analysis.replay import columns, record
 from mala_context.analysis.replay.decoded_columns import stretch_of
-from mala_context.analysis.replay.files import Recording, blocks, is_plain, new_buffer
+from mala_context.analysis.replay.files import Recording, blocks, is_plain, lent_buffer
 from mala_context.analysis.replay.follow import Follower, NeedsRatio
 from mala_context.analysis.replay.lanes import Lane
 from mala_context.analysis.replay.recording_reader import RecordingReader
@@ -42,15 +42,13 @@ def read(recording: Recording) -> list[record.Stretch]:
     if is_plain(recording):
         for learns in (False, True):
             try:
-                return Scanner(recording, learns=learns).run(_buffer)
+                with lent_buffer() as buffer:
+                    return Scanner(recording, learns=learns).run(buffer)
             except NeedsRatio:
                 recording = recording._replace(watch=None)  # its bytes were told
             except (NeedsFullReader, OSError):
                 break
     return RecordingReader(recording).run()
-
-
-_buffer = new_buffer()
 
 
 class Scanner(Follower):

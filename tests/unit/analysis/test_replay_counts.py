@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from mala_context.analysis.replay import counts, replay
+from mala_context.analysis.replay import files, replay
 from mala_context.analysis.replay.counts import CountReader, read_counts
 from mala_context.analysis.replay.files import find
 from mala_context.analysis.replay.row_runs import NeedsFullReader
@@ -34,7 +34,7 @@ def test_every_shape_is_counted_by_its_columns_alone(tmp_path, name):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(generated(3, 120_000)) + "\n")
     shapes.reshape(path, name, random.Random(1))
-    assert CountReader(recording(path)).run().main.responses > 3
+    assert CountReader(recording(path)).run(files.new_buffer()).main.responses > 3
     counted, whole = totals(path)
     assert counted == whole
 
@@ -69,7 +69,7 @@ def test_where_columns_are_not_enough_everything_is_read(tmp_path, change):
     change(rows)
     path = recording(rows.write(tmp_path / "a.jsonl"))
     with pytest.raises(NeedsFullReader):
-        CountReader(path).run()
+        CountReader(path).run(files.new_buffer())
     assert read_counts(path) == read(path)
     counted, whole = totals(path.path)
     assert counted == whole
@@ -80,7 +80,7 @@ def test_a_response_whose_row_is_not_plain_is_counted(tmp_path):
     data = dump(plain().rows).replace(b'"type": "assistant"', b'"type": "\\u0061ssistant"')
     assert b"\\u0061" in data
     path.write_bytes(data)
-    assert CountReader(recording(path)).run().main.responses == 3
+    assert CountReader(recording(path)).run(files.new_buffer()).main.responses == 3
     counted, whole = totals(path)
     assert counted == whole
 
@@ -95,7 +95,7 @@ def test_each_byte_is_told_once(tmp_path, monkeypatch):
     rows = plain()
     of_two_sessions(rows)
     path, told = recording(rows.write(tmp_path / "a.jsonl")), []
-    monkeypatch.setattr(counts, "_buffer", bytearray(512))
+    monkeypatch.setattr(files, "_spare", [bytearray(512)])
     read_counts(path._replace(watch=told.append))
     assert told == sorted(told)
 

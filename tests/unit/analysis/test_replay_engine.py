@@ -15,7 +15,7 @@ from mala_context.analysis.replay.row_runs import NeedsFullReader
 from mala_context.analysis.replay.scan import Scanner
 from mala_context.transcripts import json_rows
 from tests.benchmarks import corpus
-from tests.helpers.recordings import OTHER, dump, plain
+from tests.helpers.recordings import OTHER, SID, dump, plain
 
 
 def refuse(self, buffer):
@@ -91,7 +91,7 @@ def test_bytes_inside_of_a_recording_are_told(tmp_path, monkeypatch, way):
     if way == "careful":
         monkeypatch.setattr(Scanner, "run", refuse)
     monkeypatch.setattr(files, "BLOCK", 512)
-    monkeypatch.setattr(scan, "_buffer", bytearray(512))
+    monkeypatch.setattr(files, "_spare", [bytearray(512)])
     path = plain().write(tmp_path / "a.jsonl")
     size = os.path.getsize(path)
     told = Within()
@@ -99,6 +99,28 @@ def test_bytes_inside_of_a_recording_are_told(tmp_path, monkeypatch, way):
     assert told == sorted(told)
     assert told[-1] == size
     assert len({each for each in told if 0 < each < size}) > 2
+
+
+@pytest.mark.parametrize("way", ["fast", "careful", "totals"])
+def test_threads_that_read_side_by_side_share_no_buffer(tmp_path, monkeypatch, way):
+    """A library's user may call `replay` from several threads; each block of one is followed by a whole other here."""
+    if way == "careful":
+        monkeypatch.setattr(Scanner, "run", refuse)
+    monkeypatch.setattr(files, "BLOCK", 512)
+    monkeypatch.setattr(files, "_spare", [])
+    paths = [str(plain(session).write(tmp_path / f"{session}.jsonl")) for session in (SID, OTHER)]
+    estimates = way != "totals"
+
+    def beside(size):
+        thread = threading.Thread(target=records, args=(paths[1],), kwargs={"jobs": 1, "estimates": estimates})
+        thread.start()
+        thread.join()
+
+    told = Within()
+    alone = records(paths[0], jobs=1, estimates=estimates)
+    told.within = beside
+    assert records(paths[0], jobs=1, estimates=estimates, progress=told) == alone
+    assert len(files._spare) == 2
 
 
 def test_bytes_of_a_packed_recording_are_no_more_than_it_takes(tmp_path):

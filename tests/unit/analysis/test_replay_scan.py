@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mala_context.analysis.replay import columns, decoded_columns
 from mala_context.analysis.replay.counts import CountReader
-from mala_context.analysis.replay.files import Recording
+from mala_context.analysis.replay.files import Recording, new_buffer
 from mala_context.analysis.replay.follow import NeedsRatio
 from mala_context.analysis.replay.recording_reader import RecordingReader
 from mala_context.analysis.replay.row_runs import NeedsFullReader
@@ -27,7 +27,7 @@ def recording(path):
 
 def scan(path, buffer=None):
     """What the fast way gives: the same with its compiled part and without, and where it learns though it need not."""
-    found = []
+    found, buffer = [], new_buffer() if buffer is None else buffer
     for skim in SKIMS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(columns, "skim", skim)
