@@ -56,7 +56,8 @@ def _quicken() -> None:
             import msgspec
     except ImportError:  # the extra is not installed
         return
-    _decode, _errors = msgspec.json.decode, (*_errors, msgspec.MsgspecError)
+    _errors = (*_errors, msgspec.MsgspecError)  # first: another thread may decode meanwhile
+    _decode = msgspec.json.decode
 
 
 @contextmanager
