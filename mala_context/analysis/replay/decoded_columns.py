@@ -46,7 +46,7 @@ def stretch_of(row: Mapping[str, Any], line: int) -> RowRun | None:
     if kind == ASSISTANT:
         message = mapping(row.get("message"))
         usage, paid = event.usage, Usage.parse(message.get("usage"))
-        if "usage" not in message:
+        if message.get("usage") is None:
             kind, usage, paid = BARE, _NONE, _NONE
         if event.message_id is None or usage is None or paid is None or usage.counts_cache_twice:
             return None
