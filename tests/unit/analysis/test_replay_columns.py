@@ -258,7 +258,7 @@ MESSAGE = st.fixed_dictionaries(
 )
 
 
-@example({}, {"usage": None}, False)
+@example(changes={}, message={"usage": None}, escaped=False)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6), MESSAGE, st.booleans())
 def test_of_any_row_it_says_what_others_say_or_nothing(changes, message, escaped):
     line = line_of(ROW | {"message": ROW["message"] | message} | changes, ensure_ascii=escaped)
