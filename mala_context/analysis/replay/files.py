@@ -37,7 +37,7 @@ MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read."""
 STDIN: Final = "-"
 _spare: list[bytearray] = []
-"""Buffers that nobody uses now."""
+"""Buffers that are not lent."""
 _DESCRIPTORS: Final = ("/dev/fd/", "/dev/std", "/proc/")
 """Where a shell puts a pipe that has a writer, `<(…)` say. Opening any other pipe may wait for ever."""
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -227,7 +227,7 @@ def new_buffer() -> bytearray:
 
 @contextmanager
 def lent_buffer() -> Iterator[bytearray]:
-    """Lend a buffer for `blocks` that nobody else uses meanwhile: threads may read recordings side by side."""
+    """Lend a buffer for `blocks` to one reader: threads may read recordings side by side."""
     try:
         buffer = _spare.pop()
     except IndexError:

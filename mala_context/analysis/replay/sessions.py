@@ -22,13 +22,15 @@ def join(stretches: Iterable[Stretch]) -> list[SessionRecord]:
     totals = _claim(ordered)
     groups: dict[str, list[Stretch]] = {}
     for stretch in ordered:
-        groups.setdefault(_key(stretch), []).append(stretch)
+        groups.setdefault(key_of(stretch), []).append(stretch)
     sessions = [_session(key, group, totals.get(key, Totals())) for key, group in groups.items()]
     return sorted(sessions, key=lambda each: (each.started_at or _LATE, each.session_id or _LATE, each.path))
 
 
-def _key(stretch: Stretch) -> str:
-    return stretch.session_id if stretch.session_id is not None else f"\0{stretch.path}"
+def key_of(part: Stretch | SessionRecord) -> str:
+    """Return what the stretches of one session have in common: its id, or the path where no id can be one."""
+    session_id = part.session_id
+    return session_id if session_id and not session_id.startswith("\0") else f"\0{part.path}"
 
 
 def _age(stretch: Stretch) -> tuple[bool, str, str, str]:
@@ -42,7 +44,7 @@ def _claim(ordered: Sequence[Stretch]) -> dict[str, Totals]:
     seen: set[int] = set()
     totals: dict[str, Totals] = {}
     for stretch, agent in (*mains, *others):
-        total = totals.setdefault(_key(stretch), Totals())
+        total = totals.setdefault(key_of(stretch), Totals())
         if seen.isdisjoint(agent.ids):
             seen.update(agent.ids)
             total.add(agent.sums)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from mala_context.analysis.replay.engine import Progress, read_all
 from mala_context.analysis.replay.files import STDIN, Recording, find
 from mala_context.analysis.replay.record import SessionRecord, Stretch
-from mala_context.analysis.replay.sessions import join
+from mala_context.analysis.replay.sessions import join, key_of
 from mala_context.analysis.report.model import (
     MOST_POINTS,
     CompactionEntry,
@@ -123,12 +123,12 @@ def _sessions(
     found: Sequence[SessionView], options: ReportOptions, archives: Mapping[str, TranscriptArchive]
 ) -> list[SessionReport]:
     records = join(stretch for stretch, _ in found)
-    groups: dict[str | None, list[SessionView]] = {}
+    groups: dict[str, list[SessionView]] = {}
     for stretch, part in found:
-        groups.setdefault(stretch.session_id or f"\0{stretch.path}", []).append((stretch, part))
+        groups.setdefault(key_of(stretch), []).append((stretch, part))
     reports = []
     for record in records:
-        group = groups[record.session_id or f"\0{record.path}"]
+        group = groups[key_of(record)]
         if record.main.responses or record.subagents or record.compactions or any(len(p.points) for _, p in group):
             reports.append(_session(record, group, options, archives.get(record.session_id or "")))
     return reports

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mala_context.analysis.replay.record import AgentRecord, CompactionRecord, Stretch
-from mala_context.analysis.replay.sessions import join
+from mala_context.analysis.replay.sessions import join, key_of
 
 
 def agent(ids, agent_id=None, tokens=100, **fields):
@@ -30,6 +30,15 @@ def test_a_subagents_file_joins_its_session():
     assert (session.path, session.main.responses, session.ended_at) == ("/p/s.jsonl", 2, "3")
     assert [each.as_dict() for each in session.subagents] == [agent([3], "a", tokens=50).as_dict()]
     assert session.totals.output_tokens == 6
+
+
+@pytest.mark.parametrize("odd", ["", "\0", "\0/p/a.jsonl", None])
+def test_what_can_be_no_id_joins_nothing(odd):
+    """A report looks for the parts of a session by what they have in common."""
+    stretches = [stretch(f"/p/{name}.jsonl", odd, [number]) for number, name in enumerate("ab", 1)]
+    sessions = join(stretches)
+    assert [(each.session_id, each.path) for each in sessions] == [(None, "/p/a.jsonl"), (None, "/p/b.jsonl")]
+    assert list(map(key_of, sessions)) == list(map(key_of, stretches))
 
 
 def test_a_subagents_file_alone_is_a_session_of_which_the_main_agent_is_unknown():
