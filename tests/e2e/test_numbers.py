@@ -1,5 +1,6 @@
 """The numbers in every kind of turn on the real CLI: `tokens` is the server's count after every response."""
 
+import asyncio
 import base64
 import struct
 import threading
@@ -270,6 +271,7 @@ async def test_a_conversation_is_cleared_while_a_subagent_is_out(agent, partial)
     )
     async with runtime.session() as session:
         await turn(session, "go")
+        await asyncio.to_thread(watch.api.wait, 2, kind="subagent")  # what its tool gave came before the /clear
         await turn(session, "/clear")
         assert (session.context.tokens, session.context.accuracy) == (None, "unknown")
         assert runtime.tracker.agents() == {}
