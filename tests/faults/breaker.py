@@ -9,6 +9,7 @@ the output says how many faults there were; a promise that is broken is an Asser
 import asyncio
 import errno
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -155,10 +156,19 @@ def prepared(base, operation):
         "pack": lambda: site.archive.pack(["s"]),
         "outcome": lambda: site.archive.record_outcome("s", "compacted"),
         "side": lambda: site.archive.archive_side_files(site.transcript, "s"),
-        "prune": lambda: site.archive.prune(session_ids=["other"], dry_run=False),
+        "prune": lambda: prune(site),
         "rebuild": site.archive.catch_up,
         "restore": lambda: site.archive.restore("talk", projects=target),
     }[operation]
+
+
+def prune(site):
+    """Remove a session; raise the words of the WARNING where the result names it as one that could not be removed."""
+    said, handler = [], logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("mala_context").addHandler(handler)
+    if site.archive.prune(session_ids=["other"], dry_run=False).failed:
+        raise OSError(said[-1])
 
 
 def ask(site, base):
