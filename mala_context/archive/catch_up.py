@@ -210,12 +210,11 @@ def _boundaries(files: SessionView, pieces: Sequence[Piece], place: int) -> list
     from mala_context.transcripts.rows import rows
 
     def told(each: Piece, start: int = 0) -> Iterator[tuple[object, dict[str, Any]]]:
-        if may_hold(chunks(files, [each], strict=False), MARKS[:1]):
-            for row in rows(chunks(files, [each], strict=False)):
-                if row.offset >= start and MARKS[0] in row.data:
-                    for value in objects(row.data):
-                        if (meta := boundary(value)) is not None:
-                            yield value.get("uuid"), meta
+        for row in rows(chunks(files, [each], strict=False), mark=MARKS[0]):
+            if row.offset >= start:
+                for value in objects(row.data):
+                    if (meta := boundary(value)) is not None:
+                        yield value.get("uuid"), meta
 
     if place == len(pieces):
         return []
@@ -256,7 +255,7 @@ def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
     from mala_context.transcripts.rows import file_chunks, rows
 
     try:
-        marked = (row for row in rows(file_chunks(path, start=offset)) if MARKS[0] in row.data)
+        marked = rows(file_chunks(path, start=offset), mark=MARKS[0])
         found = (boundary(value) for row in marked for value in objects(row.data))
         return next((meta for meta in found if meta is not None), None)
     except OSError:

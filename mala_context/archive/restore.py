@@ -311,7 +311,7 @@ def _sdk_finds(transcript: str, session_id: str) -> bool:
 
 
 def _forked_rows(path: str) -> int:
-    return sum(b'"forkedFrom"' in row.data and b'"uuid"' in row.data for row in rows(file_chunks(path)))
+    return sum(b'"uuid"' in row.data for row in rows(file_chunks(path), mark=b'"forkedFrom"'))
 
 
 def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:

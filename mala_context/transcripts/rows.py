@@ -88,25 +88,37 @@ def file_chunks(path: str, size: int | None = None, *, start: int = 0) -> Iterat
             yield data
 
 
-def rows(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row]:
-    """Yield the rows of a transcript, empty ones left out; those of more than about `most` bytes shortened."""
-    for line in lines(data, most):
+def rows(data: Iterable[bytes], most: int | None = LONG, *, mark: bytes = b"") -> Iterator[Row]:
+    """Yield the rows of a transcript, empty ones left out; those of more than about `most` bytes shortened.
+
+    With `mark` only the rows that hold these bytes are yielded.
+    """
+    for line in lines(data, most, mark=mark):
         if isinstance(line, Row):
-            yield line
-        else:
-            kept = shortened(line.parts())
+            if mark in line.data:
+                yield line
+        elif mark in (kept := shortened(line.parts())):
             yield Row(line.offset, kept, ended=line.ended, left_out=line.size - len(kept))
 
 
-def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | LongRow]:
-    """Yield the rows of a transcript, those of more than about `most` bytes to be read in parts."""
+def lines(data: Iterable[bytes], most: int | None = LONG, *, mark: bytes = b"") -> Iterator[Row | LongRow]:
+    """Yield the rows of a transcript, those of more than about `most` bytes to be read in parts.
+
+    With `mark` rows without these bytes may be left out.
+    """
     source = iter(data)
     parts: list[bytes] = []
     held = offset = 0
     while (chunk := next(source, None)) is not None:
         after: bytes | None = chunk
         while after is not None:
-            *whole, rest = after.split(b"\n")
+            # Marks are rare, so most chunks are searched once and not split. The row that began in an earlier chunk
+            # is kept, since the mark may lie across the two.
+            skipped = 0
+            if mark not in after and (last := after.rfind(b"\n")) != (first := after.find(b"\n")):
+                skipped, whole, rest = last - first, [after[:first]], after[last + 1 :]
+            else:
+                *whole, rest = after.split(b"\n")
             after = None
             for line in whole:
                 row = b"".join((*parts, line)) if parts else line
@@ -115,6 +127,7 @@ def lines(data: Iterable[bytes], most: int | None = LONG) -> Iterator[Row | Long
                 if row:
                     yield Row(offset, row)
                 offset += len(row) + 1
+            offset += skipped
             if rest:
                 parts.append(rest)
                 held += len(rest)

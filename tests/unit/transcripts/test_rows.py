@@ -17,6 +17,19 @@ def test_rows_are_the_lines_of_the_bytes(parts, size):
         assert row.ended == (data[row.offset + len(row.data) :][:1] == b"\n")
 
 
+@given(
+    st.lists(st.sampled_from([b"x", b"mark", b"ma", b"rk", b"\n", b"\n\n", b"y\nmark\n"]), max_size=40).map(b"".join),
+    st.integers(1, 9),
+    st.none() | st.integers(5, 20),
+)
+def test_rows_with_a_mark_are_those_that_hold_it(data, size, most):
+    """Wherever the mark lies: across two chunks, in a first or last row, in a row too long to be held."""
+    chunks = [data[start : start + size] for start in range(0, len(data), size)]
+    found = [(row.offset, row.data, row.ended, row.size) for row in rows(chunks, most, mark=b"mark")]
+    every = rows(chunks, most)
+    assert found == [(row.offset, row.data, row.ended, row.size) for row in every if b"mark" in row.data]
+
+
 def test_a_row_says_whether_it_ended():
     assert [(row.offset, row.data, row.ended) for row in rows([b"a\n\nb"])] == [(0, b"a", True), (3, b"b", False)]
 
@@ -33,7 +46,7 @@ def test_a_file_is_read_up_to_a_size_and_never_through_a_link(tmp_path):
 
 @given(st.lists(st.binary(max_size=60) | st.just(b"\n") | st.just(b'"\n"'), max_size=30), st.integers(1, 40))
 def test_long_rows_pass_by_in_parts(parts, most):
-    """Every row is there with its bytes and its place, also behind a long one that nobody read."""
+    """Every row is there with its bytes and its place, also after a long row that the caller did not read."""
     found = []
     for line in lines(parts, most):
         short = isinstance(line, Row)
