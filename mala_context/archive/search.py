@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     S = TypeVar("S", str, bytearray)
 
 VERSION = 4
-LIMIT = 20
 _MOST_WORDS = 32
 _STRETCH, _OVERLAP = 200_000, 1_000
 """Characters of a text that are searched as one, and those that two stretches of a longer one share."""
@@ -102,7 +101,7 @@ class Hit(Frozen):
     """Whether the user took it back: it stands in a branch that was left by rewinding."""
 
 
-def search_session(archive: TranscriptArchive, session_id: str, query: str, *, limit: int = LIMIT) -> list[Hit]:
+def search_session(archive: TranscriptArchive, session_id: str, query: str, *, limit: int = 20) -> list[Hit]:
     """Return the best places in a session's archive, none where a query has no words. Never raises for a query.
 
     Raises `InvalidSessionIdError`, `ArchiveUnavailableError`, and `OSError` where the index cannot be written.

@@ -16,7 +16,6 @@ import click
 from mala_context._util.text import plural, printable, size_text
 from mala_context.archive.compactions import compactions, cut_before, moment_of
 from mala_context.archive.reading import choose_chain, chunks
-from mala_context.archive.search import LIMIT, Hit, search_session
 from mala_context.archive.verify import verify_archive
 from mala_context.cli.archives import conversation, listing
 from mala_context.cli.archives.common import (
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from mala_context.archive.interface import SessionView
     from mala_context.archive.layout import Piece, SessionSummary
+    from mala_context.archive.search import Hit
     from mala_context.archive.store import TranscriptArchive
 
 R = TypeVar("R", Row, Row | LongRow)
@@ -351,9 +351,7 @@ def lost(session: str | None, repo: str | None, directory: str | None, as_json: 
     help="Only in this session; the first letters of its id are enough.",
 )
 @all_option
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=LIMIT, show_default=True, help="Number of places to show."
-)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of places to show.")
 @place_options
 @json_option
 def search(
@@ -371,6 +369,8 @@ def search(
     follow each other. End a word with * for any ending. The first search of a session writes its index beside the
     archive, as private as that.
     """
+    from mala_context.archive.search import search_session  # not above: other commands need no SQLite
+
     query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     places: list[tuple[TranscriptArchive, SessionSummary]] = []
     if session is None:
