@@ -1,16 +1,16 @@
-"""Which formula was right: every estimate against what the recordings know to be true.
+"""Which formula was right: every estimate beside the known counts of a recording.
 
-A recording holds four kinds of truth:
+A recording holds four kinds of known counts, called truths here:
 
-* `pre_tokens`: what the CLI counted when it compacted. That is its own estimate, not the API's count, so this says how
-  well we foresee when it compacts;
-* `context_command`: what `/context` printed, rounded by it to a hundred tokens;
+* `pre_tokens`: the CLI's count when it compacted. It is the CLI's own estimate, not the API's count, so this says how
+  well we foresee a compaction;
+* `context_command`: the size that `/context` printed, which it rounds to a hundred tokens;
 * `next_prompt`: the next request of the same conversation, as the API counted it. Compactions and drops of more than
-  3 % (context that was cleared without a word) are left out and counted;
-* `after_compaction`: the first request after a compaction whose boundary says how much remained.
+  3 % (context that was cleared without a row) are left out, and their number is reported;
+* `after_compaction`: the first request after a compaction whose boundary states the size that remained.
 
-Each observation is what every formula said just before, and the truth. A truth that several recordings repeat counts
-once; one before which nothing was known is a problem with its row, and in no figure.
+Each observation is a truth with the answer of every formula just before it. A truth that several recordings repeat
+counts once. A truth before which no size was known becomes a problem with its row, and is in no figure.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mala_context.tracking.context_state import ContextState
 from mala_context.tracking.events import Compaction, Event, Response, WindowReport
 
 DROP: Final = 0.97
-"""A next request below this share of the last one is no growth of the same context."""
+"""A request below this share of the previous request is no growth of the same context."""
 
 
 def as_streamed(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a transcript's row as the stream shows its message: outputs of 1, and thinking without its text."""
+    """Return a transcript's row as the live stream shows its message: outputs of 1, and thinking without its text."""
     message = row.get("message")
     if row.get("type") != "assistant" or not isinstance(message, dict):
         return row
@@ -53,7 +53,7 @@ def as_streamed(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Auditor(EventReader):
-    """Follows a recording and writes down every truth in it; `as_live` hides what a live stream does not show."""
+    """Follows a recording and writes down every truth; `as_live` hides outputs and thinking, as live streams do."""
 
     def __init__(self, recording: Recording, *, as_live: bool = False) -> None:
         super().__init__(recording)
@@ -65,7 +65,7 @@ class Auditor(EventReader):
         self._last: dict[AgentState, tuple[ContextState, int, ContextState | None] | None] = {}
 
     def findings(self) -> Findings:
-        """Return what was found; after `follow`."""
+        """Return the findings; call it after `follow`."""
         return Findings(self.observations, self.problems.found, self.left_out)
 
     def _start_over(self) -> None:
@@ -79,7 +79,7 @@ class Auditor(EventReader):
         super()._row(as_streamed(row) if self.as_live else row)
 
     def before(self, event: Event) -> None:
-        """Ask the formulas that keep sums, while they know nothing of the truth."""
+        """Ask the formulas that keep sums, before they take in the truth."""
         if event.__class__ is Response:
             state = self.tracker.state_of(event)
             if event.usage is None or event.message_id == state.current:
@@ -95,6 +95,7 @@ class Auditor(EventReader):
     def after(self, event: Event, state: AgentState | None) -> None:
         """Write a truth down."""
         if event.__class__ is Response:
+            # `left` is another object once a request was counted, and at no other time: so each request is noted once.
             if state is not None and state.left is not self._last.get(state):
                 left = self._last[state] = state.left
                 if left is not None and left[2] is state.context:
@@ -130,7 +131,7 @@ class Auditor(EventReader):
     def note(
         self, truth: str, tokens: int, context: ContextState, parts: int, state: AgentState, identity: str | None
     ) -> None:
-        """Write down what is known of a context, and the truth of it."""
+        """Write down the estimates of a context's size, and the true size."""
         base, output, interval = context.tokens, context.output or 0, context.interval
         if base is None:
             self.problem(self.number, "a /context output before which no size was known")
@@ -179,9 +180,9 @@ def collect(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Findings:
-    """Return everything true in the recordings of the paths, each truth once.
+    """Return the truths in the recordings of the paths, each once.
 
-    `as_live` says of each what would have been said of its live stream, which shows no outputs and no thinking. Raises
+    With `as_live` the estimates are those of the live stream, which shows no outputs and no thinking. Raises
     `RecordingNotFoundError` for a path that is not there.
     """
     one = partial(audit_one, as_live=as_live)

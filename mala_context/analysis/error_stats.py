@@ -9,7 +9,7 @@ from mala_context._util.text import version_numbers
 from mala_context.analysis.ground_truth import NAMES, TRUTHS, Findings, Observation
 
 APART: Final = 0.25
-"""A preTokens that our estimate misses by more than this share of it was no measure of the context."""
+"""A preTokens that differs from our estimate by more than this share was no measure of the context."""
 _CLI: Final = (2, 1, 90)
 BEST: Final[Mapping[str, str]] = {
     "pre_tokens": "cli_estimate",
@@ -17,7 +17,7 @@ BEST: Final[Mapping[str, str]] = {
     "next_prompt": "projected",
     "after_compaction": "projected",
 }
-"""Which of our numbers is meant for a truth; worst cases are listed by its error."""
+"""The number of ours that predicts each truth; worst cases are listed by its error."""
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -30,7 +30,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def spread(errors: Iterable[float]) -> dict[str, float | int | None]:
-    """Return what is said of signed errors: median, p90, p99 and max of their size, and their mean as the bias."""
+    """Return the figures of signed errors: median, p90, p99 and max of their size, and their mean as the bias."""
     signed = list(errors)
     if not signed:
         return {"n": 0, "median": None, "p90": None, "p99": None, "max": None, "bias": None}
@@ -44,16 +44,16 @@ def spread(errors: Iterable[float]) -> dict[str, float | int | None]:
 
 
 def apart(each: Observation) -> bool:
-    """Tell whether the CLI's preTokens is no measure of what the API had counted just before (case core-33).
+    """Tell whether the CLI's preTokens is no measure of the last request that the API counted (case core-33).
 
-    It is the CLI's own estimate of what it holds, and may be six times what the next request would have been.
+    It is the CLI's own estimate of its messages, and may be six times the size of the next request.
     """
     said = each.estimates[NAMES.index(BEST["pre_tokens"])]
     return each.truth == "pre_tokens" and said is not None and abs(said - each.tokens) > APART * each.tokens
 
 
 def _cli_of(each: Observation) -> str | None:
-    """Return which CLIs a row's belongs to: those from 2.1.90 on keep more rows of one response."""
+    """Return the group of the row's CLI: from 2.1.90 on, CLIs keep more rows of one response."""
     version = version_numbers(each.version or "")
     return ("before 2.1.90" if version < _CLI else "2.1.90 and later") if len(version) == 3 else None
 
@@ -68,11 +68,11 @@ BY: Final[Mapping[str, Callable[[Observation], str | None]]] = {
     "cli": _cli_of,
     "parent": _parent_of,
 }
-"""What the figures are grouped by: a name, and what an observation's group is called."""
+"""The groupings of the figures: a name, and a function that names an observation's group."""
 
 
 def summarise(findings: Findings, *, worst: int = 10) -> dict[str, Any]:
-    """Return the tables as JSON has them."""
+    """Return the tables, ready for JSON."""
     unmeasured = [each for each in findings.observations if apart(each)]
     groups: dict[str, list[Observation]] = {truth: [] for truth in TRUTHS}
     for each in findings.observations:
@@ -92,7 +92,7 @@ def summarise(findings: Findings, *, worst: int = 10) -> dict[str, Any]:
 
 
 def errors(observations: Iterable[Observation], name: str) -> list[float]:
-    """Return the signed errors of a formula as fractions of the truth, where it had something to say."""
+    """Return the signed errors of a formula as fractions of the truth, where it had an answer."""
     place = NAMES.index(name)
     pairs = ((each.estimates[place], each.tokens) for each in observations)
     return [(said - true) / true for said, true in pairs if said is not None]
@@ -103,7 +103,7 @@ def _table(observations: Sequence[Observation]) -> dict[str, Any]:
 
 
 def _by(groups: Mapping[str, list[Observation]], key: Callable[[Observation], str | None]) -> dict[str, Any]:
-    """Return, by truth and key, the figures of the number that is meant for the truth."""
+    """Return, by truth and group, the figures of the number that predicts the truth."""
     tables: dict[str, Any] = {}
     for truth, group in groups.items():
         found: dict[str, list[Observation]] = {}

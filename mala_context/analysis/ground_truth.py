@@ -1,4 +1,4 @@
-"""What an audit writes down: a truth of a recording, and what every formula said of it just before."""
+"""The records of an audit: a known count of a recording, and the answer of every formula just before it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ TRUTHS: Final = ("pre_tokens", "context_command", "next_prompt", "after_compacti
 FORMULAS: Final = ("cumulative", "max_cache_read", "total_tokens", "characters")
 """Estimators of the tracker that are audited besides its three numbers."""
 NAMES: Final = ("projected", "cli_estimate", "tokens", *FORMULAS)
-"""Everything that is held against a truth."""
+"""All estimates that are compared with a truth."""
 
 
 class Observation(NamedTuple):
-    """One truth and what was said of it."""
+    """One truth and the estimates of it."""
 
     truth: str
     """One of `TRUTHS`."""
     tokens: int
     """The true number."""
     estimates: tuple[int | None, ...]
-    """By `NAMES`; `None` where a formula had nothing to say."""
+    """In the order of `NAMES`; `None` where a formula had no answer."""
     file: str
     """The recording."""
     row: int
@@ -32,7 +32,7 @@ class Observation(NamedTuple):
     version: str | None
     """CLI that wrote the row."""
     parent_missing: bool | None
-    """Of a boundary: whether the row that it goes on from is not in the file."""
+    """For a boundary: whether the file lacks the row that the boundary names as its parent."""
     identity: int
     """The same for copies of one truth."""
 
@@ -45,11 +45,11 @@ class Observation(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What one recording gives to an audit."""
+    """The result of an audit of one recording."""
 
     observations: list[Observation]
     """Its truths."""
     problems: list[Problem]
-    """What could not be read, and truths before which nothing was known."""
+    """Rows that could not be read, and truths before which no size was known."""
     left_out: int
-    """Next requests that were no growth of the same context."""
+    """How many next requests were no growth of the same context."""

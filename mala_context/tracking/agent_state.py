@@ -1,14 +1,14 @@
-"""The state of each agent: its present context, the one before, and what was learned from their text.
+"""The state of each agent: its present context, the previous context, and what was learned from their text.
 
-A context's base and interval (see `ContextState`) move together or not at all: a response without counts (zero usage,
-an interrupted stream) stays in the interval, as text, until its counts come in another way; then the interval is cut
-where that response began. To go back to an earlier point of the conversation means to take an earlier context, cut
-where that point was.
+A context has a base and an interval (see `ContextState`), and the two move together. A response without counts (zero
+usage, an interrupted stream) stays in the interval, as text. When its counts come in another way, the interval is cut
+where that response began. To go back to an earlier point of the conversation means to take an earlier context and to
+cut it at that point.
 
-Text is measured when somebody asks for a projection, which changes nothing that another question would find. What text
-costs is learned from the intervals before some responses, whether somebody asks or not, with a model whose prices were
-not measured or are in doubt: the next 16, and every 128th from there. To learn from each would cost a live message
-more than all the rest.
+Text is measured when somebody asks for a projection. The measuring changes no other answer. With a model whose prices
+were not measured or are in doubt, the state learns what text costs from the intervals before some responses, whether
+somebody asks or not: the next 16 responses, and every 128th from there. To learn from each response would cost a live
+message more than all the rest.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import plain_name
 
 _UNTOLD = 128
+"""Most counts that are held back from the formulas: nearly all are never asked for, and together they cost less."""
 _AGREED = 3
 """Responses that count the cache twice before that is sure; until then their size is an estimate."""
 _ALL_OF = 16
 _LEARN_EVERY = 128
+"""With unmeasured prices, learn from the intervals before all of the first responses, then before every 128th."""
 _NEVER = 1 << 62
 _NO_ROWS: frozenset[str] = frozenset()
 _COUNTERS = ("cumulative", "max_cache_read", "total_tokens")
@@ -107,7 +109,7 @@ class AgentState:
         """Counts of responses, and `_Turn`s, that the formulas were not told of yet."""
         self.counts_text = False
         self.due = 1
-        """Number of the next response that is looked at, and before which text may be learned from."""
+        """Number of the next response that is looked at; the text before it may be learned from."""
         self.doubts: int | None = None
         """Number of the response from which on measured prices are in doubt; `None` for not at all."""
         self.off: float | None = None
@@ -119,7 +121,7 @@ class AgentState:
         """Characters that the compaction to come keeps, where that is known."""
         self.keeping: tuple[int, bool] | None = None
         """Characters that the last compaction kept, as far as rows have shown, and whether a turn is under way; `None`
-        where the rows say nothing new."""
+        where that was known before the rows came."""
         self.preserved: frozenset[str] = frozenset()
         self.wait_summary = False
         self.twice = 0
@@ -162,6 +164,7 @@ class AgentState:
 
     def _pending_chars(self) -> int | None:
         """Count the characters that no estimator was told of; `None` where text went by uncounted."""
+        # The previous context's text counts too: `_drop_left` tells of it only when the next context takes its place.
         if self._uncounted:
             return None
         left, interval = self.left, self.context.interval
@@ -169,13 +172,13 @@ class AgentState:
         return before + interval.chars(len(interval))
 
     def fresh(self) -> ContextState:
-        """Return a context of which nothing is known."""
+        """Return a context whose size is not known."""
         context = ContextState()
         context.owner, context.parts, context.accuracy, context.source = self, [], "unknown", None
         return context
 
     def named(self, model: str) -> None:
-        """Take the model's name; a response whose start did not say it is that model's, whatever comes later."""
+        """Take the model's name. A response whose start named no model is this model's."""
         self.model, context = model, self.context
         if not is_measured(model):
             self.due = self.responses + 1
@@ -185,8 +188,9 @@ class AgentState:
                 context._interval.named(model)
 
     def asks(self, model: str | None, *, switched: bool = False) -> None:
-        """Take note of the model that requests are for, another one if it was `switched`. An alias tells nothing."""
-        name = plain_name(model or "")  # held against requests, not answers: a proxy may give another name each time
+        """Take note of the model that requests are for; `switched` says that it is another. An alias says nothing."""
+        # Compare it with earlier requests, not with answers: a proxy may put another name into each answer.
+        name = plain_name(model or "")
         if name.startswith("claude") and (switched or name != self.asked):
             self.asked, self.context.follows = name, model
 
@@ -295,13 +299,16 @@ class AgentState:
                 context.accuracy = "estimate"
 
     def rebase(self, usage: Usage, source: str) -> None:
-        """Go on from the current response's counts: a new base, and what came with it or after."""
+        """Go on from the current response's counts: a new base, and the parts that came with it or after it."""
+        # Step 1: make the context that these counts are the base of.
         old, begun = self.context, self.begun
         context = ContextState()
         context.owner, context.message_id, context.model, context.source = self, self.current, self.model, source
         self._measured(context, usage)
         if old.thought is not None:
             context.goes_on(old, begun)
+        # Step 2: the response's own parts, and all after them, leave the old interval for the new one. Counts that
+        # come late (a delta, a result) find such parts; with the first message of a response there are none yet.
         if begun < len(old.parts):
             context._interval = old.interval.split(begun, self.model)
             context.parts = context._interval.parts
@@ -343,9 +350,10 @@ class AgentState:
         """Switch to `context`.
 
         `parts` says how many parts of the previous context its request contained; `usage` has its token counts, if they
-        are known. The previous context is kept in `left`, the one before it is let go.
+        are known. The previous context is kept in `left`; the text of the context before that is freed.
         """
-        self._drop_left()  # before anything is learned: what its snapshots say was so when they were made
+        # Free the old text before anything is learned, so that snapshots of it keep the values of their time.
+        self._drop_left()
         self.left = left = (self.context, parts, None if usage is None else context)
         self.context = context
         if usage is None:
@@ -354,7 +362,7 @@ class AgentState:
         untold.append(usage)
         if len(untold) > _UNTOLD:
             self._tell()
-        if self.lookout is not None:  # before the interval teaches what its text costs
+        if self.lookout is not None:  # compare before learning: the alarm must see the projection that was given
             look_back(self, self.lookout, *left[:2], context)
         if self.responses >= self.due:
             if is_measured(self.model) and self.doubts is None:
@@ -366,7 +374,7 @@ class AgentState:
             self._look_at(usage.context_tokens)
 
     def _drop_left(self) -> None:
-        """Let the previous context go; of its text only `characters` may still be told."""
+        """Free the previous context's text, and tell the formula `characters` how much it was."""
         if self.left is None:
             return
         context, parts, _ = self.left
@@ -379,7 +387,7 @@ class AgentState:
         self.left = None
 
     def _look_at(self, tokens: int) -> None:
-        """Take notice of a request that tells more than its size: a session's first, the first after a compaction."""
+        """Take note of a request that says more than its size: a session's first, or the first after a compaction."""
         if self.first_input is None and self.responses == 1 and self.rooted is not False:
             self.first_input = tokens
         self.opening.close()
@@ -388,9 +396,9 @@ class AgentState:
             self.helped, self.pre = tokens < 0.9 * self.pre, None
 
     def _tell(self) -> None:
-        """Tell the formulas of the responses since, most of which are never asked for: so not one by one."""
+        """Tell the formulas of the counts that were held back."""
         untold, self._untold = self._untold, []
-        while untold:
+        while untold:  # a turn's sums replace the counts of its responses, so the order of the two matters
             end = next((place for place, each in enumerate(untold) if isinstance(each, _Turn)), len(untold))
             if end:
                 told = counted(untold[:end])
@@ -404,10 +412,10 @@ class AgentState:
     def compacted(
         self, pre_tokens: int | None, post_tokens: int | None, before: ContextSnapshot | None, *, turn: bool = False
     ) -> None:
-        """Go on after a compaction; `before` is what was known just before it, `None` where that was nothing.
+        """Go on after a compaction.
 
-        `pre_tokens` is what the CLI takes the context's size for, `post_tokens` see `after_compaction`. `turn` tells
-        that a turn is under way.
+        `pre_tokens` is the size that the CLI states. For `post_tokens` and `turn` see `after_compaction`. `before` is
+        the snapshot just before the compaction, `None` where nothing was known.
         """
         size, model = pre_tokens if pre_tokens is not None else self.context.tokens, self.context.follows
         self.forget()
@@ -437,9 +445,10 @@ class AgentState:
     ) -> tuple[int | None, str]:
         """Estimate the next request right after a compaction, in tokens, and say how well it is known.
 
-        `post_tokens` is the CLI's chars/4 of the messages that remain. What else a request holds is what the session's
-        first one held besides its prompt; the attachments that the CLI announces again are in both. By reference the
-        characters that are `kept` count in its place; `turn` tells that a turn is under way.
+        `post_tokens` is the CLI's chars/4 of the messages that remain. The request also holds what the session's
+        first one held beside its prompt. The attachments that the CLI announces again are in both figures. After a
+        compaction by reference, the characters that are `kept` count instead of `post_tokens`; `turn` tells that a turn
+        is under way.
         """
         opening = self.opening
         first = opening.prompt_chars, opening.attachment_chars if opening.known else None
@@ -454,7 +463,7 @@ class AgentState:
         return bool(self.compactions) and (self.keeping is None or self.keeping[0] > 0)
 
     def keep(self, content: object) -> bool:
-        """Take a row that a compaction by reference kept; return whether that tells something new."""
+        """Take a row that a compaction by reference kept; return whether that changed the estimate."""
         if self.keeping is None:
             return False
         kept, turn = self.keeping[0] + text_length(content), self.keeping[1]

@@ -1,8 +1,8 @@
 """A context of an agent at one moment: what one response's counts say, and the text that came after it.
 
-A `ContextState` has the counts of one response, its base, and the `Interval` of the text after it. A context that is
-over is let go, or memory would grow with the session: where a row may still go back to it, the lengths of its parts are
-kept.
+A `ContextState` has the counts of one response, its base, and the `Interval` of the text after it. The text of a
+context is freed when a later context has taken its place, or memory would grow with the session. Where a row may still
+go back to it, the lengths of its parts stay.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ SHARED: Final[Mapping[str, float]] = MappingProxyType({"": 0.0})
 
 
 class ContextState:
-    """A base, which one response's counts made, and what came after it.
+    """A base, which one response's counts made, and the parts that came after it.
 
-    One is made for every response of a running agent, so what most of them have in common stands in the class: an
-    instance holds only what differs. The values are those of a counted response; `AgentState.fresh` says what is
-    unknown.
+    Every response of a running agent makes a new `ContextState`. So the values that most of them share stand in the
+    class, and an instance holds only those that differ. The class has the values of a counted response;
+    `AgentState.fresh` sets those of an unknown context.
     """
 
     owner: Any
     """The `AgentState`, whose module imports this one."""
     parts: list[tuple[str, Any]]
-    """What came after the request, in order, each with its kind (see `projection.Interval`)."""
+    """The parts after the request, in order, each with its kind (see `projection.Interval`)."""
     message_id: object = None
     model: str | None = None
     source: str | None = "message"
@@ -55,26 +55,28 @@ class ContextState:
     tokens: int | None = None
     accuracy: str = "exact"
     cut: bool = False
-    """Whether the answer is over and was nothing but a thought, and so never entered the context."""
+    """Whether the answer has ended and was nothing but a thought: then it never entered the context."""
     signed: float = 0.0
     """Tokens of signed thinking among the parts."""
     thought: Mapping[str, float] | None = None
-    """Tokens that each model thought before this answer, by plain name; `None` before any thinking, or with an old CLI
-    that leaves out none, not even an answer's that is nothing else; `SHARED` with one that leaves out those alone.
-    A model gets its own thinking alone: another one's signature does not hold for it. The CLI keeps the rest, for when
-    that model is set again."""
+    """Tokens that each model thought before this answer, by plain name.
+
+    `None` before any thinking, and with an old CLI, which sends all thinking. `SHARED` with a CLI that leaves out only
+    an answer that is nothing but a thought. Today's CLI sends a model its own thinking alone, since a signature holds
+    for one model. It keeps the other models' thinking, for when such a model is set again."""
     follows: str | None = None
     """Model of the next request, where somebody said that it is another one."""
     alone: bool = False
-    """Whether the answer was nothing but a thought, as something followed it and the parts were let go."""
+    """Whether the answer was nothing but a thought, known from what followed it before the parts were freed."""
     told: bool = False
-    """Whether its output is real for sure, however small: the answer came to its end, and that said so."""
+    """Whether its output is surely real, however small: the end of the answer stated it."""
     root: bool = False
     """Whether a new conversation would begin here."""
     pinned: bool = False
     """Whether a later row may go back to here."""
     lengths: array[int] | None = None
-    """In the place of the parts where they are let go: characters of each, as their complement for the answer."""
+    """Set when `parts` is freed: the character count of each part. Counts of the answer's own parts are stored bitwise
+    inverted, so they are negative."""
     _interval: Interval | None = None
 
     @property
@@ -85,16 +87,16 @@ class ContextState:
     def stopped(self, reason: str) -> None:
         """Take the answer's reason to stop: the CLI drops an answer that is nothing but a thought.
 
-        One that has come to words or a call stays; where max_tokens cut it, the CLI asks the model to go on from there.
+        An answer with words or a call stays. Where max_tokens cut a thought, the CLI has the model go on from there.
         """
         said = [content for kind, content in self.parts if kind == "response"]
         over = reason == "max_tokens" or (reason != "tool_use" and bool(said))
         self.cut = over and all(map(is_thought, said))
 
     def cut_at(self, parts: int) -> bool:
-        """Tell whether the answer is not in the next request, by the first `parts` parts.
+        """Tell whether the next request lacks the answer, as far as the first `parts` parts show.
 
-        A thought is over, too, when a message of the user follows it.
+        A thought has ended, too, when a message of the user follows it.
         """
         if self.cut or not self.signed or self.thought is None:
             return self.cut or self.alone
@@ -114,17 +116,17 @@ class ContextState:
         return {**held, name: held.get(name, 0.0) + self.signed}
 
     def signs(self, tokens: float, first: Mapping[str, float] | None = NO_THOUGHT) -> None:
-        """Note that so much thinking comes among the parts; with this CLI `thought` begins as `first`."""
+        """Add `tokens` of thinking to the parts; `first` is the value with which `thought` begins for this CLI."""
         self.signed += tokens
         self.thought = (self.thought or first) if first is NO_THOUGHT else first
 
     def settle(self, parts: int) -> None:
-        """Note what the first `parts` parts say of thinking, before they are let go."""
+        """Note what the first `parts` parts say of thinking, before their text is freed."""
         if self.signed:
             self.thought, self.alone, self.signed = self.thought_after(parts), self.cut_at(parts), 0.0
 
     def goes_on(self, before: ContextState, parts: int) -> None:
-        """Take over what was thought before; call it only where anything was."""
+        """Take over the earlier thinking from the context before; call it only where there was any."""
         if before.signed and parts < len(before.parts):
             self.signed = thought_in(before.parts[parts:], self.model)
             before.signed -= self.signed
@@ -146,15 +148,15 @@ class ContextState:
                 self.tokens += round(mine if first is NO_THOUGHT else sum(thought.values()))
 
     def forgot(self) -> None:
-        """Note that this request lacks all that its model thought before."""
+        """Note that this request holds no earlier thinking of its model."""
         if self.thought is not SHARED:
             self.thought = {**(self.thought or {}), plain_name(self.model or ""): 0.0}
 
     def switched(self, parts: int, model: str | None = None) -> int:
-        """Return how many tokens of thinking the next request holds more, below 0 fewer.
+        """Return by how many tokens of thinking the next request differs; below 0 where it holds fewer.
 
-        Another model gets its own alone; one that forgot a turn's when the next began forgets this one's too. `model`
-        is the one that got the request, where it is known already.
+        Another model gets only its own thinking. A model that forgot the last turn's thinking when this turn began will
+        forget this turn's thinking too. `model` is the model of that request, where it is known already.
         """
         mine, other = self.model or self.owner.model, model or self.follows
         if not mine or not other or plain_name(mine) == plain_name(other):
@@ -170,13 +172,13 @@ class ContextState:
     def projected(self, parts: int, model: str | None = None) -> int:
         """Return what the next request will hold with the first `parts` parts, in tokens; the base must be known.
 
-        `model` is the one that got the request, where it is known already.
+        `model` is the model of that request, where it is known already.
         """
         tokens, output = (self.tokens or 0) + self.switched(parts, model), self.output or 0
         return self.interval.projected(tokens, output, cut=self.cut_at(parts), told=self.told, parts=parts)
 
     def teach(self, parts: int, following: ContextState | None) -> None:
-        """Measure a context that is over, and learn from the growth of the next request what its text costs."""
+        """Measure a context that has ended, and learn what its text costs from the growth of the next request."""
         growth = growth_of(self, following)
         if growth is not None:
             self.settle(parts)
@@ -186,7 +188,7 @@ class ContextState:
 
     @property
     def interval(self) -> Interval:
-        """What the parts cost; made when somebody asks."""
+        """The cost of the parts; made when somebody asks."""
         if self._interval is None:
             owner = self.owner
             model = self.model or owner.model
@@ -214,9 +216,9 @@ class ContextState:
         return [0 if signed and is_thought(content) else text_length(content) for _, content in self.parts]
 
     def let_go(self) -> None:
-        """Keep of the parts what a row needs that goes back to here, if one may; a snapshot keeps its own.
+        """Free the text of the parts. Where a row may go back to here, the lengths of the parts stay.
 
-        The response's id goes too: of a response so far back no other message is expected.
+        The response's id goes too: so late, no other message of that response is expected.
         """
         if self.pinned:
             lengths = self.part_lengths()
@@ -226,6 +228,8 @@ class ContextState:
             self.lengths = array("q", lengths)
             self.settle(len(self.parts))
         if self._interval is not None:
+            # If a snapshot still holds the interval, its text must be counted before it goes. Otherwise the interval is
+            # gone with our own reference, and the count would be for nothing.
             held = ref(self._interval)
             self._interval = None
             if (kept := held()) is not None:
@@ -234,26 +238,26 @@ class ContextState:
 
 
 def growth_of(context: ContextState, following: ContextState | None) -> int | None:
-    """Return how many tokens the next request held more; `None` where that tells nothing of the text between."""
+    """Return by how many tokens the next request grew; `None` where that says nothing about the text between."""
     if following is None or not following.tokens or context.usage is None or context.model != following.model:
         return None
     return following.tokens - context.usage.context_tokens
 
 
 class FirstRequest:
-    """The messages of a session's first request: what a compaction's estimate has to take out of it."""
+    """The messages of a session's first request, which a compaction's estimate has to take out of its size."""
 
     __slots__ = ("_chars", "_prompts", "attachment_chars", "known")
 
     def __init__(self) -> None:
         self._chars = 0
         self._prompts: list[object] = []
-        """Those that were not counted yet."""
+        """Prompts that were not counted yet."""
         self.attachment_chars: int | None = None
         self.known = False
 
     def add(self, kind: str, content: object) -> None:
-        """Add what came before the first response; of an attachment only its `rendered` form can be counted."""
+        """Add a part from before the first response; an attachment counts only where its `rendered` form is there."""
         if kind != "attachment":
             self._prompts.append(content)
             self.known = True

@@ -5,12 +5,13 @@
 | `occupancy` | the last response's request: input + cache creation + cache read | nowhere that is known; the default |
 | `cumulative` | Σ input + Σ output; cache reads for telemetry only | with a prompt cache it sees almost nothing |
 | `max_cache_read` | max(cache read) + Σ input + Σ output | after a compaction the maximum stays |
-| `total_tokens` | the last answer's `total_tokens` | says nothing of what was appended since |
-| `characters` | ceil(chars/4) of all that went in | system prompt and tools are no text that we see |
+| `total_tokens` | the last answer's `total_tokens` | leaves out the text that was appended since |
+| `characters` | ceil(chars/4) of all text that was appended | system prompt and tools are no text that we see |
 
-The tracker tells every estimator what happens, as plain numbers, each response once, a block of them at a time where
-no answer was asked for between them; an estimator keeps what its formula needs and answers with an `Estimate`. None of
-them raises. A baseline (what a fresh session holds, from `/context`) is reported beside the figure and never added.
+The tracker gives every estimator the counts of each response once, as plain numbers. It gives several responses
+together where no answer was asked for between them. An estimator keeps the sums that its formula needs, and answers
+with an `Estimate`. None of them raises. A baseline (the size of a fresh session, from `/context`) is reported beside
+the figure and never added.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Estimate(NamedTuple):
     """An estimator's answer."""
 
     tokens: int | None
-    """The formula's value; `None` while it has nothing to go by."""
+    """The formula's value; `None` while it has no counts."""
     audit: Mapping[str, int | None] = {}
-    """The raw values that it was made from, by stable names."""
+    """The raw values that `tokens` was computed from, by stable names."""
     is_estimate: bool = False
     """Whether the value was derived from text instead of counts."""
     window: int | None = None
@@ -42,14 +43,14 @@ class Estimate(NamedTuple):
 
 
 Count = Usage | tuple[Usage, Usage]
-"""Counts of a new response; or of one whose counts are corrected, as they were before and as they are now."""
+"""Counts of a new response; or, for a correction, a response's counts before and after it."""
 
 
 class Counted(NamedTuple):
-    """What some counts in a row come to."""
+    """The sums of some counts in a row."""
 
     sums: Usage
-    """What they add to each of the four sums."""
+    """The amount to add to each of the four sums."""
     responses: int
     """How many of them are of new responses."""
     most_read: int
@@ -59,7 +60,7 @@ class Counted(NamedTuple):
 
 
 def counted(counts: Sequence[Count]) -> Counted:
-    """Sum counts up; there has to be at least one."""
+    """Return the sums of at least one count."""
     if len(counts) == 1 and isinstance(counts[0], Usage):
         return Counted(counts[0], 1, counts[0].cache_read_tokens, counts[0])
     now: Sequence[Usage] = counts  # type: ignore[assignment]  # where no pair is among them
@@ -75,7 +76,7 @@ def counted(counts: Sequence[Count]) -> Counted:
 
 
 class Estimator(Protocol):
-    """What a formula is told. Each method may do nothing."""
+    """The news that a formula gets, a method each. A method may do nothing."""
 
     def counted(self, counts: Counted) -> None:
         """Take the counts of one response or of several."""
@@ -84,7 +85,7 @@ class Estimator(Protocol):
         """Take a turn's sums; `None` where the result has no usage."""
 
     def text(self, chars: int) -> None:
-        """Take the characters of an interval that is over."""
+        """Take the characters of an interval that has ended."""
 
     def compacted(self, post_tokens: int | None) -> None:
         """Take notice that a summary replaced the conversation."""
@@ -93,14 +94,14 @@ class Estimator(Protocol):
         """Take an OpenAI-compatible answer."""
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:
-        """Answer, given the last request's size and a way to count the characters that `text` was not told of.
+        """Answer, given the last request's size and a function that counts the characters not yet given to `text`.
 
-        The characters are `None` where some went by uncounted.
+        The function returns `None` where some text went by uncounted.
         """
 
 
 class _Quiet:
-    """Does nothing with anything; the formulas override what they need."""
+    """Ignores all news; a formula overrides the methods that it needs."""
 
     __slots__ = ()
 
@@ -121,7 +122,7 @@ class _Quiet:
 
 
 class Occupancy(_Quiet):
-    """What the API counted for the last request."""
+    """The last request as the API counted it."""
 
     __slots__ = ()
 
@@ -131,7 +132,7 @@ class Occupancy(_Quiet):
 
 
 class Cumulative(_Quiet):
-    """Σ input + Σ output: turns by their results, and the responses of the turn that is not over yet."""
+    """Σ input + Σ output: of finished turns by their results, of the running turn by its responses."""
 
     __slots__ = ("_input", "_ledger", "_output", "_read")
 
@@ -146,7 +147,7 @@ class Cumulative(_Quiet):
         self._read += counts.sums.cache_read_tokens
 
     def turn(self, usage: Usage | None) -> None:
-        """Put the turn's own sums in the place of its responses; without usage, stop counting."""
+        """Replace the counts of the turn's responses with its own sums; without usage, stop counting."""
         self._input = self._output = self._read = 0
         if usage is None:
             self._ledger.disable_tracking()
@@ -247,7 +248,7 @@ class Characters(_Quiet):
         self._chars += chars
 
     def compacted(self, post_tokens: int | None) -> None:
-        """Start again from what the CLI says remains, which is chars/4 as well."""
+        """Start again from the size that the CLI says remains, which is chars/4 as well."""
         self._chars = 4 * (post_tokens or 0)
 
     def estimate(self, tokens: int | None, pending_chars: Callable[[], int | None]) -> Estimate:

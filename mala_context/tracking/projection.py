@@ -1,14 +1,13 @@
 """How many tokens the next request will hold: the last one, its answer, and what was appended since.
 
 An `Interval` is the text between two responses of one agent: the answer of the first, and the parts that came after.
-Parts are held as they came and counted only when somebody asks, which changes nothing else. With a model whose prices
-were not measured (see `agent_state`), the difference between the two requests of some intervals is learned from when
-the second one is known: it shows what the parts really cost, and the session's `Ratios` keep that by what made the text
-(a tool's name, `prompt`, …). The text is let go after the next response at the latest. So memory does not grow with the
-session, and a message costs a list entry.
+Parts are held as they came, and counted only when somebody asks. So a message costs a list entry. The text is freed
+after the next response at the latest, so memory does not grow with the session.
 
-The costs are those of `token_costs`. A ratio starts at 1 and moves slowly (a prior of 10,000 tokens), since one odd
-result should not change what is known of a tool.
+With a model whose prices were not measured (see `agent_state`), some intervals teach: the difference between their two
+requests shows what the parts really cost. The session's `Ratios` keep that by the source of the text (a tool's name,
+`prompt`, …). A ratio starts at 1 and moves slowly (a prior of 10,000 tokens), since one odd result should not change
+what is known of a tool. The costs are those of `token_costs`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ PLACEHOLDER: Final = 32
 """An output of at most this many tokens may be what a stream says before the answer is there."""
 _CHARS_PRIOR: Final = 1_000
 _LEAST, _MOST = 0.4, 2.5
-"""What text may cost against what is expected of it; beyond, it says nothing about the text."""
+"""Least and most that text may cost, as a multiple of its expected cost; beyond these the growth has another cause."""
 PRIOR: Final = 10_000
 """Weight of "as the table says" against what a session shows, in tokens."""
 
@@ -61,7 +60,7 @@ def after_compaction(
 def after_keeping(
     first: int | None, kept: int, turn: bool, prompt_chars: int, attachment_chars: int | None, per_token: float
 ) -> tuple[int | None, str]:
-    """Estimate the next request after a compaction that keeps `kept` characters of the messages, all in all.
+    """Estimate the next request after a compaction that keeps `kept` characters of the messages in total.
 
     While a turn is under way (`turn`) the next request lacks the attachments; they are announced one request later.
     """
@@ -74,13 +73,13 @@ def after_keeping(
 
 
 def answer_cost(output: int, *, cut: bool, told: bool = False) -> tuple[bool, float]:
-    """Tell whether an answer's output is a placeholder, so that its text counts; and the tokens that are no text's."""
+    """Return whether an answer's output is a placeholder, so that its text counts, and the tokens beside the text."""
     placeholder = output <= PLACEHOLDER and not cut and not told
     return placeholder, 0.0 if placeholder or cut else float(output)
 
 
 class Ratios:
-    """What a session's text really costs against the table, by what made it."""
+    """The real cost of a session's text as a multiple of the table's cost, by the source of the text."""
 
     __slots__ = ("_chars", "_sums", "_tokens")
 
@@ -99,14 +98,14 @@ class Ratios:
         return 1.0 if sums is None else (PRIOR + sums[1]) / (PRIOR + sums[0])
 
     def learn(self, expected: Mapping[str, float], actual: float, chars: int, whole: float | None = None) -> None:
-        """Take in an interval: tokens expected by key, what all of them really cost, and their characters.
+        """Learn from an interval: the tokens expected by key, their real cost in total, and their characters.
 
-        `whole` is what they cost with what is around them (the frame of a tool's result, say): a compaction's estimate
-        has only characters to go by, and what stays of a conversation has such frames too.
+        `whole` is the cost together with the frames around the text (those of a tool's result, for example). A
+        compaction's estimate has only characters to go by, and the text that stays has such frames too.
         """
         total = sum(expected.values())
         if total < 1 or not _LEAST <= actual / total <= _MOST:
-            return  # context that no row shows, or less than was appended: nothing about these texts
+            return  # the CLI added or dropped context that no row shows: this says nothing about these texts
         share = actual / total
         self._chars += chars
         self._tokens += actual if whole is None else whole
@@ -117,7 +116,7 @@ class Ratios:
 
 
 class Interval:
-    """What an agent's context gained since a response: counts its parts when somebody asks, each once.
+    """The parts that an agent's context gained since a response; each is counted once, when somebody asks.
 
     Parts are of kind `response` (the base's own answer, whose size its output tells), `answer` (a later response
     without counts), `user` or `attachment`.
@@ -139,15 +138,15 @@ class Interval:
 
     def __init__(self, ratios: Ratios, model: str | None, parts: list[tuple[str, Any]] | None = None) -> None:
         self._names: Names = {}
-        """Names of tools by the ids of their calls, those of this interval: a result follows its call."""
+        """Names of tools by the ids of this interval's calls: a result follows its call."""
         self._ratios = ratios
         self._model = model
         self._closed = 0
-        """Parts whose content is gone."""
+        """How many parts had their content freed."""
         self._has_result = False
         self._cli = TODAY
         self.parts: list[tuple[str, Any]] = [] if parts is None else parts
-        """What came, in order, each with its kind; once closed without its content."""
+        """The parts in order, each with its kind; a closed part has no content any more."""
         self._measured: list[list[Countable]] = []
         self._chars: list[int] = []
         """Characters of each part that was measured."""
@@ -173,7 +172,7 @@ class Interval:
     def split(self, start: int, model: str | None) -> Interval:
         """Return a new interval of the parts from `start` on, whose base is the response that they begin with.
 
-        This one keeps them for those who look back; close it up to `start`.
+        This interval keeps these parts for readers that look back; use it only up to `start`.
         """
         parts = [("response" if kind == "answer" else kind, content) for kind, content in self.parts[start:]]
         return Interval(self._ratios, model, parts)
@@ -207,11 +206,11 @@ class Interval:
         return round(base + answer + appended)
 
     def named(self, model: str) -> None:
-        """Take the model's name where it was not known; parts that were priced keep their numbers."""
+        """Take the model's name where it was not known; parts that have a price keep it."""
         self._model = self._model or model
 
     def counted_by(self, version: str | None) -> None:
-        """Take note of the CLI whose estimate `cli_estimate` shall be; today's by default."""
+        """Set the version of the CLI that `cli_estimate` follows; today's by default."""
         self._cli = cli_rule(version)
 
     def cli_estimate(self, base: int, output: int, *, parts: int) -> int:
@@ -249,7 +248,7 @@ class Interval:
         return self._chars[: self._closed] + [text_length(content) for _, content in self.parts[self._closed :]]
 
     def measure(self) -> None:
-        """Count every part and let its text go, for those who may ask when the interval is long over."""
+        """Count every part and free its text, for a snapshot that may be asked long after the interval has ended."""
         self._price(len(self.parts))
         self.parts[:] = [(kind, None) for kind, _ in self.parts]
         self._closed = len(self.parts)
@@ -266,12 +265,12 @@ class Interval:
         table = self._table()
         expected: dict[str, float] = {}
         for (kind, _), found in zip(self.parts[:parts], self._measured, strict=False):
-            # The real output has the answer in it, so its text is not part of what the growth is explained by.
+            # The real output contains the answer, so the answer's text must not explain the growth a second time.
             answer = kind == "response" and not placeholder
             for piece in found:
                 if answer:
                     continue
-                # What the price of one thing is not known well enough for would be put down to all others.
+                # The price of an image or a thought is not known well. The text beside it would learn that error.
                 teaches = teaches and piece.unit not in UNSURE and piece.counts.teaches
                 counted += piece.counts.chars
                 fixed += (price := fixed_tokens(piece, self._model))
@@ -299,7 +298,7 @@ class Interval:
         return sum([text_tokens(piece, table) * ratio(piece.key) + fixed_tokens(piece, model) for piece in found])
 
     def _price(self, parts: int) -> None:
-        """Price the first `parts` parts; once priced, a part keeps its number whatever is learned later."""
+        """Price the first `parts` parts; a part that has a price keeps it, whatever is learned later."""
         self._measure(parts)
         tokens = self._tokens
         for found in self._measured[len(tokens) : parts]:
@@ -316,7 +315,7 @@ def _mark_first_result(found: list[Countable]) -> bool:
 
 
 UNSURE: Final = frozenset({"thinking", REDACTED, "image", "document"})
-"""Units of an interval that teaches nothing about text; neither do random and minified text, nor another model."""
+"""Units that keep an interval from teaching about text; random and minified text and another model do so too."""
 CLI_UNITS: Final[Mapping[str, float]] = {
     "image": 2_000,
     "document": 2_000,
@@ -324,7 +323,7 @@ CLI_UNITS: Final[Mapping[str, float]] = {
     "attachment:deferred_tools_delta": 72,
     "attachment:mcp_instructions_delta": 40,
 }
-"""Tokens that the CLI counts for what has no text, and for the words that it puts around some attachments."""
+"""Tokens that the CLI counts for content without text, and for the words that it puts around some attachments."""
 
 
 class CliRule(NamedTuple):
@@ -333,7 +332,7 @@ class CliRule(NamedTuple):
     later: bool = True
     """Whether the rows of an answer after the first count by their characters too."""
     placeholder: bool = False
-    """Whether an answer's output is the one that its row has, although that may be a placeholder."""
+    """Whether it takes an answer's output from the answer's row, although that may be a placeholder."""
 
 
 TODAY: Final = CliRule()
@@ -342,7 +341,7 @@ _RULES: Final = (
     ((2, 1, 30), CliRule(later=False, placeholder=True)),
     ((2, 1, 40), CliRule(later=False)),
 )
-"""Rules of older CLIs, each below a version; told from 47 boundaries of versions 2.0.76 to 2.1.39."""
+"""Rules of older CLIs, each below a version; found from 47 boundaries of versions 2.0.76 to 2.1.39."""
 
 
 @lru_cache(maxsize=64)

@@ -1,14 +1,14 @@
 """Content into numbers: what a prompt, a result, an answer or an attachment has in it that costs tokens.
 
-A tokenizer cannot be had, but most of what one does can be told from a dozen counts of a text: its words and their
-letters, numbers, signs, gaps and line ends. They miss a tool result's tokens by half as much as kinds of characters do.
-What is outside ASCII is counted apart, since it takes far more tokens a character, and so are random characters
-(base64), which cost about one token each wherever they stand (case core-26).
+No tokenizer is public, but a dozen counts of a text predict most of its tokens: its words and their letters, numbers,
+signs, gaps and line ends. Their error for a tool result is half that of counts of characters by kind. Characters
+outside ASCII are counted apart, since each takes far more tokens. So are random characters (base64), which cost about
+one token each wherever they stand (case core-26).
 
-Of very long texts a sample is counted and scaled; random runs are looked for in all of it.
+Of very long texts a sample is counted and scaled; random runs are looked for in the whole text.
 
-Blocks come as dicts (stream-json, transcripts) or as objects (the SDK); both are read by the same names. Nothing
-here raises on content of an unknown shape: what is not known has no characters.
+Blocks come as dicts (stream-json, transcripts) or as objects (the SDK); both have the same field names. Nothing here
+raises on content of an unknown shape: it has no characters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEPTH: Final = 24
 
 
 class Counts(NamedTuple):
-    """What is in a text. All but the first have a price in `projection.FAMILIES`, in this order."""
+    """Counts of a text. All but the first have a price in `token_costs.FAMILIES`, in this order."""
 
     chars: int = 0
     """All its characters."""
@@ -54,13 +54,13 @@ class Counts(NamedTuple):
     cjk: int = 0
     """Chinese, Japanese and Korean characters."""
     other: int = 0
-    """What else is outside ASCII."""
+    """All other characters outside ASCII."""
     random: int = 0
     """Characters of random runs; they are in none of the counts above but the first."""
 
     @property
     def teaches(self) -> bool:
-        """Whether its cost tells something about other text of its kind; that of random or minified text does not."""
+        """Whether its cost says something about other text of its kind, unlike that of random or minified text."""
         return not self.random and self.chars <= _MINIFIED * (self.lines + 1)
 
 
@@ -68,19 +68,21 @@ class Countable(NamedTuple):
     """One countable thing in the context."""
 
     key: str
-    """What made it: a tool's name, `prompt`, `response`, `attachment`; ratios are learned by it."""
+    """Its source: a tool's name, `prompt`, `response`, `attachment`; ratios are learned by source."""
     counts: Counts
     """Its text."""
     unit: str = ""
-    """What it costs besides its text: a key of the projection's table of constants."""
+    """Key of its cost besides its text, in the table of constants of `token_costs`."""
     size: Size = UNKNOWN
-    """Of an image its width and height in pixels; of thinking the length of its signature, and 0; of redacted thinking
-    the characters of its data that are the thought, and all of them; of a tool call the characters that its name and
-    its JSON have besides the text, and 0."""
+    """Two numbers that depend on the unit.
+
+    An image: width and height in pixels. Thinking: length of the signature, and 0. Redacted thinking: the characters of
+    its data that are the thought, and all of them. A tool call: characters of its name and its JSON beside the text,
+    and 0."""
 
 
 class Length(int):
-    """The characters of content whose text is no longer there; `pieces` takes it in the content's place."""
+    """The number of characters of content that was freed; `pieces` takes it instead of the content."""
 
     __slots__ = ()
 
@@ -102,14 +104,14 @@ _KINDS: Final = (
     bytes((*range(0xE3, 0xEE), 0xEF)),
     bytes((*range(0xC2, 0xE3), 0xEE, *range(0xF0, 0xF5))),
 )
-"""Bytes of UTF-8 by kind: letters, upper case, digits, signs, blanks, line ends, and the first bytes of characters that
-are (nearly all) Chinese, Japanese or Korean, and of those that are others."""
+"""Bytes of UTF-8 by kind: letters, upper case, digits, signs, blanks, line ends, the first bytes of characters that are
+(nearly all) Chinese, Japanese or Korean, and the first bytes of all others."""
 _BITS: Final = bytes(sum(1 << bit for bit, kind in enumerate(_KINDS) if code in kind) for code in range(256))
 """The kinds of each byte, a bit each."""
 _LETTER, _UPPER, _DIGIT, _SIGN, _BLANK, _LINE, _WIDE, _OTHER = (
     int.from_bytes(bytes((1 << bit,)) * (8 * _SAMPLE), "little") for bit in range(len(_KINDS))
 )
-"""The bit of one kind in each byte of the longest text that is counted at once."""
+"""For each kind, a number with that kind's bit in each byte, as long as the longest text that is counted at once."""
 _BASE64: Final = bytes(88 if (chr(code).isalnum() and code < 128) or code in b"+/=_-" else 32 for code in range(256))
 _TYPICAL: Final = (0.116, 0.623, 0.014, 0.006, 0.024, 0.0565, 0.086, 0.114, 0.018, 0.019)
 """Counts a character of what agents read and write, from `words` to `lines`."""
@@ -144,7 +146,7 @@ def _count_sample(text: str) -> Counts:
 
 
 def typical(chars: int) -> Counts:
-    """Return counts of `chars` characters of usual text, where only their number is known."""
+    """Return the counts of `chars` characters of usual text, where only their number is known."""
     return Counts(chars, *(round(chars * share) for share in _TYPICAL))
 
 
@@ -155,7 +157,7 @@ def random_chars(text: str) -> int:
 
 def _without_random(text: str) -> tuple[int, str]:
     """Return the number of characters in random runs, and the text without them."""
-    runs = text.encode("ascii", "replace").translate(_BASE64)  # a byte a character
+    runs = text.encode("ascii", "replace").translate(_BASE64)  # one byte a character, so that places are the text's
     start, kept, end = runs.find(_FULL_RUN), [], 0
     while start >= 0:
         stop = runs.find(b" ", start)
@@ -170,7 +172,7 @@ def _without_random(text: str) -> tuple[int, str]:
 
 def _is_random(run: str) -> bool:
     """Tell base64 from a path or a long name: two in five of base64's characters are upper case, a sixth are digits."""
-    sample = run[: 2 * _SAMPLE]
+    sample = run[: 2 * _SAMPLE]  # a run may be megabytes long
     size, kinds = len(sample), _kinds(sample)
     letters, upper, digits = ((kinds & kind).bit_count() for kind in (_LETTER, _UPPER, _DIGIT))
     return upper >= 0.25 * size and letters - upper >= 0.2 * size and digits >= 0.03 * size
@@ -254,7 +256,7 @@ def is_picture(value: Mapping[Any, Any]) -> bool:
 def all_text(value: Any, depth: int = 0) -> str:
     """Join every string in a value of unknown shape, keys too: the text of a tool's input, or of an attachment.
 
-    Of images and documents only their bytes are there, which are no text.
+    An image or a document has only its bytes there, which are no text.
     """
     cls = value.__class__
     if cls is str:
@@ -269,7 +271,7 @@ def all_text(value: Any, depth: int = 0) -> str:
 
 
 def text_length(content: Any, depth: int = 0) -> int:
-    """Count the characters of content as fast as that goes; too deep in it, as in `all_text`, nothing is counted."""
+    """Count the characters of content quickly; below the depth of `all_text` nothing is counted."""
     cls = content.__class__
     if cls is str:
         return len(content)
@@ -287,7 +289,7 @@ def text_length(content: Any, depth: int = 0) -> int:
 
 
 def strings(content: Any, depth: int = 0) -> Iterator[str | None]:
-    """Yield the texts that `text_length` counts; `None` where the cost is another: a picture, a tool, a text let go."""
+    """Yield the texts that `text_length` counts; `None` for a picture, a tool reference and a text that was freed."""
     cls = content.__class__
     if cls is str:
         yield content
@@ -301,9 +303,9 @@ def strings(content: Any, depth: int = 0) -> Iterator[str | None]:
 
 
 def hidden_thinking(signed: Iterable[Any]) -> int:
-    """Return the length of the signatures of the blocks of thinking whose text is not shown; 0 for none.
+    """Return the length of the signatures of those blocks of thinking whose text is not shown; 0 for none.
 
-    Redacted ones have no signature. The CLI counts their data as text.
+    Redacted blocks have no signature. The CLI counts their data as text.
     """
     return sum(len(field_of(block, "signature") or "") for block in signed if not field_of(block, "thinking"))
 
@@ -451,11 +453,11 @@ _ATTACHMENTS: Final[Mapping[Any, tuple[str, ...]]] = {
 }
 _SILENT: Final = frozenset({"command_permissions", "hook_success", "hook_non_blocking_error", "hook_cancelled"})
 REANNOUNCED: Final = frozenset({"environment", "model", "deferred_tools_delta", "agent_listing_delta", "skill_listing"})
-"""Attachments that a compaction writes again and `post_tokens` counts, though a session's first request has them."""
+"""Attachments of a session's first request that a compaction writes again, so that `post_tokens` counts them too."""
 
 
 def attachment_text(attachment: Any) -> str:
-    """Return what of an attachment the model gets: `rendered` where the CLI says it, else the fields known for it."""
+    """Return the text of an attachment that the model gets: `rendered` where it is there, else its known fields."""
     rendered = field_of(attachment, "rendered")
     if rendered:
         return rendered if isinstance(rendered, str) else all_text(rendered)
@@ -478,7 +480,7 @@ def _attachment(attachment: Any) -> list[Countable]:
 
 
 def _pictures(value: Any, found: list[Countable], depth: int = 0) -> None:
-    """Find the images in an attachment, e.g. in a prompt that was sent while the agent works (case core-25)."""
+    """Find the images in an attachment: in a prompt that was sent while the agent works, for example (case core-25)."""
     if depth > _DEPTH:
         return
     if isinstance(value, Mapping):
