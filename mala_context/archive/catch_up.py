@@ -1,13 +1,13 @@
 """Archive what no hook archived: the rest of ended sessions, and the outcomes of their compactions.
 
-The sessions looked after are those that the archive knows, by a piece or by a `session` row. One whose transcript is
-exactly as long as what is archived and was not written to since is passed over without reading it and without
-touching its files, for otherwise it would never grow old. One that a living process of this host looks after is left
-to it.
+A catch-up looks at the sessions that the archive knows, by a piece or by a `session` row. It skips a session whose
+transcript is exactly as long as what is archived and was not written to since: it neither reads the transcript nor
+touches the session's files, because a touched session never reaches an age limit. It also skips a session that a living
+process of this host archives itself.
 
 A process that hosts only a command hook sees PreCompact and nothing after it. So the bytes that a catch-up adds are
-searched for `compact_boundary` rows: each closes the piece that waits for an outcome, or else stands for a compaction
-whose hook was skipped.
+searched for `compact_boundary` rows. Each boundary closes the piece that waits for an outcome. If none waits, the
+compaction's hook did not run.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from mala_context.archive.reader import ArchiveReader
 
 IDLE = 60.0
-"""Seconds without a write after which a transcript's last row, newline or not, is taken for its end.
+"""Seconds without a write after which a transcript's last row counts as complete, even without a newline.
 
-A time so far ahead of the clock is one from before the clock was set back, and no write of now either.
+A time of modification that is so far in the future is from before the clock was set back, and counts as old too.
 """
 
 
 def transcript_of(archive: Archiver | ArchiveReader, session_id: str, manifest: Manifest) -> str | None:
-    """Return where a session's transcript is now, or `None` where it is gone.
+    """Return where a session's transcript is now, or `None` if it is gone.
 
-    First where it was when it was last seen, then by its name where the archive looks for it (it may have moved).
+    The last known place comes first. If it is not there, it may have moved: then the archive looks for its name.
     """
     for row in reversed(manifest.rows):
         path = row.get("transcript")
@@ -58,7 +58,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def is_current(path: str, pieces: Sequence[Piece], subagent: str | None) -> bool:
-    """Say whether a transcript looks as it did when it was archived last, by its size and time alone."""
+    """Tell from size and time alone whether a transcript is as it was when it was archived last."""
     chains = manifests.chains_of(pieces, subagent)
     status = _status(path)
     if not chains or status is None:
@@ -68,7 +68,7 @@ def is_current(path: str, pieces: Sequence[Piece], subagent: str | None) -> bool
 
 
 def has_live_owner(manifest: Manifest) -> bool:
-    """Say whether the process that archives this session itself is still there: its compactions are its to tell of."""
+    """Tell whether the process that archives this session itself still runs. It also records the compactions."""
     owner = next((row for row in reversed(manifest.of_kind("session")) if isinstance(row.get("pid"), int)), None)
     if owner is None or owner.get("host") != os.uname().nodename or owner["pid"] <= 0:
         return False
@@ -80,8 +80,9 @@ def has_live_owner(manifest: Manifest) -> bool:
         return False
     from mala_context.archive.atomic_write import process_start
 
-    # Process ids come again, in a container from 1 on: the start tells our process from a later one of its number.
-    # Where the system does not say it (macOS), the number has to do.
+    # Process ids come again: each container begins at 1, and the session of a killed container counted as alive. The
+    # start tells our process from a later one of the same number. Where the system does not say it (macOS), the number
+    # has to do.
     stated, here = owner.get("started"), process_start(owner["pid"])
     return stated is None or here is None or stated == here
 
@@ -92,11 +93,11 @@ def catch_up(
     now: float,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[ArchiveResult]:
-    """Archive the rest of each session, one after the other; one that cannot be archived is a WARNING.
+    """Archive the rest of each session, one after the other; a session that cannot be archived is a WARNING.
 
-    `progress` is told the bytes that the archive has of each session, once it was looked after; one that has
-    `expect(bytes, sessions)` is told first what there will be in all, and one that has `found(bytes)` of each session
-    before that.
+    `progress` is called after each session with the bytes that the archive has of it. If it has `found(bytes)`, that is
+    called for each session that is found first; if it has `expect(bytes, sessions)`, that is called once with the
+    totals.
     """
     chosen = list(session_ids)
     stored = {} if progress is None else _stored(archive, progress)
@@ -110,7 +111,7 @@ def catch_up(
 
 
 def _stored(archive: Archiver, progress: Callable[[int], object]) -> dict[str, int]:
-    """Return the bytes of each session; of very many nothing else is held while they are worked on."""
+    """Return the bytes of each session, and nothing else: there may be very many sessions to hold in memory."""
     return {each.session_id: each.stored for each in archive.sessions(progress=getattr(progress, "found", None))}
 
 
@@ -134,13 +135,13 @@ def _catch_up_on(archive: Archiver, session_id: str, now: float) -> Iterator[Arc
             yield result
         yield from archive.archive_side_files(path, session_id, trigger="catch_up")
     except ArchiveBusyError:
-        pass  # somebody is archiving it right now
+        pass  # another process is archiving this session right now
     except (ArchiveError, OSError) as error:
         log.warning("Catching up on session %s failed: %s", session_id, error)
 
 
 def _may_show(path: str) -> bool:
-    """Tell whether a new piece may hold a compaction, before its session is read for its sake."""
+    """Tell whether a new piece may hold a boundary; a cheap look before the whole session is read."""
     from mala_context.transcripts.rows import file_chunks
 
     try:
@@ -150,11 +151,11 @@ def _may_show(path: str) -> bool:
 
 
 def close_compactions(archive: Archiver, session_id: str, piece: str, *, skipped: bool = True) -> list[dict[str, Any]]:
-    """Give each compaction that a new piece shows its outcome, or the sizes that its boundary states.
+    """Write the outcome of each compaction whose boundary is in a new piece, or add the sizes from its boundary.
 
-    The first one may be told already: a PreCompact hook archived what lies before it and a PostCompact hook wrote its
-    outcome, but the boundary with its sizes was written only after both. Then only the sizes are added.
-    What is said of those whose hooks did not run is returned, and no outcome written, where `skipped` is false.
+    The first compaction may have its outcome already: PreCompact archived the rows before it and PostCompact wrote the
+    outcome, but the CLI wrote the boundary with the sizes after both. Then only the sizes are added. If `skipped` is
+    false, a compaction without hooks gets no outcome here; the fields of these compactions are returned.
     """
     told, found = _shown_by(archive, session_id, piece)
     left: list[dict[str, Any]] = []
@@ -173,38 +174,41 @@ def close_compactions(archive: Archiver, session_id: str, piece: str, *, skipped
 
 
 def close_from_hook(archive: Archiver, session_id: str, path: str) -> None:
-    """Tell of the compactions before a new piece what their boundaries in it state, which follow their hooks.
+    """Record what the boundaries in a hook's new piece say of the compactions before it.
 
-    Also that they took place, where no PostCompact hook told it, unless a process that lives will.
+    A boundary is written after its hooks, so it lies in the next hook's piece. A compaction for which no PostCompact
+    hook wrote an outcome gets one here, unless a living process will write it.
     """
     if _may_show(path) and not has_live_owner(archive.manifest(session_id)):
         close_compactions(archive, session_id, os.path.basename(path), skipped=False)
 
 
 def _shown_by(archive: Archiver, session_id: str, name: str) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the piece before a compaction that has its outcome, if a new piece begins with what follows it.
+    """Return the piece whose outcome the first boundary belongs to, and the fields of all new boundaries.
 
-    And what the boundaries in the new piece say that are in no piece before it.
+    The piece is `None` if the first boundary's compaction has no outcome yet. A boundary is new if no earlier piece
+    holds it.
     """
     with archive.view(session_id) as files:
         manifest = manifests.parse(files.manifest())
         pieces = [each for each in manifests.pieces_of(files.list(), manifest) if each.subagent is None]
         place = next((place for place, each in enumerate(pieces) if each.name == name), len(pieces))
         found = _boundaries(files, pieces, place)
-        # A hook's piece ends before its own boundary, which is therefore the first one after it. PostCompact may have
-        # told its outcome without sizes; counted again it would be a second compaction (cases archive-17, archive-20).
+        # A hook's piece ends before its own boundary, so that boundary is the first one after the piece. PostCompact
+        # may have written the outcome without sizes. Counted again, it would be a second compaction (cases archive-17
+        # and archive-20).
         last = manifest.last_outcome("main") if found else None
         told = next((at for at, each in enumerate(pieces[:place]) if last and each.plain == last.get("piece")), None)
         between = [] if told is None else range(told + 1, place)
         if last is None or told is None or any(pieces[at].remote or _boundaries(files, pieces, at) for at in between):
             return None, found
-        # The piece of one whose hook did not run may hold its boundary: then the sizes were told with it.
+        # If the hook did not run, the piece may hold the boundary itself: then the sizes are in the outcome already.
         before = last["outcome"] != "hook_skipped" or last.get("tokens_before") is None
         return (pieces[told].plain if before else None), found
 
 
 def _boundaries(files: SessionView, pieces: Sequence[Piece], place: int) -> list[dict[str, Any]]:
-    """Return what the boundaries in a piece say, without those that an earlier piece holds too."""
+    """Return the fields of the boundaries in a piece, without boundaries that an earlier piece holds too."""
     from mala_context.archive.reading import chunks
     from mala_context.transcripts.json_rows import objects
     from mala_context.transcripts.rows import rows
@@ -220,23 +224,26 @@ def _boundaries(files: SessionView, pieces: Sequence[Piece], place: int) -> list
         return []
     this, before = pieces[place], pieces[place - 1] if place else None
     same = before is not None and before.chain == this.chain
-    # A full copy begins with all that the copy before it held; the boundaries in there were told with that one.
+    # A full copy begins with all bytes of the copy before it. The boundaries among these were recorded with that copy.
     found = list(told(this, (before.length or 0) if before is not None and same and this.mode == "full" else 0))
-    if found and before is not None and not same:  # and a new chain with what is left of the chains before it
+    if found and before is not None and not same:  # a new chain begins with rows that older chains hold too
         known = {uuid for each in pieces[:place] if each.remote is None for uuid, _ in told(each)}
         found = [(uuid, meta) for uuid, meta in found if uuid is None or uuid not in known]
     return [meta for _, meta in found]
 
 
 def boundary(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a `compact_boundary` row says of a compaction of the main agent, `None` for other rows."""
+    """Return the fields of a `compact_boundary` row of the main agent; `None` for other rows."""
     from mala_context.archive.compactions import told_by
 
     return {**told_by(value), "agent": "main"} if is_main_boundary(value) else None
 
 
 def _boundary_at_end(path: str | None) -> dict[str, Any]:
-    """Return what the last boundary in a piece says if no response follows it: of an earlier compaction one does."""
+    """Return the fields of the last boundary in a piece if no response follows it.
+
+    After the boundary of an earlier compaction the agent has answered, so that boundary is not the one that is wanted.
+    """
     from mala_context.transcripts.json_rows import objects
     from mala_context.transcripts.rows import file_chunks, rows
 
@@ -250,7 +257,7 @@ def _boundary_at_end(path: str | None) -> dict[str, Any]:
 
 
 def boundary_after(path: str, offset: int) -> dict[str, Any] | None:
-    """Return what the first boundary after an offset of a transcript says; `None` where there is none yet."""
+    """Return the fields of the first boundary after an offset of a transcript; `None` if there is none yet."""
     from mala_context.transcripts.json_rows import objects
     from mala_context.transcripts.rows import file_chunks, rows
 
@@ -272,11 +279,11 @@ def note(
     *,
     once: bool = False,
 ) -> None:
-    """Add an outcome's row; without `piece` it is that of the newest piece that waits for one.
+    """Add an outcome's row. Without `piece` it belongs to the newest piece that waits for one.
 
-    With `once` nothing is added where the newest outcome has this summary already. Where a boundary closed the
-    compaction a moment ago, while PostCompact was under way, what either knows completes the other's row.
-    Raises `ValueError` for an outcome that there is not, and what taking the lock and writing raise.
+    With `once`, nothing is added if the newest outcome has this summary already. If a boundary closed the compaction a
+    moment ago, while PostCompact was running, a `sizes` row completes that outcome instead. Raises `ValueError` for an
+    unknown outcome, and what taking the lock and writing raise.
     """
     if outcome not in manifests.OUTCOMES:
         raise ValueError(f"outcome is {outcome!r}; it must be one of {', '.join(sorted(manifests.OUTCOMES))}")
@@ -285,6 +292,8 @@ def note(
         waiting = None if piece is not None else manifest.open_piece(fields.get("agent"))
         piece = piece if waiting is None else waiting.get("name")
         row = manifests.new_row("outcome", now, outcome=outcome, piece=piece, **fields)
+        # No piece waits, so this compaction has an outcome already: from the same hook installed twice, or from its
+        # boundary.
         if once and (piece is None or not manifest.waits(piece)):
             if manifest.tells(fields.get("agent"), fields.get("summary")):
                 return
@@ -309,6 +318,8 @@ def seen(
         how = "by_reference" if outcome.get("kept") else "compacted"
         archive.record_outcome(session_id, how, **{**outcome, **lost})
         return None
+    # The caller is a hook's own process. Before this counts as a compaction without PreCompact, rule out two reports of
+    # one compaction: hooks that are installed twice, and a boundary that closed it a moment ago.
     if outcome.get("once"):
         manifest, told_of = archive.manifest(session_id), {"agent": "main", **outcome}
         if manifest.tells(told_of["agent"], outcome.get("summary")):
@@ -325,7 +336,8 @@ def seen(
         archive.record_outcome(session_id, "hook_skipped", **{"error": str(error), **outcome})
         raise
     piece = None if result.path is None else os.path.basename(result.path)
-    if piece is not None and outcome.get("tokens_before") is None:  # its boundary may be there, after that of another
+    # The piece may hold this compaction's own boundary with its sizes, and boundaries of earlier compactions before it.
+    if piece is not None and outcome.get("tokens_before") is None:
         shown, own = close_compactions(archive, session_id, piece, skipped=False), _boundary_at_end(result.path)
         outcome = {**outcome, **({name: own[name] for name in manifests.SIZES} if own in shown else {})}
     lost = {} if measure is None else {"lost": measure()}

@@ -1,4 +1,4 @@
-"""Adding one piece to a session: which chain, from which byte, up to which, and what the manifest says of it.
+"""Add one piece to a session: choose its chain, its first and its last byte, and write its row in the manifest.
 
 What is archived of a transcript is a chain of pieces that lie end to end from its first byte. Before a piece is added
 the transcript must still begin with exactly those bytes. If it does, the piece holds what comes after them. If it
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from mala_context.archive.layout import Piece
     from mala_context.archive.source import Source
 
-_PLACE = ("offset", "length", "chain")
+
 _BESIDE = 2_000_000
-"""Microseconds by which a hook that runs beside this one may be ahead of the time at which this one began."""
+"""Microseconds by which the piece of a hook that runs beside this one may be later than this one's start.
+
+A piece from further ahead is one from before the clock was set back, and no hook's of this compaction.
+"""
 _LAST = "99991231T235959"
-"""From this stamp on no later one follows: a piece of that time was not written by an archive."""
+"""From this stamp on there is no later one. A piece with such a stamp has a planted name (attack of the year 9999)."""
 
 _BROKEN = {
     "rewritten": "was rewritten: its first %d bytes are not what was archived",
@@ -45,8 +48,7 @@ _BROKEN = {
 """Why a new chain begins, as the log says it."""
 
 _FOUND_BY_NAME = frozenset({"empty path", "missing", "not a regular file"})
-"""Reasons for which a transcript is looked for by its session's name."""
-
+"""Where the path of a hook's input fails for one of these reasons, the transcript is looked for by its session's id."""
 
 _SAID = b'"role"'
 """Stands in each row of a transcript that is a part of the conversation."""
@@ -64,12 +66,7 @@ class ArchiveRequest(Frozen):
     fields: Mapping[str, Any]
     """What the manifest's row shall say: trigger, agent, tokens, model, cwd."""
     since: int | None = None
-    """From when on an agent's piece without an outcome is of this same compaction, in microseconds since 1970."""
-
-    def caught_up(self) -> ArchiveRequest:
-        """Return the same request for a piece that is no compaction's."""
-        given = {name: getattr(self, name) for name in ("session_id", "subagent", "mode", "final", "now")}
-        return ArchiveRequest(**given, fields={**self.fields, "trigger": "catch_up"})
+    """An agent's piece without an outcome that is no older than this (microseconds since 1970) is this compaction's."""
 
 
 class Plan(Frozen):
@@ -78,13 +75,13 @@ class Plan(Frozen):
     chain: int
     offset: int
     broken: str | None = None
-    """A key of `_BROKEN` where a new chain begins although there was one."""
+    """A key of `_BROKEN` if a new chain begins although there was one."""
     archived: int = 0
     """Bytes that the previous chain holds."""
 
 
 def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> ArchiveResult:
-    """Archive what is new; the caller holds the session's lock, and the source's size was taken under it.
+    """Archive what is new. The caller holds the session's lock, and has taken the source's size under it.
 
     Raises `TranscriptError` with reason `changing` where the transcript loses bytes meanwhile (call again), and
     `OSError` where the piece cannot be written; nothing is published then.
@@ -92,6 +89,7 @@ def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> A
     manifest = manifests.parse(files.manifest())
     if manifest.unreadable:
         log.warning("Manifest of session %s: %d unreadable rows ignored", files.session_id, len(manifest.unreadable))
+    # Step 1: is this compaction archived already?
     # Plugin, SDK hook and a subagent's hook may all run at one compaction: nine identical archives in eight minutes
     # (happyclaw#321; cases archive-01 and archive-17). The session's lock makes the second one find the first one's.
     if request.since is not None:
@@ -101,14 +99,18 @@ def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> A
             mine = [each for each in manifest.of_kind("piece") if each.get("transcript") == source.path]
             if not _said_since(source, mine[-1] if mine else done):
                 return _done(source, request, done)
-            # That compaction may have been given up, and this be another one; together they count once.
-            request = request.caught_up()
+            # Something was said since: the user gave that compaction up, and this is another one (attack
+            # names:108-111). Its rows are archived, but the two count as one compaction.
+            request = request.but(since=None, fields={**request.fields, "trigger": "catch_up"})
+    # Step 2: give every piece its row, then decide whether the newest chain continues.
     pieces = repair_pieces(files, manifests.pieces_of(files.list(), manifest), request.now)
     chains = manifests.chains_of(pieces, request.subagent)
     rows = manifest.pieces()
     gone = [rows[name] for name in manifests.gone(pieces, manifest)]
     lost = [row.get("chain") for row in gone if row.get("subagent") == request.subagent and row.get("mode") != "full"]
     plan = make_plan(files, source, chains[-1] if chains else [], request.mode, lost)
+    # Step 3: end at a whole row. The CLI may be in the middle of writing the last one; its rest would begin the next
+    # piece, and no reader of one piece could decode it. At the session's end (`final`) no process completes it.
     ext = layout.extension(source.path)
     end = source.size
     if ext == ".jsonl" and request.mode == "incremental" and not request.final:
@@ -123,6 +125,7 @@ def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> A
         here = (request.subagent, plan.chain)
         newest = max((piece.stamp for piece in pieces if (piece.subagent, piece.chain) == here), default=None)
         result = _write(files, source, request, plan, (end, ext, newest))
+    # Also where nothing is new: a session is as old as its newest file, and this one is in use.
     files.touch([each.name for each in files.list()])
     return result
 
@@ -130,11 +133,13 @@ def add_piece(files: SessionFiles, source: Source, request: ArchiveRequest) -> A
 def make_plan(
     files: SessionView, source: Source, chain: Sequence[Piece], mode: str, lost: Collection[object] = ()
 ) -> Plan:
-    """Decide where the next piece goes, after comparing all that the chain holds with the transcript.
+    """Decide where the next piece goes: compare everything that the chain holds with the transcript.
 
-    `lost` has the numbers of chains of which a piece is gone: such a chain is never whole again, so none goes on.
+    `lost` has the numbers of chains of which a piece is gone. Such a chain is never whole again and never continued.
     """
     number = chain[-1].chain if chain else 0
+    # Never the number of a lost chain: with the same number the new piece would join it, and `cat` and `restore` would
+    # refuse the chain for ever although every byte is there.
     fresh = next(each for each in count(number + 1) if each not in lost)
     if not chain:
         return Plan(chain=fresh, offset=0)
@@ -148,7 +153,10 @@ def make_plan(
     end = chain[-1].end
     if number in lost:
         return Plan(chain=fresh, offset=0, broken="gap", archived=archived)
-    if any(map(_has_other_length, chain)):  # what is left of it, or begins it, may well be the transcript
+    # Lengths before bytes: a cut piece still equals the transcript as far as it goes. Compared first, it would be
+    # continued with a hole in it, or be reported as a transcript that shrank.
+    stated = [manifests.count((piece.row or {}).get("length", piece.length)) for piece in chain]
+    if any(not piece.packed and piece.length != length for piece, length in zip(chain, stated, strict=True)):
         return Plan(chain=fresh, offset=0, broken="damaged", archived=archived)
     if end is None:
         return Plan(chain=fresh, offset=0, broken="gap", archived=archived)
@@ -161,15 +169,18 @@ def make_plan(
 
 
 def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str | None:
-    """Return why a chain cannot be continued, a key of `_BROKEN`, or `None` where it can.
+    """Return why a chain cannot be continued (a key of `_BROKEN`), or `None` if it can.
 
-    A piece that cannot be read is no reason to archive nothing. Raises `TranscriptError` where the transcript cannot.
+    If a piece cannot be read, a new chain is better than no archive. Raises `TranscriptError` if the transcript cannot
+    be read.
     """
     try:
         packed = manifests.parse(files.manifest()).packed()
         for piece in chain:
             if piece.packed and piece.remote is None and not _is_stored(files, piece, packed.get(piece.plain)):
                 return "damaged"
+            # Different bytes have two causes. If the stored piece still has its hash, the transcript was rewritten;
+            # else the piece was damaged. The log names the right one, and both begin a new chain.
             if not _same_again(files, source, piece):
                 return "rewritten" if piece.packed or _is_stored(files, piece, piece.sha256) else "damaged"
     except Exception as error:
@@ -183,18 +194,13 @@ def _compare(files: SessionView, source: Source, chain: Sequence[Piece]) -> str 
 
 
 def _same_again(files: SessionView, source: Source, piece: Piece) -> bool:
-    """Compare one piece; once more where a network file system forgot the file that was open."""
+    """Compare one piece; a second time if a network file system answers that the open file is stale (ESTALE)."""
     try:
         return _same(files, source, piece)
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
         return _same(files, source, piece)
-
-
-def _has_other_length(piece: Piece) -> bool:
-    """Say whether a plain piece is longer or shorter than the manifest states, if it states a length."""
-    return not piece.packed and piece.length != manifests.count((piece.row or {}).get("length", piece.length))
 
 
 def _is_stored(files: SessionView, piece: Piece, expected: str | None) -> bool:
@@ -207,7 +213,7 @@ def _is_stored(files: SessionView, piece: Piece, expected: str | None) -> bool:
 def _same(files: SessionView, source: Source, piece: Piece) -> bool:
     """Compare one piece with its place in the transcript: byte by byte, or by hash where it is packed or remote."""
     if piece.offset is None or piece.length is None or (piece.remote is not None and piece.sha256 is None):
-        return False  # a hook asks no network
+        return False  # without a hash only the object store could tell, and a hook never waits for the network
     if (piece.packed or piece.remote is not None) and piece.sha256:
         return source.digest(piece.offset, piece.offset + piece.length) == piece.sha256
     with closing(open_plain(files, piece)) as reader:
@@ -238,6 +244,8 @@ def _write(
         nonlocal digest
         digest = source.copy(plan.offset, end, write)
 
+    # The file first, its row second: a kill in between leaves a piece without a row, which `repair_pieces` makes from
+    # the file. The other order would leave a row for a piece that never existed.
     name, newest = publish_next(files, request.subagent, plan.chain, ext, newest, copy, now=request.now)
     length = end - plan.offset
     row = manifests.new_row(
@@ -258,9 +266,12 @@ def _write(
     try:
         files.append(manifests.dump([row]))
     except OSError as error:
+        # The bytes are safe, so a row that cannot be written (a full disk) does not make the archive fail.
         log.warning("Manifest of session %s: row not written (%s); it is made again later", files.session_id, error)
     path = files.path(name)
-    _say_archived(request, path, length)
+    trigger = request.fields.get("trigger")
+    what = "PreCompact: archived transcript" if trigger in manifests.PRECOMPACT_TRIGGERS else "Archived transcript"
+    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, f"{length / 1000:.1f} KB")
     return ArchiveResult(
         session_id=request.session_id,
         path=path,
@@ -283,7 +294,7 @@ def publish_next(
     fill: Callable[[Write], object],
     now: int | None = None,
 ) -> tuple[str, str]:
-    """Write the next piece of a chain, after the stamp of its `newest` one; return its name and stamp."""
+    """Write the next piece of a chain with a stamp later than that of its `newest` piece; return its name and stamp."""
     moment = layout.now() if now is None else now
     while True:
         newest = layout.next_stamp(moment, newest)
@@ -291,14 +302,8 @@ def publish_next(
         try:
             files.publish(name, fill)
         except FileExistsError:
-            continue  # not ours to replace, whatever it is; the next microsecond is free
+            continue  # never replace a file; try the next microsecond
         return name, newest
-
-
-def _say_archived(request: ArchiveRequest, path: str, length: int) -> None:
-    trigger = request.fields.get("trigger")
-    what = "PreCompact: archived transcript" if trigger in manifests.PRECOMPACT_TRIGGERS else "Archived transcript"
-    log.info("%s (trigger=%s) to %s (%s)", what, trigger, path, f"{length / 1000:.1f} KB")
 
 
 def _nothing(source: Source, request: ArchiveRequest, plan: Plan) -> ArchiveResult:
@@ -320,15 +325,16 @@ def _nothing(source: Source, request: ArchiveRequest, plan: Plan) -> ArchiveResu
 
 
 def _note_nothing(files: SessionFiles, request: ArchiveRequest, manifest: manifests.Manifest, newest: Piece) -> None:
-    """Write down that PreCompact ran and found all in the `newest` piece, for the process that will tell the outcome.
+    """Write down that PreCompact ran and that the `newest` piece already holds everything.
 
-    Where rows of the transcript are slow to reach the disk, nothing is new for the hook of a session just resumed.
+    PostCompact may be another process. Without this row it takes the compaction for one whose PreCompact hook did not
+    run. Seen in 1 of 12 runs of the CLI on busy cores: the rows of a resumed session had not reached the disk yet.
     """
     trigger, agent = request.fields.get("trigger"), request.fields.get("agent")
     if trigger not in manifests.PRECOMPACT_TRIGGERS or request.subagent is not None:
         return
     if (manifest.open_piece(agent or "main") or {}).get("name") == newest.plain:
-        return  # an earlier compaction was given up there; the outcome will be this one's
+        return  # the piece of a compaction that was given up is still open: the outcome of this one closes it
     row = manifests.new_row("nothing_new", request.now, piece=newest.plain, trigger=trigger, agent=agent)
     try:
         files.append(manifests.dump([row]))
@@ -337,7 +343,7 @@ def _note_nothing(files: SessionFiles, request: ArchiveRequest, manifest: manife
 
 
 def _said_since(source: Source, row: Mapping[str, Any]) -> bool:
-    """Say whether a transcript has gained what somebody said since a piece; hooks' own rows are written meanwhile."""
+    """Tell whether the transcript gained words of the conversation since a piece; rows of hooks do not count."""
     offset, length = row.get("offset"), row.get("length")
     if row.get("transcript") != source.path or not isinstance(offset, int) or not isinstance(length, int):
         return False
@@ -345,6 +351,7 @@ def _said_since(source: Source, row: Mapping[str, Any]) -> bool:
 
     def look(view: memoryview | bytes) -> None:
         nonlocal found, rest
+        # The mark may lie across two buffers, so the end of the last one is kept.
         data = rest + view
         found, rest = found or _SAID in data, data[-len(_SAID) :]
 
@@ -355,7 +362,9 @@ def _said_since(source: Source, row: Mapping[str, Any]) -> bool:
 
 def _done(source: Source, request: ArchiveRequest, row: Mapping[str, Any]) -> ArchiveResult:
     log.info("PreCompact: another hook has archived session %s for this compaction", request.session_id)
-    offset, length, chain = (value if isinstance(value := row.get(key), int) else 0 for key in _PLACE)
+    offset, length, chain = (
+        value if isinstance(value := row.get(key), int) else 0 for key in ("offset", "length", "chain")
+    )
     return ArchiveResult(
         session_id=request.session_id,
         path=None,
@@ -379,9 +388,9 @@ def _say_broken(source: Source, request: ArchiveRequest, plan: Plan) -> None:
 
 
 def repair_pieces(files: SessionFiles, pieces: list[Piece], now: int) -> list[Piece]:
-    """Give each piece here that the manifest does not know a row made from its file; return all pieces with rows.
+    """Make a row from its file for each local piece that the manifest does not know; return all pieces with rows.
 
-    One that only an object store is said to have stays without: a hook asks no network, and may be told of none.
+    A piece that only an object store has gets no row: this runs in hooks, which never ask the network.
     """
     lost = [piece for piece in manifests.without_row(pieces) if piece.remote is None]
     if not lost:
@@ -425,7 +434,7 @@ def _row_from_file(files: SessionView, piece: Piece, mode: str, now: int) -> Map
 
 
 def _guess_mode(files: SessionView, chain: Sequence[Piece]) -> str:
-    """Say what pieces without rows are: full copies of one transcript begin alike, increments never do."""
+    """Guess the mode of pieces without rows: full copies of one transcript begin alike, increments never do."""
     if len(chain) < 2 or any(piece.packed for piece in chain):
         return "incremental"
     heads = [head for piece in chain if (head := _head(files, piece, 4096))]
@@ -435,7 +444,7 @@ def _guess_mode(files: SessionView, chain: Sequence[Piece]) -> str:
 
 
 def _head(files: SessionView, piece: Piece, count: int) -> bytes:
-    """Return the first bytes of a piece as it is stored, none where it cannot be read."""
+    """Return the first bytes of a piece as stored; empty if it cannot be read."""
     buffer = bytearray(count)
     try:
         with closing(files.open(piece.name)) as reader:
@@ -445,20 +454,21 @@ def _head(files: SessionView, piece: Piece, count: int) -> bytes:
 
 
 def archive_from_hook(archive: Archiver, hook_input: Mapping[str, Any], **known: Any) -> ArchiveResult | None:
-    """Archive the transcript that a PreCompact hook's input names; returns `None` where nothing could be done.
+    """Archive the transcript that a PreCompact hook's input names; returns `None` if that failed, with a log line.
 
-    A path that leads to no file is answered by looking for `{session_id}.jsonl` where the archive finds transcripts.
+    If the path leads to no file, `{session_id}.jsonl` is looked for where the archive finds transcripts.
     `known` are further keywords of `TranscriptArchive.archive` (tokens, model). Never raises.
     """
     try:
         return _archive(archive, hook_input, known)
-    except OSError as error:
-        if _is_ours(error):
-            log.warning("PreCompact: transcript not archived: %s", error)
-        else:
-            log.error("PreCompact: could not write the archive: %s", error)
     except Exception as error:  # noqa: BLE001  # a hook never raises, whatever its input holds
-        log.warning("PreCompact: transcript not archived: %s", error if _is_ours(error) else repr(error))
+        from mala_context.errors import ArchiveError  # an import that only a failure pays for
+
+        if isinstance(error, OSError) and not isinstance(error, ArchiveError):
+            log.error("PreCompact: could not write the archive: %s", error)
+        else:
+            shown = error if isinstance(error, ArchiveError) else repr(error)
+            log.warning("PreCompact: transcript not archived: %s", shown)
     return None
 
 
@@ -486,9 +496,3 @@ def _archive(archive: Archiver, hook_input: Mapping[str, Any], known: dict[str, 
             raise
         log.info("PreCompact: transcript %r is not there, archiving %s", path, found)
         return archive.archive(found, session_id, **fields)
-
-
-def _is_ours(error: BaseException) -> bool:
-    from mala_context.errors import ArchiveError
-
-    return isinstance(error, ArchiveError)

@@ -1,14 +1,14 @@
 """The archive's format: names of files, places of directories, and the frozen records that other modules pass around.
 
-Functions on names are pure. Functions on places read the environment that they are given and the file system; they
-write nothing.
+Functions on names are pure. Functions on places read the environment that they are given, and the file system. No
+function here writes anything.
 
 A session id has no dot (`transcripts.session_ids`), because a dot separates the parts that we add: `SESSION.agent-ID`,
 `SESSION.2`, `SESSION.manifest.jsonl`. So the glob `SESSION_*` names the first chain of the main transcript and no other
 file of that session.
 
-`dataclasses` costs a hook process about 18 ms of import, more than the rest of the archive together, so that `Frozen`
-makes the records. A type checker sees frozen, keyword-only dataclasses.
+Importing `dataclasses` costs a hook process about 18 ms, more than the rest of the archive together. So `Frozen` makes
+the records here. A type checker sees frozen, keyword-only dataclasses.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: object) -> object:
-        """Stand for that of `typing`, which a hook does not load."""
+        """Do nothing: the real one is in `typing`, which a hook does not load."""
         return lambda cls: cls
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Frozen:
-    """A record: annotations are its fields, given by their names and never set again."""
+    """A record. Its annotations are its fields: each is given by name and never changes."""
 
     _defaults: ClassVar[dict[str, Any]]
 
@@ -50,7 +50,7 @@ class Frozen:
         vars(self).update(given)
 
     def but(self, **changes: Any) -> Self:
-        """Return the same with other values in some fields."""
+        """Return a copy with other values in some fields."""
         return self.__class__(**{**vars(self), **changes})
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -82,11 +82,11 @@ class StoredFile(Frozen):
     mode: int = 0o600
     """Permission bits; 0o600 where the store has none."""
     remote: str | None = None
-    """The address of the object store that alone holds it; `None` where it is here."""
+    """The address of the object store, if only that holds the file; `None` if the file is here."""
 
 
 class PieceName(Frozen):
-    """What the name of a piece says; see `docs/reference/archive-format.md`."""
+    """The parts of a piece's name; see `docs/reference/archive-format.md`."""
 
     session_id: str
     subagent: str | None
@@ -113,7 +113,7 @@ class PieceName(Frozen):
 
 
 class Piece(Frozen):
-    """One piece of an archive: what its file is, with what the manifest knows about it."""
+    """One piece of an archive: its file, and the manifest's row for it."""
 
     name: str
     """Name of the file as it is now, `….zst` where it is packed."""
@@ -124,7 +124,7 @@ class Piece(Frozen):
     ext: str
     packed: bool
     offset: int | None
-    """Where the piece starts in the transcript, in bytes; `None` where a gap before it makes that unknown."""
+    """Where the piece starts in the transcript, in bytes; `None` if a gap before it makes that unknown."""
     length: int | None
     """Bytes of the plain piece; `None` where it is packed and the manifest does not know."""
     stored: int
@@ -135,7 +135,7 @@ class Piece(Frozen):
     row: Mapping[str, Any] | None = None
     """The manifest's row for it, unknown fields included; `None` where there is none."""
     remote: str | None = None
-    """The address of the object store that alone holds it; `None` where it is here."""
+    """The address of the object store, if only that holds the piece; `None` if the piece is here."""
 
     @property
     def plain(self) -> str:
@@ -165,7 +165,7 @@ class ArchiveResult(Frozen):
     bytes: int = 0
     """Bytes of the new piece."""
     offset: int = 0
-    """Where the piece starts in the transcript; without a piece, up to where it is archived."""
+    """Where the piece starts in the transcript. If no piece was written: how many of its bytes are archived."""
     chain: int = 1
     new_chain: bool = False
     """Whether the transcript was rewritten or shrank, so that this piece holds all of it."""
@@ -221,6 +221,8 @@ def stamp(microseconds: int) -> str:
 
 def stamp_microseconds(text: str) -> int:
     """Return the microseconds since 1970 of a stamp; raises `ValueError` where it is no date."""
+    # Only the next stamp after one that is not in the past needs this: a clock that was set back, or two pieces in one
+    # microsecond.
     from datetime import UTC, datetime, timedelta  # strptime would cost a hook 3 ms more
 
     date = int(text[:4]), int(text[4:6]), int(text[6:8])
@@ -229,12 +231,15 @@ def stamp_microseconds(text: str) -> int:
 
 
 def stamp_of(time: str) -> str:
-    """Return the stamp of a manifest row's time (ISO 8601 with microseconds); of another text, no valid one."""
+    """Return the stamp of a manifest row's time (ISO 8601 with microseconds); for another text an invalid stamp."""
     return time.replace("-", "").replace(":", "")
 
 
 def next_stamp(now_microseconds: int, previous: str | None) -> str:
-    """Return the stamp of the next piece: now, but always later than the previous one, whatever the clock does."""
+    """Return the stamp of the next piece: now, or just after the previous stamp if the clock was set back.
+
+    The order of the names is the order of a chain's bytes, so stamps must never go back.
+    """
     now = stamp(now_microseconds)
     if previous is None or now > previous:
         return now
@@ -247,7 +252,7 @@ def piece_name(session_id: str, subagent: str | None, chain: int, when: str, ext
 
 
 def parse_piece_name(name: str) -> PieceName | None:
-    """Return what a name says, or `None` where it is not the name of a piece."""
+    """Return the parts of a piece's name, or `None` for a name that no archive gives."""
     # A transcript may end in .zst itself: `…_transcript.zst` is a plain piece of it, `…_transcript.jsonl.zst` is
     # packed.
     packed = name.endswith(PACKED) and name.count(".", name.rfind("_")) == 2
@@ -267,6 +272,7 @@ def parse_piece_name(name: str) -> PieceName | None:
         or (subagent is not None and not is_plain(subagent, AGENT_ID_MAX))
     ):
         return None
+    # At most 999,999 and no leading zero: one number must have one spelling, and `manifests.chains_of` sorts by it.
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and not number.startswith("0")):
         return None
     chain = int(number)
@@ -308,6 +314,7 @@ def session_of(name: str) -> str | None:
     if name.endswith(".manifest.jsonl"):
         candidate = name[: -len(".manifest.jsonl")]
         return candidate if is_plain(candidate, SESSION_ID_MAX) else None
+    # A session id has no dot, so the first ".file-" ends it.
     head, mark, digest = name.partition(".file-")
     if mark and len(digest) == 64 and is_plain(head, SESSION_ID_MAX):
         return head
@@ -318,7 +325,7 @@ def session_of(name: str) -> str | None:
 def repo_key(path: str, *, hashed: bool = False) -> str:
     """Return the name of a repository's directory from its absolute path: `/` becomes `-`.
 
-    A key that is too long, and one that another repository already holds (`hashed`), is a readable part and a hash.
+    If that is too long, or another repository already has it (`hashed`), the key is a readable part and a hash.
     """
     key = path.replace("/", "-")
     if not hashed and len(os.fsencode(key)) <= REPO_KEY_MAX:
@@ -356,6 +363,7 @@ def repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] | No
     path = os.path.realpath(os.fspath(repo_path))
     runs = runs_dir(env)
     plain = os.path.join(runs, repo_key(path))
+    # `/a/b-c` and `/a-b/c` have the same key: whoever wrote the marker first keeps it, the other gets a hash.
     holder = read_marker(plain)
     if holder is None or holder == path:
         return plain
@@ -390,8 +398,8 @@ def get_repo_runs_dir(repo_path: str | os.PathLike[str], env: Mapping[str, str] 
 def known_archives(env: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield, for each archive, the path of its repository (its key where that is unknown) and its directory.
 
-    In the order of their keys; links are passed over. Raises `ArchiveUnavailableError` where there is no place for a
-    runs directory, and `OSError` where it cannot be read; one that is not there has no archives.
+    They come in the order of their keys; links are skipped. A runs directory that does not exist has no archives.
+    Raises `ArchiveUnavailableError` if there is no place for a runs directory, and `OSError` if it cannot be read.
     """
     runs = runs_dir(env)
     try:

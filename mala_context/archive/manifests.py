@@ -1,9 +1,9 @@
 """The manifest: a row for each piece, outcome and side file of a session, as JSON lines.
 
-The files are the truth. The manifest says what they cannot: why a piece was written, whose compaction it was, how
-that ended. So it is read with distrust (a row that is cut, edited or from a newer version is kept or reported, never
-fatal), and everything that a lost manifest can be told by the files is made again from them. All functions here are
-pure; rows of kinds and fields that we do not know pass through untouched.
+The files are the truth. The manifest holds what they cannot say: why a piece was written, whose compaction it was, how
+that compaction ended. So it is read with distrust: a row that is cut, edited or from a newer version is kept or
+reported, and never fatal. If the manifest is lost, rows are made again from the files as far as these can tell. All
+functions here are pure. Rows and fields of kinds that we do not know pass through unchanged.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _KINDS: dict[str, type] = {
     "lost": dict,
     "kept": dict,
 }
-"""Fields of our rows, and what each must hold."""
+"""Fields of our rows, and the type of each."""
 _MOST_GAP = 1000
-"""How far a chain's number may be above the count of chains: where somebody removed pieces, numbers are missing."""
+"""How far a chain's number may be above the count of chains. Some numbers are missing if somebody removed pieces."""
 PRECOMPACT_TRIGGERS = frozenset({"auto", "manual", "unknown"})
-"""Why a piece was written before a compaction, as the hook's input says it; `unknown` where it says nothing valid."""
+"""Triggers of a piece that was written before a compaction; `unknown` where the hook's input names no valid one."""
 SIZES = ("tokens_before", "tokens_after")
 LATER = (*SIZES, "summary", "lost")
-"""What of an outcome may be known only after it was written; a row `sizes` adds it."""
+"""Fields of an outcome that may become known only after it was written; a row `sizes` adds them."""
 _BESIDE = 10_000_000
-"""Microseconds between the boundary of a compaction and its PostCompact hook, at most."""
+"""Most microseconds between the boundary of a compaction and its PostCompact hook."""
 OUTCOMES = frozenset({"compacted", "failed", "blocked", "hook_skipped", "by_reference"})
 TOOK_PLACE = frozenset({"compacted", "hook_skipped", "by_reference"})
 """Outcomes of compactions that replaced the conversation."""
@@ -54,16 +54,17 @@ class Manifest(Frozen):
     rows: tuple[Row, ...]
     """All rows in the order in which they were written, those of unknown kinds included."""
     unreadable: tuple[tuple[int, bytes], ...] = ()
-    """Number of the line, counted from 1, and bytes of each that is no JSON object, or whose fields are none of ours.
+    """Number (from 1) and bytes of each line that is no JSON object, or that has a field of the wrong type.
 
-    Of the latter the rest of the row is among `rows`.
+    In the second case the other fields of the row are in `rows`.
     """
 
     def of_kind(self, kind: str) -> list[Row]:
         """Return the rows of one kind: `piece`, `packed`, `outcome`, `file`, `session`, `removing`.
 
-        An outcome has what a `sizes` row told of the same piece after it: a piece may be that of several compactions,
-        the later ones of which had nothing new to archive.
+        An outcome also has the fields of a `sizes` row that follows it and names the same piece. A piece may have
+        several outcomes: later compactions may have found nothing new to archive. Each `sizes` row belongs to the last
+        outcome before it.
         """
         found: list[Row] = []
         latest: dict[object, int] = {}
@@ -73,6 +74,7 @@ class Manifest(Frozen):
                 latest[row.get("piece")] = len(found)
                 found.append(row)
             elif kind == "outcome" and row.get("row") == "sizes" and at is not None:
+                # The outcome's own fields win: `sizes` only adds what it did not know.
                 found[at] = {**{name: value for name in LATER if (value := row.get(name))}, **found[at]}
         return found
 
@@ -81,12 +83,12 @@ class Manifest(Frozen):
         return {row["name"]: row for row in self.of_kind("piece") if isinstance(row.get("name"), str)}
 
     def removed(self) -> set[str]:
-        """Return the names of files that were removed on purpose, or were about to be: one that is gone is no loss."""
+        """Return the names of files that were removed on purpose, or were about to be. Their absence is no damage."""
         named = (row.get("names") for row in self.of_kind("removing"))
         return {name for names in named if isinstance(names, list) for name in names if isinstance(name, str)}
 
     def packed(self) -> dict[str, str]:
-        """Return the hash of each packed file by the name of its plain piece, as far as it is known."""
+        """Return the known hashes of packed files by the name of the plain piece."""
         rows = self.of_kind("packed")
         return {row["piece"]: row["sha256"] for row in rows if row.get("piece") and row.get("sha256")}
 
@@ -95,15 +97,17 @@ class Manifest(Frozen):
     ) -> Row | None:
         """Return the newest piece whose compaction has no outcome yet.
 
-        Where PreCompact found nothing new, it is the piece that holds all, with that hook's trigger, agent and time.
-        Of one agent where that is given, and only if it was written between two times in microseconds since 1970. The
-        time of a piece is never earlier than that of the piece before it, so after the clock was set back it is no time
-        of writing: `clock` is, where the two differ. `but` names a piece that does not count.
+        If PreCompact found nothing new, that is the piece that holds everything, with that hook's trigger, agent and
+        time. With `agent`, only pieces of that agent count. With `between`, the piece must have been written between
+        these two times (microseconds since 1970). `but` names a piece that does not count.
         """
         for row, is_open in self._before_compactions():
             if row.get("name") == but or (agent is not None and row.get("agent") not in {None, agent}):
                 continue
             if between is not None:
+                # The stamp of a piece is never earlier than that of the piece before it, so after the clock was set
+                # back it is not the time of writing. The row then has `clock`. Without it a clock set back by up to an
+                # hour made three PreCompact hooks archive nothing.
                 written = str(row.get("clock") or layout.stamp_of(str(row.get("time"))))
                 if not layout.stamp(between[0]) <= written <= layout.stamp(between[1]):
                     return None
@@ -111,7 +115,7 @@ class Manifest(Frozen):
         return None
 
     def waits(self, piece: str) -> bool:
-        """Tell whether a compaction before which this piece was archived has no outcome yet."""
+        """Tell whether this piece was archived before a compaction that has no outcome yet."""
         return any(is_open and row.get("name") == piece for row, is_open in self._before_compactions())
 
     def _before_compactions(self) -> Iterator[tuple[Row, bool]]:
@@ -124,23 +128,24 @@ class Manifest(Frozen):
             if kind == "outcome":
                 later.add(piece)
             elif kind == "nothing_new" and isinstance(piece, str) and piece in pieces:
-                # An earlier compaction may have ended with that piece: only an outcome that follows closes this one.
+                # An earlier compaction may have an outcome with this piece: only an outcome after this row closes it.
                 yield {**pieces[piece], "clock": None, **row, "name": piece}, piece not in later
             elif kind == "piece" and row.get("trigger") in PRECOMPACT_TRIGGERS and row.get("subagent") is None:
                 yield row, row.get("name") not in closed
 
     def open_kept(self, agent: str) -> Row | None:
-        """Return the row of what a compaction by reference without an outcome keeps of an agent, if there is one."""
+        """Return the `kept` row of an agent's compaction by reference that has no outcome yet, if there is one."""
         for row in reversed(self.rows):
             if row.get("agent") == agent and row.get("row") in ("kept", "outcome"):
                 return row if isinstance(row.get("kept"), dict) and row.get("row") == "kept" else None
         return None
 
     def tells(self, agent: str | None, summary: object) -> bool:
-        """Tell whether the newest outcome of an agent has this summary and no piece waits for another.
+        """Tell whether an agent's newest outcome already has this summary, and no piece waits for an outcome.
 
-        Where each hook is a process, one installed twice tells the same compaction once more. A process with
-        a whole session tells each compaction once, and two of its compactions may have the same summary.
+        Only for hooks that are processes of their own: a hook that is installed twice (by the plugin and by `init`)
+        reports each compaction twice. A process that holds a whole session reports each compaction once, and two of its
+        compactions may have the same summary: it must not ask this.
         """
         if not summary or self.open_piece(agent) is not None:
             return False
@@ -148,14 +153,15 @@ class Manifest(Frozen):
         return newest.get("summary") == summary
 
     def last_outcome(self, agent: str | None) -> Row | None:
-        """Return the outcome of the last compaction of an agent that took place, `None` where there was none."""
+        """Return the outcome of the last compaction of an agent that took place; `None` if there was none."""
         outcomes = (row for row in reversed(self.of_kind("outcome")) if row.get("outcome") in TOOK_PLACE)
         return next((row for row in outcomes if row.get("agent") in {None, agent}), None)
 
     def just_told(self, fields: Row, now: int) -> Row | None:
-        """Return the outcome that was written a moment ago of the compaction that `fields` tell the rest of.
+        """Return the outcome, written a moment ago, of the same compaction that `fields` describe; else `None`.
 
-        One row has its summary, which PostCompact knows, the other the sizes of its boundary.
+        PostCompact knows the summary, the boundary knows the sizes, and either may come first. The two belong together
+        if each has what the other lacks and they are at most `_BESIDE` apart.
         """
         last = self.last_outcome(fields.get("agent"))
         if last is None or not last.get("piece"):
@@ -168,7 +174,7 @@ class Manifest(Frozen):
 
 
 def parse(data: bytes) -> Manifest:
-    """Return the manifest that the bytes hold; never raises."""
+    """Return the rows of a manifest; never raises, whatever the bytes are."""
     import json
 
     rows: list[Row] = []
@@ -189,14 +195,15 @@ def parse(data: bytes) -> Manifest:
 
 
 def _valid(row: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a row without the fields that hold no value of their kind; the row itself where all of them do.
+    """Return a row without the fields of a wrong type; the row itself if there are none. `None` if its kind is no text.
 
-    `None` for a row whose kind is no text.
-    Whoever reads a field then need not ask for its type. Rows of kinds that we do not know stay as they are.
+    So no reader of a field has to check its type. Rows of kinds that we do not know stay as they are.
     """
     kind = row.get("row")
     if not isinstance(kind, str | None):
         return None
+    # One row `{"row":"outcome","piece":[]}` stopped a session's archive, and gave tracebacks in list, verify and
+    # restore.
     if kind not in _OURS:
         return row
     odd = {name for name, value in row.items() if value is not None and not _is_of_kind(name, value)}
@@ -206,13 +213,13 @@ def _valid(row: dict[str, Any]) -> dict[str, Any] | None:
 def _is_of_kind(name: str, value: object) -> bool:
     if name in _COUNTS:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-    if name == "sha256":  # one with another shape, too: nothing could ever be what such a hash says
+    if name == "sha256":  # also its shape: no bytes can match a damaged hash, so the piece would be refused for ever
         return isinstance(value, str) and len(value) == 64 and not value.strip("0123456789abcdef")
     return isinstance(value, _KINDS.get(name, object))
 
 
 def dump(rows: Iterable[Row]) -> bytes:
-    """Return rows as they stand in the file: one line of ASCII each, ended by a newline."""
+    """Return rows as bytes of the file: one line of ASCII each, ended by a newline."""
     import json
 
     return "".join(json.dumps(row, separators=(",", ":"), default=str) + "\n" for row in rows).encode("ascii")
@@ -234,14 +241,14 @@ def new_row(kind: str, moment: int | str, **fields: Any) -> dict[str, Any]:
 
 
 def late_row(moment: int, piece: str, fields: Row) -> dict[str, Any]:
-    """Return a row with what of an outcome came after it."""
+    """Return a `sizes` row: the fields of an outcome that became known after it."""
     return new_row("sizes", moment, piece=piece, **{name: fields.get(name) for name in LATER})
 
 
 def pieces_of(files: Iterable[StoredFile], manifest: Manifest) -> list[Piece]:
-    """Return the pieces that the files hold, by stream, chain and time, with what the manifest knows about each.
+    """Return the pieces among the files, in the order of stream, chain and time, each with its row of the manifest.
 
-    A piece that is there plain and packed (packing was interrupted) counts as plain.
+    A piece that is there both plain and packed (packing was interrupted) counts as plain.
     """
     best: dict[str, tuple[PieceName, StoredFile]] = {}
     for file in files:
@@ -286,6 +293,8 @@ def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece |
     known = row or {}
     full = known.get("mode") == "full"
     length = count(known.get("length")) if name.packed else file.size
+    # The files give the offset. The row's own offset only shows a contradiction: then bytes before this piece are lost,
+    # or the row is wrong, and the offset counts as unknown until `verify` finds out which.
     offset: int | None = 0 if full or previous is None else previous.end
     stated = count(known.get("offset"))
     if stated is not None and stated != offset:
@@ -309,15 +318,16 @@ def _piece(name: PieceName, file: StoredFile, row: Row | None, previous: Piece |
 
 
 def count(value: object) -> int | None:
-    """Return a value that is a number from 0, `None` for any other."""
+    """Return the value if it is an integer from 0, else `None`."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def chains_of(pieces: Sequence[Piece], subagent: str | None) -> list[list[Piece]]:
     """Return one transcript's pieces by chain, the newest chain last.
 
-    A number far above the count of chains is in the name of a file that somebody else put there: it comes first, so
-    that no archive continues it, and the numbers never run out.
+    A number far above the count of chains is in the name of a file that somebody else put there. It is sorted first, so
+    that no archive continues it: numbers end at 999,999, and after a planted 999999 the session was never archived
+    again.
     """
     chains: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -328,14 +338,14 @@ def chains_of(pieces: Sequence[Piece], subagent: str | None) -> list[list[Piece]
 
 
 def without_row(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return the pieces without a row: the manifest was lost or cut, or the writer was killed in between."""
+    """Return the pieces without a row: the manifest was lost or cut, or a writer was killed before it wrote the row."""
     return [piece for piece in pieces if piece.row is None]
 
 
 def gone(pieces: Iterable[Piece], manifest: Manifest) -> list[str]:
-    """Return the names of pieces that the manifest knows and that are not there, neither plain nor packed.
+    """Return the names of pieces that the manifest knows and that are there neither plain nor packed.
 
-    Those that were removed on purpose are not gone: a removal that was broken off ends there.
+    Pieces that were removed on purpose do not count, even if that removal was interrupted.
     """
     there = {piece.plain for piece in pieces} | manifest.removed()
     return sorted(name for name in manifest.pieces() if name not in there)

@@ -2,7 +2,7 @@
 
 A file appears in one step, as `atomic_write` does it. A process that is killed leaves at most a temporary file, or a
 temporary name beside the published one. Both begin with the session's temporary prefix, and only the holder of the
-session's lock makes such names. So whoever gets the lock next may drop all of them. A file without bytes, which holds a
+session's lock makes such names. So the next holder of the lock may drop all of them. An empty file, which reserves a
 name on a file system without links, is never a piece; the next holder drops it too.
 
 The lock is an `flock` on the session's manifest, so it leaves no file behind. The manifest may be replaced or deleted
@@ -56,9 +56,9 @@ class LocalView(SessionView):
         self._fd = fd
 
     def list(self) -> Sequence[StoredFile]:
-        """Return the session's files, those too that only an object store has.
+        """Return the session's files, including files that only an object store has.
 
-        Files that are not ours, links, devices and empty files are none.
+        Files of other users, links, devices and empty files are left out.
         """
         if self._fd is None:
             return []
@@ -71,6 +71,8 @@ class LocalView(SessionView):
 
     def _elsewhere(self, here: Iterable[StoredFile]) -> Sequence[StoredFile]:
         data = self.manifest()
+        # Most sessions were never uploaded, and a command hook must be quick: look for the word before the `remote`
+        # modules are imported and every row is decoded.
         if b'"uploaded"' not in data:
             return []
         from mala_context.archive.remote.uploaded import elsewhere
@@ -78,9 +80,9 @@ class LocalView(SessionView):
         return elsewhere(self.session_id, data, here)
 
     def open(self, name: str) -> Reader:
-        """Open a file without following a link; where it is gone, and uploaded, the object store's.
+        """Open a file without following a link. If it was pruned here after its upload, open the object store's copy.
 
-        Raises `ObjectStoreError` where that cannot be read.
+        Raises `ObjectStoreError` where that copy cannot be read.
         """
         import io
 
@@ -113,10 +115,12 @@ class LocalView(SessionView):
         try:
             fd = os.open(layout.manifest_name(self.session_id), READ, dir_fd=-1 if self._fd is None else self._fd)
         except OSError as error:
+            # A link (ELOOP) or a socket (ENXIO) in the manifest's place was put there by another program. The session
+            # then has no manifest. As an error it would end `list` and `verify` for every other session too.
             if self._fd is None or error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
                 return b""
             raise
-        try:  # first the kind: no file object can be made of a directory
+        try:  # look at the kind first: `open` fails with a bare descriptor number for a directory
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return b""
             with open(fd, "rb", closefd=False) as file:
@@ -138,8 +142,8 @@ class LocalView(SessionView):
 def each_name(fd: int) -> Iterator[str]:
     """Yield the names in a directory, through a description of its own.
 
-    Listing `fd` itself would go on from where its last listing ended if the kernel could not go back, and an archive
-    that looks empty would begin again.
+    A second listing through `fd` itself continues where the first one ended if the file system cannot rewind. The
+    archive would then look empty, and every session would be archived again from its first byte.
     """
     own = os.open(".", DIRECTORY, dir_fd=fd)
     try:
@@ -150,12 +154,12 @@ def each_name(fd: int) -> Iterator[str]:
 
 
 def scan(fd: int, prefixes: tuple[str, ...]) -> Iterator[StoredFile]:
-    """Yield the files of ours that begin with one of the prefixes; a file of no bytes is no piece."""
+    """Yield our files whose names begin with one of the prefixes, without empty ones."""
     return status_of(fd, (name for name in each_name(fd) if name.startswith(prefixes)))
 
 
 def status_of(fd: int, names: Iterable[str]) -> Iterator[StoredFile]:
-    """Yield those of the names that are files of ours with bytes in them."""
+    """Yield the status of each name that leads to a regular file of this user with bytes in it."""
     user = os.geteuid()
     for name in names:
         try:
@@ -200,9 +204,13 @@ class LocalFiles(LocalView, SessionFiles):
         _open.add(self)
         try:
             self._fd = open_archives(directory, create=True)
+            # Threads first: on some network file systems `flock` belongs to the process, so it does not hold two
+            # threads of one process apart.
             self._take_thread_lock(timeout)
             self._take_file_lock(started, timeout)
-            if os.fstat(self._manifest).st_nlink > 1:  # another name leads to it: that file is not ours to change
+            # With a second hard link, our rows would be appended to a file elsewhere too. A copy takes the name, so the
+            # other file (often a backup made of hard links) stays as it was.
+            if os.fstat(self._manifest).st_nlink > 1:
                 self.replace_manifest(self.manifest())
             self._drop_leftovers()
         except BaseException:
@@ -238,11 +246,11 @@ class LocalFiles(LocalView, SessionFiles):
     def append(self, rows: bytes) -> None:
         """Add rows to the manifest, on a line of their own even where the last row was cut.
 
-        Rows of which only a part could be written (a full disk) are taken back.
+        If only a part of the rows could be written (a full disk), that part is removed again.
         """
         size = os.fstat(self._manifest).st_size
         cut = size > 0 and os.pread(self._manifest, 1, size - 1) != b"\n"
-        # A killed writer may have left half a row. Ours begins on a line of its own; the half one is for `verify`.
+        # A killed writer may have left half a row. The new rows begin on a line of their own; `verify` names the half.
         data = b"\n" + rows if cut else rows
         try:
             write_all(self._manifest, data)
@@ -272,10 +280,10 @@ class LocalFiles(LocalView, SessionFiles):
         sync_directory(self._dir)
 
     def touch(self, names: Sequence[str]) -> None:
-        """Set modification times to now, so that an age limit sees the session as one.
+        """Set the modification time of these files and of the manifest to now: a session has one age, not one per file.
 
-        Never to an earlier time than any of them has: a clock that was set back makes no session old. A time that
-        cannot be set stays.
+        The time is never earlier than one that a file already has, so a clock that was set back does not make a
+        session old. A time that cannot be set stays.
         """
         every = (*names, layout.manifest_name(self.session_id))
         newest = time.time_ns()
@@ -294,10 +302,12 @@ class LocalFiles(LocalView, SessionFiles):
         self._known.discard(name)
 
     def close(self) -> None:
-        """Let the next writer in; a manifest without rows is removed."""
+        """Release the lock for the next writer; remove the manifest if it has no rows."""
         try:
             if self._manifest >= 0:
-                with contextlib.suppress(OSError):  # an empty manifest that stays is no harm
+                with contextlib.suppress(OSError):  # an empty manifest that stays does no harm
+                    # Removed while the lock is still held: a waiter that gets the lock afterwards sees in
+                    # `_is_manifest` that its file has no name any more, and opens a new one.
                     if os.fstat(self._manifest).st_size == 0 and self._is_manifest():
                         os.unlink(layout.manifest_name(self.session_id), dir_fd=self._dir)
                 self._close_manifest()
@@ -313,7 +323,10 @@ class LocalFiles(LocalView, SessionFiles):
             close_locked(fd)
 
     def _after_fork(self) -> None:
-        """Close, in the child of a fork, what the parent goes on with; the lock stays the parent's."""
+        """Close the child's copies of the descriptors after a fork, without releasing the lock: it is the parent's.
+
+        A child that kept them held the session locked: it waited 9.5 s for itself in its own inherited hook.
+        """
         for fd in (self._manifest, self._fd):
             if fd is not None and fd >= 0:
                 with contextlib.suppress(OSError):
@@ -324,6 +337,8 @@ class LocalFiles(LocalView, SessionFiles):
         try:
             os.unlink(name, dir_fd=self._dir)
         except OSError:
+            # A network file system sends a request again when its answer was lost. The second one fails because the
+            # first one has removed the file.
             if self._is_there(name):
                 raise
 
@@ -359,7 +374,7 @@ class LocalFiles(LocalView, SessionFiles):
             except OSError as error:
                 if error.errno != errno.ESTALE:
                     raise
-                self._close_manifest()  # replaced by another machine; the next one is that machine's
+                self._close_manifest()  # another machine replaced the manifest: open its new file in the next round
             waited = time.monotonic() - started
             if waited >= timeout:
                 self._close_manifest()
@@ -380,6 +395,8 @@ class LocalFiles(LocalView, SessionFiles):
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             os.close(fd)
             refuse(self._directory, f"its {name} is not a file of ours")
+        # Not with a second link: the mode would change under the other name too. Such a manifest is replaced (see
+        # `__init__`).
         if stat.S_IMODE(status.st_mode) != 0o600 and status.st_nlink == 1:
             os.fchmod(fd, 0o600)
         return fd
@@ -399,10 +416,10 @@ class LocalFiles(LocalView, SessionFiles):
         raise ArchiveBusyError(self.session_id, waited)
 
     def _drop_leftovers(self) -> None:
-        """Remove what a killed writer left: temporary files, and names that were taken but never filled.
+        """Remove what a killed writer left: temporary files, and names that were reserved but never filled.
 
-        Afterwards `_known` holds every name of the session. Only the lock's holder adds names, so one listing of the
-        directory is enough, however many sessions lie in it.
+        Afterwards `_known` holds every name of the session. Only the holder of the lock adds names, so one listing of
+        the directory is enough, however many sessions lie in it.
         """
         # Safe only under the lock: another writer's temporary file would look the same as one that was left.
         prefix = temporary_prefix(self.session_id)
