@@ -1,14 +1,14 @@
-"""What the prompt cache read and wrote for one agent, and which tokens were written a second time.
+"""The tokens that the prompt cache read and wrote for one agent, and the tokens that were written a second time.
 
-A request reads from the cache as far as its beginning equals one that the cache still holds, and writes the rest up to
-its last mark. The request before left `held` tokens there (read + written). If the next one reads fewer and writes
-instead, the difference was written again: `min(held - read, written)`. The cause is the first that applies: a
-compaction stood between the two, the model is another one, the entry's time to live had run out, else the prefix
-changed. An entry lives five minutes or an hour from its last use, by the request that wrote it.
+A request reads from the cache the longest beginning that the cache still holds, and writes the rest up to its last
+cache mark. The request before it left `held` tokens there (read + written). If the next request reads fewer tokens and
+writes some, these were written again: `min(held - read, written)`. The cause is the first of these that applies: there
+was a compaction between the two, the model is another one, the entry's time to live had run out, the prefix changed. An
+entry lives for five minutes or an hour after its last use; the request that wrote it chose which.
 
-Costs are in units of one uncached input token, so that they hold for every model: writes cost 1.25 (five minutes) or
-2 (an hour), reads 0.1 or less, output 5. Source: the price list of the Claude API, where all models have these ratios
-but for reads of the newest ones (`READS`).
+Costs are in units of one uncached input token, so that they hold for every model: a written token costs 1.25 (five
+minutes) or 2 (an hour), a read token 0.1 or less, a token of output 5. In the price list of the Claude API all models
+have these ratios; only the newest ones read for less (`READS`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CAUSES: Final = {
 }
 """Causes in words."""
 LEAST: Final = 1_000
-"""Tokens below which nothing counts as written again: the marks of two requests do not always meet."""
+"""Fewer tokens do not count as written again: the cache marks of two requests are not always at the same place."""
 SAID: Final = 10_000
-"""Tokens from which a log line says it."""
+"""Tokens from which a log line reports it."""
 MOST_MINUTES: Final = 600
-"""Minutes from which a line says hours."""
+"""Minutes from which the line gives the time in hours."""
 WRITE_SHORT: Final = 1.25
 WRITE_HOUR: Final = 2.0
 OUTPUT: Final = 5.0
@@ -45,25 +45,25 @@ READS: Final = (
     ("claude-fable-5-1", 0.025),
     ("claude-mythos-5-1", 0.025),
 )
-"""Models whose reads cost less than `READ`, by the beginning of their names."""
+"""The price of reads for models that read for less than `READ`, by the beginning of the model's name."""
 SHORT: Final = 300.0
 """Seconds that an entry lives after its last use."""
 HOUR: Final = 3600.0
-"""The same, where it was written for an hour."""
+"""The same for an entry that was written for an hour."""
 
 
 def read_price(model: str | None) -> float:
-    """Return what a token costs that is read from the cache, in units of an uncached input token."""
+    """Return the price of a token that is read from the cache, in units of an uncached input token."""
     return next((price for name, price in READS if (model or "").startswith(name)), READ)
 
 
 def write_price(written: int, hour: int) -> float:
-    """Return what a written token costs on average where `hour` of `written` tokens are kept for an hour."""
+    """Return the average price of a written token if `hour` of `written` tokens are kept for an hour."""
     return WRITE_SHORT + (WRITE_HOUR - WRITE_SHORT) * (hour / written if written else 0.0)
 
 
 def seconds(time: object) -> float | None:
-    """Return a moment (ISO 8601, or seconds) in seconds since the epoch; `None` where it is neither."""
+    """Return a time (ISO 8601 or a number) in seconds since the epoch; `None` for anything else."""
     if isinstance(time, str):
         try:
             return datetime.fromisoformat(time).timestamp()
@@ -73,20 +73,20 @@ def seconds(time: object) -> float | None:
 
 
 class Rewrite(NamedTuple):
-    """Tokens that one request wrote to the cache although the request before had left them there."""
+    """Tokens that one request wrote to the cache although the request before it had left them there."""
 
     cause: Cause
-    """Why. `first` is the first request of a conversation, of which nothing was there."""
+    """Why they were written. `first` means the first request of a conversation, which found nothing in the cache."""
     tokens: int
-    """How many."""
+    """How many tokens."""
     cost: float
-    """What that cost more than reading them, in units of an uncached input token."""
+    """The extra cost of writing them instead of reading them, in units of an uncached input token."""
     idle_seconds: float | None
-    """Time since the request before; `None` where it is unknown."""
+    """Seconds since the request before it; `None` if unknown."""
 
     @property
     def again(self) -> bool:
-        """Whether this need not have been: a first request and a compaction write what is new."""
+        """Whether these tokens had been written before: a first request and one after a compaction write new ones."""
         return self.cause not in ("first", "compaction")
 
     @property
@@ -107,7 +107,7 @@ class CauseSum(NamedTuple):
     tokens: int = 0
     """How many tokens they wrote again."""
     cost: float = 0.0
-    """What that cost more than reading them, in units of an uncached input token."""
+    """The extra cost of writing instead of reading, in units of an uncached input token."""
 
     def plus(self, requests: int, tokens: int, cost: float) -> CauseSum:
         """Return the sum of both."""
@@ -115,27 +115,27 @@ class CauseSum(NamedTuple):
 
 
 class CacheUse(NamedTuple):
-    """What the cache did for one agent so far; all counts are tokens, over all its requests."""
+    """The cache's work for one agent so far; all counts are tokens, summed over the agent's requests."""
 
     uncached: int = 0
     """Prompt tokens that were neither read nor written."""
     written_5m: int = 0
-    """Written for five minutes."""
+    """Tokens written for five minutes."""
     written_1h: int = 0
-    """Written for an hour."""
+    """Tokens written for an hour."""
     read: int = 0
-    """Read from the cache."""
+    """Tokens read from the cache."""
     causes: tuple[tuple[str, CauseSum], ...] = ()
-    """Re-writes by cause: `lapsed`, `prefix`, `model`, `compaction`, `first`; those that occurred."""
+    """Re-writes by cause (`lapsed`, `prefix`, `model`, `compaction`, `first`); only causes that occurred."""
 
     @property
     def rewritten(self) -> int:
-        """Tokens written a second time: by a lapse, a changed prefix or another model."""
+        """Tokens that were written a second time, because of a lapse, a changed prefix or another model."""
         return sum(each.tokens for cause, each in self.causes if cause not in ("first", "compaction"))
 
     @property
     def cost(self) -> float:
-        """What these cost more than reading them, in units of an uncached input token."""
+        """The extra cost of writing these tokens instead of reading them, in units of an uncached input token."""
         return sum(each.cost for cause, each in self.causes if cause not in ("first", "compaction"))
 
     def plus(self, other: CacheUse) -> CacheUse:
@@ -178,28 +178,32 @@ class CacheLedger:
         """Tokens that the last request left in the cache; `None` before the first of a conversation."""
         self.model: str | None = None
         self.time: object = None
-        """When the last request was answered, as its source says it."""
+        """When the last request was answered, in the form that the source gave."""
         self.last: Rewrite | None = None
-        """What the last request wrote again."""
+        """The tokens that the last request wrote again."""
         self.news: Rewrite | None = None
-        """The same, until somebody has told of it and takes it away."""
+        """The same, until somebody has reported it and sets this to `None`."""
         self.ttl = SHORT
-        """Seconds that the entry of the last request lives that wrote any."""
+        """Seconds that the newest entry lives."""
         self.compacted = False
-        """Whether the conversation was compacted since."""
+        """Whether the conversation was compacted after the last request."""
         self._causes: dict[str, CauseSum] = {}
         self._use: CacheUse | None = None
 
     def take(self, usage: Usage, hour: int, time: object, model: str | None) -> None:
-        """Take a response's counts, of which `hour` tokens were written for an hour, when and by which model."""
+        """Take a response's counts, the time and the model; `hour` of the written tokens were written for an hour."""
         if not self.goes_on(usage, hour, time, model):
             found = self._rewrite(usage, hour, time, model)
-            self.held, self.compacted = usage.cache_read_tokens, False  # all else is as where nothing is said
+            # With these two values `goes_on` accepts the same counts, so only `goes_on` adds to the sums.
+            self.held, self.compacted = usage.cache_read_tokens, False
             self.goes_on(usage, hour, time, model)
             self.last = self.news = found
 
     def goes_on(self, usage: Usage, hour: int, time: object, model: str | None) -> bool:
-        """Take the counts like `take`, unless the request may write tokens again, which is to be said."""
+        """Take the counts like `take`, but return `False` and take nothing if the request may write tokens again.
+
+        The fast path calls this, so it has no call and no comparison of times.
+        """
         fresh, written, read, _ = usage
         held = self.held
         if held is None or held - read >= LEAST or self.compacted:
@@ -209,7 +213,7 @@ class CacheLedger:
         self.model = model
         self.last = self._use = None
         self.read += read
-        if fresh != held or fresh < LEAST:  # see `Usage.counts_cache_twice`
+        if fresh != held or fresh < LEAST:  # else the input has the cache in it: see `Usage.counts_cache_twice`
             self.uncached += fresh
         if hour and written:
             hour = min(hour, written)
@@ -222,26 +226,26 @@ class CacheLedger:
         return True
 
     def correct(self, known: Usage, now: Usage) -> None:
-        """Put other counts in the place of the last response's."""
+        """Replace the last response's counts `known` by `now`."""
         self.uncached += now.input_tokens - known.input_tokens
         self.read += now.cache_read_tokens - known.cache_read_tokens
         self.short += now.cache_creation_tokens - known.cache_creation_tokens
         self.held, self._use = now.cache_read_tokens + now.cache_creation_tokens, None
 
     def begin_again(self) -> None:
-        """Take note that the next request is the first of a new conversation."""
+        """Note that the next request is the first one of a new conversation."""
         self.held = None
 
     @property
     def use(self) -> CacheUse:
-        """What the cache did so far."""
+        """The cache's work so far."""
         if self._use is None:
             causes = tuple(sorted(self._causes.items()))
             self._use = CacheUse(self.uncached, self.short, self.hour, self.read, causes)
         return self._use
 
     def _rewrite(self, usage: Usage, hour: int, time: object, model: str | None) -> Rewrite | None:
-        """Return what a request wrote again, and count it; `None` where that is nothing."""
+        """Count the tokens that a request wrote again, and return them; `None` if there are fewer than `LEAST`."""
         now, before = seconds(time), seconds(self.time)
         idle = None if now is None or before is None else max(0.0, now - before)
         written = tokens = usage.cache_creation_tokens
@@ -262,32 +266,34 @@ class CacheLedger:
 
 
 SUMMARY: Final = 6_000
-"""Tokens that a compaction's summary takes: the median of 77 recorded ones is 5,555."""
+"""Tokens of a compaction's summary: the median of 77 recorded summaries is 5,555."""
 LEAD: Final = 60.0
-"""Seconds before the lapse in which an idle context is compacted, at least."""
+"""Least seconds between the compaction of an idle context and the cache's lapse."""
 
 
 def compaction_cost(size: int, model: str | None, *, write: float | None = None) -> float:
-    """Return what a compaction costs that a model writes: it reads a context of `size` tokens and says the summary.
+    """Return the cost of a compaction by a model, which reads a context of `size` tokens and writes a summary.
 
-    `write` is the price of writing a token where the cache has lapsed; `None` reads from the cache. In units of an
-    uncached input token.
+    `write` is the price of writing a token, for a cache that has lapsed; with `None` the context is read from the
+    cache. The cost is in units of an uncached input token.
     """
     return size * (read_price(model) if write is None else write) + SUMMARY * OUTPUT
 
 
 def idle_after(ttl: float) -> float:
-    """Return the seconds of silence after which an idle context is compacted, where entries live for `ttl`.
+    """Return the seconds of silence after which an idle context is compacted, if cache entries live for `ttl` seconds.
 
-    A minute before the lapse, or a twentieth of the entry's life: after the CLI's own, which begins at 0.9 of an hour.
+    It is a minute before the lapse, or a twentieth of the entry's life if that is longer. So it comes after the CLI's
+    own compaction of an idle context, which begins at 0.9 of an hour.
     """
     return ttl - max(LEAD, ttl / 20)
 
 
 def pays_to_compact(size: int, left: int, model: str | None, ttl: float) -> bool:
-    """Tell whether a cold start with `size` tokens costs more than to compact before the lapse, and to start with less.
+    """Tell whether a compaction before the lapse costs less than a cold start with `size` tokens after it.
 
-    `left` is the size after it, which the next request writes. A compaction reads the context while that is cheap.
+    `left` is the size after the compaction, which the next request writes. The compaction itself reads the context from
+    the cache, which is cheap.
     """
     write = WRITE_HOUR if ttl >= HOUR else WRITE_SHORT
     return size * write > compaction_cost(size, model) + left * write

@@ -1,8 +1,8 @@
 """What fills a context: the parts of an agent's last request, which sum up to its size.
 
-The CLI says what stands before the conversation (`get_context_usage` with `detail: "summary"`), and newer transcripts
-hold its text in attachments. The conversation is measured here, by the lengths of what came; the API's counts say what
-all of it takes. What no message shows is a part too.
+The CLI reports the parts before the conversation (`get_context_usage` with `detail: "summary"`), and newer transcripts
+hold their text in attachments. The parts of the conversation are measured here, by the lengths of the messages, and
+scaled to the API's count of the whole request. The tokens that no message shows are a part of their own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ GROUPS: Final[Mapping[str, str]] = {
     "summary": "summary of a compaction",
     "other": "not shown by messages",
 }
-"""The groups of parts, in the order of a request, with their words."""
+"""The groups of parts and their words, in the order of a request."""
 FIXED: Final = frozenset({"start", "system", "tools", "mcp", "memory", "skills", "agents"})
-"""Groups that stand before the conversation, and that a compaction leaves as they are."""
+"""Groups before the conversation, which a compaction does not change."""
 _CATEGORIES: Final = {
     "system_prompt": "system",
     "system_tools": "tools",
@@ -50,19 +50,22 @@ _ATTACHED: Final = {
 }
 _READS: Final = {"Read": "file_path", "NotebookRead": "notebook_path"}
 _MOST_GLOBAL: Final = 1.6
-"""What the whole conversation may cost against what its lengths say; beyond, the rest is shown as such."""
+"""Most that the whole conversation may cost, as a multiple of the estimate by its length; the rest is "other"."""
 _LEAST, _MOST = 0.4, 2.5
-"""What text may cost against what its length says; beyond, the length is believed and the rest is shown as such."""
+"""Least and most that the fixed parts may cost, as multiples of their estimate; outside this, the estimate stays."""
 _OUTSIDE: Final = 1.5
-"""What a character outside ASCII weighs."""
+"""Weight of a character outside ASCII, in ASCII characters."""
 _THINGS: Final = {"image": 4_000.0, "document": 9_000.0, "tool_reference": 2_400.0}
-"""What a thing without text weighs, in characters."""
+"""Weight of a block without text, in characters."""
 _UNIT: Final = 120.0
-"""Tokens that a result or an attachment costs at most besides its text."""
+"""Most tokens that a result or an attachment costs besides its text."""
 SIGNED: Final = 0.3
-"""Tokens of thinking for a character of its signature, at most (see `token_costs.THINKING`)."""
+"""Most tokens of thinking for each character of its signature (see `token_costs.THINKING`).
+
+With a token a character, each request after a thought was priced in full: 7.7 µs a message instead of 4.8.
+"""
 MOST_PARTS: Final = 512
-"""Parts that are told apart; the rest of a group is one."""
+"""Most parts that are told apart; all others of a group are one part."""
 
 Key = tuple[str, str, str | None]
 """Group, name, and the path of a file."""
@@ -87,15 +90,17 @@ class MapView(NamedTuple):
     fixed: Mapping[Key, float]
     sums: Mapping[Key, float]
     rest: str
-    """The group of what is in neither of them."""
+    """The group of the tokens that are in neither of them."""
 
     def parts(self, tokens: int | None) -> tuple[ContextPart, ...]:
         """Return the parts of a context of this size, in the order of `GROUPS`; they sum up to it.
 
-        Where more is known of than there is (an estimate was too high), the conversation gives way first.
+        If the known parts exceed the context (an estimate was too high), the conversation is scaled down first.
         """
         if tokens is None:
             return ()
+        # Step 1: find the factors for the fixed parts and for the conversation. An answer's tokens were counted by the
+        # API, so a factor above 1 is for the rest of the conversation alone.
         fixed, sums = sum(self.fixed.values()), sum(self.sums.values())
         first = min(1.0, tokens / fixed) if fixed else 0.0
         left, answers = tokens - first * fixed, self.sums.get(_ANSWERS, 0.0)
@@ -103,6 +108,7 @@ class MapView(NamedTuple):
         share = (left - answers) / (sums - answers) if sums > answers else 0.0
         if self.rest == "other" and 1.0 < share <= _MOST_GLOBAL:  # text cost more than its length says
             second = share
+        # Step 2: scale, and show the remainder as a part, so that the sum is the API's count to the token.
         sized = {key: round(first * each) for key, each in self.fixed.items()}
         sized |= {key: round(min(second, 1.0 if key == _ANSWERS else second) * each) for key, each in self.sums.items()}
         rest = tokens - sum(sized.values())
@@ -138,23 +144,26 @@ class ContextMap:
 
     def __init__(self) -> None:
         self.whole = True
-        """Whether the next first request is all of a conversation, and none from before."""
+        """Whether the next first request holds a whole conversation, and nothing of an earlier one."""
         self.prompted = 0.0
-        """What the next first request's prompt weighs, where no message shows it."""
+        """Weight of the next first request's prompt, if no message shows it."""
         self.fixed: dict[Key, float] = {}
+        """Tokens of each part before the conversation."""
         self._sums: dict[Key, float] = {}
+        """Tokens of each part of the conversation."""
         self._new: dict[Any, list[Any]] = {}
-        """What came since `_sums` was made: a weight and its key, by the tool's name or by the key."""
+        """Weights that are not in `_sums` yet: a weight and its key, by the tool's name or by the key."""
         self._answers = 0.0
-        """The same of answers, in tokens."""
+        """Tokens of answers that are not in `_sums` yet."""
         self._per_token = 1.0
-        """What a token of it weighs."""
+        """Weight of a token in `_new`."""
         self._rest = "other"
         self._lent = False
+        """Whether a `MapView` holds `fixed` and `_sums`, so that they have to be copied before a change."""
         self._told: dict[str, float] = {}
-        """What the CLI said of each fixed group."""
+        """Tokens of each fixed group, as the CLI reported them."""
         self._rate = 1.0
-        """What the API counted for each token of it."""
+        """Tokens that the API counted for each token that the CLI reported."""
 
     def view(self) -> MapView:
         """Return the map as it is now."""
@@ -164,11 +173,12 @@ class ContextMap:
         return MapView(self.fixed, self._sums, self._rest)
 
     def _own(self) -> None:
-        if self._lent:  # a view holds these
+        """Make the map's own copy of what a view holds."""
+        if self._lent:
             self.fixed, self._sums, self._lent = dict(self.fixed), dict(self._sums), False
 
     def _settle(self) -> dict[Key, float]:
-        """Add up what came; done when somebody asks for it, since it comes with each response."""
+        """Add the new weights to the sums; this waits until the map is read, because a live message must stay cheap."""
         self._own()
         sums = self._sums
         sums[_ANSWERS] = sums.get(_ANSWERS, 0.0) + self._answers
@@ -182,10 +192,14 @@ class ContextMap:
 
     def began(self, parts: Iterable[tuple[str, Any]], tokens: int, per_token: float) -> None:
         """Take a request of this size, before which no size was known."""
+        # Step 1: the conversation. The stream does not show a session's first prompt: where it did not, take the noted
+        # one.
         prompts = self._settle().get(_PROMPTS)
         self.grew(parts, 0, per_token, told=True)
         if self.whole and self._settle().get(_PROMPTS) == prompts:
             self._add(_PROMPTS, self.prompted)
+        # Step 2: the rest of a whole conversation's first request is what stands before the conversation. In another
+        # one, such as a resumed one, the rest holds older messages too, and tells nothing.
         whole, self.whole = self.whole, False
         if not whole:
             return
@@ -199,16 +213,18 @@ class ContextMap:
             self.fixed = {key: each * self._rate for key, each in self.fixed.items()}
 
     def asked(self, prompt: Any) -> None:
-        """Take note of a prompt that is about to be sent; the stream does not show a session's first."""
+        """Note a prompt that is about to be sent, because the stream does not show a session's first prompt."""
         self.prompted = _weight(prompt)
 
     def grew(  # noqa: C901  (a call costs more than most blocks may)
         self, parts: Iterable[tuple[str, Any]], output: int, per_token: float, *, told: bool
     ) -> float:
-        """Add what came since the last request; return the most tokens that it may take besides a `told` output.
+        """Add what came since the last request; return the most tokens that it may take, without a `told` output.
 
-        Lengths alone are looked at, and the commonest blocks of the SDK first, since this runs with each response.
+        `output` is the API's count of the answer. It is `told` if it is no placeholder.
         """
+        # This runs with each response of a live agent. So only lengths are taken, the SDK's commonest blocks are tried
+        # first, and nothing is called for them: with a call each, weighing a response took 3.8 µs instead of 1.7.
         if per_token != self._per_token:
             self._settle()
             self._per_token = per_token
@@ -241,7 +257,7 @@ class ContextMap:
                     elif usual == "ThinkingBlock" and block.signature.__class__ is str and block.signature:
                         thought += SIGNED * len(block.signature)
                     elif kind == "user":
-                        called = field_of(block, "tool_use_id")
+                        called = field_of(block, "tool_use_id")  # rows have dicts where messages have classes
                         size = _weight(block if called is None else field_of(block, "content"))
                         cell = self._cell(_PROMPTS) if called is None else calls.get(called) or self._cell(_UNKNOWN)
                         cell[0] += size
@@ -261,7 +277,7 @@ class ContextMap:
         return came + answer + thought
 
     def _weigh_block(self, block: Any, calls: dict[Any, list[Any]]) -> float:
-        """Weigh a block of an answer that comes less often, or as a dict."""
+        """Weigh a block of an answer of a rarer kind, or one that is a dict."""
         given = field_of(block, "input")
         if given is None:
             text = field_of(block, "text") or field_of(block, "thinking") or field_of(block, "signature")
@@ -270,18 +286,18 @@ class ContextMap:
         return text_length(given)
 
     def _add(self, key: Key, weight: float) -> None:
-        if key[0] in FIXED:  # told again after a compaction, so not added
+        if key[0] in FIXED:  # the CLI announces these again after a compaction: replace the part, do not add to it
             self._own()
             self.fixed[key] = weight / self._per_token
         else:
             self._cell(key)[0] += weight
 
     def _cell(self, key: Key) -> list[Any]:
-        """Return the place where what comes of a key is added."""
+        """Return the cell in which the new weights of a key are added up."""
         return self._named(key, key)
 
     def _cell_of(self, tool: Any, given: Any) -> list[Any]:
-        """Return the place of a tool's results; of a file that is read by itself."""
+        """Return the cell of a tool's results; each file that is read has a cell of its own."""
         place = given.get(_READS[tool]) if tool in _READS and given.__class__ is dict else None
         path = place if place.__class__ is str else None
         key = ("results", tool if tool.__class__ is str else "a tool", path)
@@ -296,7 +312,10 @@ class ContextMap:
         return cell
 
     def snapshot(self, attachment: Any, per_token: float) -> None:
-        """Take system prompt and tools from an attachment `prompt_snapshot`; their sum stays where it is known."""
+        """Divide the start into system prompt and tools, by the text in an attachment `prompt_snapshot`.
+
+        Their sum does not change if it is known, because the API has counted it.
+        """
         found: dict[Key, float] = {}
         _sum(found, "system", all_text(field_of(attachment, "systemPrompt")))
         tools = field_of(attachment, "tools")
@@ -309,7 +328,7 @@ class ContextMap:
                 server_of(name),
             )
         if not tools:
-            return  # of a request that is still to come; the one after its answer has the tools too
+            return  # a snapshot of a request that is still to come; the next snapshot, after its answer, has the tools
         self._own()
         told = {key: each for key, each in self.fixed.items() if key[0] in ("start", "system") or key in found}
         known, total = sum(told.values()), sum(found.values()) / per_token
@@ -319,7 +338,7 @@ class ContextMap:
         self.fixed |= {key: each * rate / per_token for key, each in found.items()}
 
     def reported(self, parts: Iterable[ContextPart]) -> Mapping[str, float]:
-        """Take what the CLI says of the parts; return the change of each fixed group that was known before."""
+        """Take the CLI's report of the parts; return the change of each fixed group that was known before."""
         now = dict[Key, float]()
         told = dict[Key, float]()
         for group, name, tokens, path in parts:
@@ -346,7 +365,7 @@ class ContextMap:
         self._rest, self.whole = "other", False
 
     def went_back(self, tokens: int | None) -> None:
-        """Go back to when the context had this size: each part of the conversation is as much smaller."""
+        """Go back to an earlier, smaller context of this size: all parts of the conversation shrink by one factor."""
         sums = self._settle()
         total = sum(sums.values())
         left = max(0.0, (tokens or 0) - sum(self.fixed.values()))
@@ -355,10 +374,10 @@ class ContextMap:
 
 
 class _Names(dict[type, str]):
-    """Names of blocks' classes: a class's own `__name__` costs more than a look."""
+    """Names of blocks' classes: to look one up costs less than to read the class's `__name__`."""
 
     def __missing__(self, cls: type) -> str:
-        if len(self) < MOST_PARTS:  # classes may be made by the thousand
+        if len(self) < MOST_PARTS:  # memory stays flat even if a program makes classes without end
             self[cls] = cls.__name__
         return cls.__name__
 
@@ -378,7 +397,7 @@ def groups_of(parts: Mapping[Key, float]) -> dict[str, float]:
 
 
 def server_of(tool: Any) -> str | None:
-    """Return the MCP server of a tool by its name; `None` for a tool that is none of a server."""
+    """Return the MCP server in a tool's name; `None` for a tool that belongs to no server."""
     return tool.split("__")[1] if isinstance(tool, str) and tool.startswith("mcp__") and tool.count("__") > 1 else None
 
 
@@ -388,7 +407,7 @@ def _sum(found: dict[Key, float], group: str, text: str, name: str | None = None
 
 
 def _weigh_other(kind: str, content: Any, found: list[tuple[Key, float]]) -> float:
-    """Weigh a part that is no list of blocks; return what it adds to the answer."""
+    """Weigh a part that is no list of blocks; return its weight if it belongs to the answer, else 0."""
     if kind == "attachment":
         _attached(content, found)
     elif kind == "user":
@@ -416,7 +435,7 @@ def _weight(content: Any) -> float:
 
 
 def _attached(content: Any, found: list[tuple[Key, float]]) -> None:
-    """Weigh an attachment; memory files each by itself."""
+    """Weigh an attachment; each memory file is a part of its own."""
     kind = kind_of(content)
     group = _ATTACHED.get(kind or "", "attachments")
     files = {"instructions": field_of(content, "files"), "nested_memory": [content]}.get(kind or "")

@@ -1,11 +1,12 @@
-"""Who is who: the main agent, its subagents, and the rows that each of them wrote, in tables of bounded size.
+"""The agents of a session (the main agent and its subagents) and their rows, in tables of bounded size.
 
-A table remembers its newest entries at the cost of a plain dict, since it is asked several times for each message of
-a running agent. When it is full the older half goes at once: to take the oldest entry one by one would get slower with
-every entry that was taken before. So at least half of the promised number is always there, and memory stays flat.
+A table remembers its newest entries, and a look-up costs as much as in a plain dict, because every message of a running
+agent needs several. A full table drops its older half in one step: dropping the oldest entry each time would get slower
+with every drop, because a dict keeps the gaps. So at least half of the promised entries are always there, and memory
+stays flat.
 
-Where an id is only compared, its hash is kept in its place, at a third of the size. Python's hash of a text differs in
-every process and has 60 bits here, so that no two ids meet by chance, nor by somebody's will.
+Where an id is only compared, the table keeps its hash, which takes a third of the memory. Python's hash of a text
+differs in every process and has 60 bits here, so two ids collide neither by chance nor by intent.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from mala_context.tracking.truth_alarm import Lookout
 K = TypeVar("K")
 V = TypeVar("V")
 SHIFT: Final = 4
-"""Bits of a hash that are left away: what remains takes two digits of an integer instead of three."""
+"""Bits of a hash that are dropped: the rest fits into two digits of a Python integer, the whole hash takes three."""
 
 
 class BoundedDict(dict[K, V]):
-    """Remembers a value for each of the newest `most // 2` to `most` keys.
+    """Remembers the values of the newest keys: at least `most // 2` of them, at most `most`.
 
-    Add as to any dict, and call `trim` when there are more than `most`.
+    Add entries as to any dict, and call `trim` when there are more than `most`.
     """
 
     __slots__ = ("most",)
@@ -49,7 +50,7 @@ class BoundedDict(dict[K, V]):
 
 
 class RowIndex(BoundedDict[int, int]):
-    """Places of the newest rows: the context that a row belongs to, and how many parts of it were there."""
+    """Places of the newest rows: the context of each row, and how many parts that context had at the row's end."""
 
     __slots__ = ("_contexts", "_parts")
 
@@ -78,8 +79,9 @@ class RowIndex(BoundedDict[int, int]):
         return None if slot is None else (self._contexts[slot], self._parts[slot])
 
     def trim(self) -> None:
-        """Forget the older half, and the contexts that were theirs alone."""
+        """Forget the older half, and the contexts that only this half used."""
         super().trim()
+        # The lists still have the slots of forgotten rows. New lists without them free their contexts.
         slots = list(self.values())
         self._contexts = [self._contexts[slot] for slot in slots]
         self._parts = array("I", [self._parts[slot] for slot in slots])
@@ -87,15 +89,15 @@ class RowIndex(BoundedDict[int, int]):
 
 
 LIVE: Final = 80
-"""Rows and responses that are remembered at the most, at least half of them, where messages come as they are made."""
+"""Most rows and responses that are remembered of live messages; at least half of them are always there."""
 RECORDED: Final = 4_096
-"""The same where a transcript is read that may go back far, or of which nothing is known."""
+"""The same for a transcript, in which a row may go back far, and for a source of unknown kind."""
 AGENTS: Final = 256
-"""Subagents that are remembered."""
+"""Most subagents that are remembered."""
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Put a value into a table that holds at most `most`; the oldest leaves."""
+    """Put a value into a table; if it has `most` entries already, the oldest one leaves."""
     if len(table) >= most and key not in table:
         del table[next(iter(table))]
     table[key] = value
@@ -138,28 +140,32 @@ class AgentRegistry:
         self.no_thought: Mapping[str, float] | None = NO_THOUGHT
         """What the CLI does about thinking, see `ContextState.thought`."""
         self.placed = False
-        """Whether there were any rows: asked with every live message, of which the table itself would cost more."""
+        """Whether there were any rows. Every live message asks this; to ask the table itself would cost more."""
         self.seen: BoundedDict[str, None] = BoundedDict(remembers // 2)
-        """Live messages, which no other names as its parent."""
+        """Ids of live messages, which no other message names as its parent."""
         self.signed: BoundedDict[str, tuple[str, int]] = BoundedDict(remembers)
-        """Model and length of the signatures of rows whose thinking is hidden; a compaction may keep them (case
+        """Rows with hidden thinking: the model, and the length of the signatures. A compaction may keep such rows (case
         core-30)."""
         self.responses: BoundedDict[int, int | None] = BoundedDict(remembers)
+        """Counted responses: the hash of the request's id by the hash of the message's id."""
         self._calls: dict[str, str] = {}
+        """The Task call of each subagent, by the subagent's own id."""
         self._agents_by_call: dict[str, str] = {}
+        """The reverse of `_calls`."""
 
     def find(self, key: str | None) -> AgentState | None:
         """Return an agent by either of its ids, or `None`."""
         return self.main if key is None else self.subagents.get(self._calls.get(key, key))
 
     def agent(self, key: str | None) -> AgentState:
-        """Return an agent by either of its ids; a new one if there is none."""
+        """Return an agent by either of its ids; make one if there is none."""
         if key is None:
             return self.main
         key = self._calls.get(key, key)
         agent = self.subagents.get(key)
         if agent is None:
             agent_id = self._agents_by_call.get(key)
+            # A live message names the call before any event has joined it to an agent: then only the id's form tells.
             is_call = agent_id is not None or key.startswith(("toolu_", "call_"))
             agent = AgentState(agent_id, key) if is_call else AgentState(key)
             agent.counts_text, agent.lookout = self._counts_text, self._lookout
@@ -167,11 +173,13 @@ class AgentRegistry:
         return agent
 
     def was_counted(self, message_id: str, request_id: str | None) -> bool:
-        """Tell whether a response was counted before, as an old row or a copy is; it is from now on."""
+        """Tell whether a response was counted before, and note it as counted: old rows and copies come again."""
         known = self.responses
         key = hash(message_id) >> SHIFT
         request = hash(request_id) >> SHIFT if request_id else None
         if key in known:
+            # One message id with two request ids is two responses (ryoppippi/ccusage#985). Without a request id on both
+            # sides the second one is a copy.
             before = known[key]
             return before is None or request is None or before == request
         known[key] = request
@@ -180,14 +188,16 @@ class AgentRegistry:
         return False
 
     def count_text(self) -> None:
-        """Have every agent's text counted from now on, also where no projection is asked for."""
+        """Count the text of every agent from now on, even if no projection is asked for."""
         self._counts_text = True
         for agent in (self.main, *self.subagents.values()):
             agent.counts_text = True
 
     def owner(self, event: Any) -> AgentState:
-        """Return the agent of an event that has a row's place; old sidechains are told apart by their roots."""
+        """Return the agent of an event that has a row's place."""
         key = event.agent
+        # Old CLIs write sidechain rows without an agent's name. Such a row belongs to the agent of the row before it;
+        # a root begins an agent, which is named by that root.
         if key == SIDECHAIN:
             place = self.rows.place(event.parent) if event.parent else None
             key = self.key(place[0].owner) if place is not None else None
@@ -199,11 +209,12 @@ class AgentRegistry:
         return None if agent is self.main else agent.tool_use_id or agent.agent_id
 
     def join(self, agent_id: str, call: str) -> AgentState | None:
-        """Note which Task call started a subagent; return the subagent if that is news about one that is known."""
+        """Note which Task call started a subagent; return the subagent if it is known and this is new."""
         if call in self._agents_by_call:
             return None
         _put(self._agents_by_call, call, agent_id, AGENTS)
         _put(self._calls, agent_id, call, AGENTS)
+        # Before this event each of the two ids may have made an agent. One of them stays: the one with more responses.
         by_id = self.subagents.pop(agent_id, None)
         agent = self.subagents.get(call)
         if by_id is not None and (agent is None or by_id.responses >= agent.responses):
@@ -213,7 +224,7 @@ class AgentRegistry:
         return agent
 
     def knows(self, uuid: str | None) -> bool:
-        """Tell whether a row was seen, among the newest."""
+        """Tell whether a row was seen; only the newest rows are remembered."""
         if hash(uuid) >> SHIFT in self.rows:
             return True
         seen = self.seen
@@ -226,7 +237,7 @@ class AgentRegistry:
             self.seen.trim()
 
     def sign(self, uuid: str | None, content: Any, agent: AgentState) -> None:
-        """Remember the thinking of a row that was just added, and how long its signature is where it is hidden."""
+        """Remember the thinking of a row that was just added; of hidden thinking, the length of the signature."""
         blocks = signed_blocks(content)
         if not blocks:
             return
@@ -234,7 +245,7 @@ class AgentRegistry:
         self.remember(uuid, blocks, agent.model)
 
     def remember(self, uuid: str | None, content: Any, model: str | None) -> None:
-        """Remember how long the signature of a row's hidden thinking is; of a row without any, nothing."""
+        """Remember the length of the signature of a row's hidden thinking; do nothing for a row without any."""
         signed = hidden_thinking(signed_blocks(content))
         if signed and uuid is not None:
             self.signed[uuid] = model or "", signed
@@ -242,14 +253,14 @@ class AgentRegistry:
                 self.signed.trim()
 
     def place(self, uuid: str | None, agent: AgentState) -> None:
-        """Remember that a row ends where its agent's context ends now."""
+        """Remember the present end of the agent's context as the place of a row."""
         if uuid is not None:
             context = agent.context
             context.pinned = self.placed = True
             self.rows.put(uuid, context, len(context.parts))
 
     def note(self, uuid: str | None, parent: str | None, agent: AgentState) -> None:
-        """Remember a row's place; of a live message, which has no parent, only that it was seen."""
+        """Remember a row's place; a live message has no parent and no place, so only remember that it was seen."""
         if parent is not None:
             self.place(uuid, agent)
         elif uuid is not None:
@@ -262,7 +273,9 @@ class AgentRegistry:
         back or start again, while a tool's late result and an attachment may not.
         """
         if not parent:
-            if agent.rooted is None or not agent.responses:  # a resumed session's transcript, read from its first row
+            # A resumed session's transcript, read from its first row, shows the session's real first request. While it
+            # counted as unknown, the size at connect was unknown until the first response.
+            if agent.rooted is None or not agent.responses:
                 agent.rooted = True
             if not begins or agent is not self.main or not agent.responses:
                 return False
@@ -270,7 +283,7 @@ class AgentRegistry:
             return True
         place = self.rows.place(parent)
         if place is None:
-            if agent.rooted is None:
+            if agent.rooted is None:  # the first row goes on from one that we have not seen: a recording without a head
                 agent.rooted = False
             return False
         context, parts = place
@@ -284,10 +297,11 @@ class AgentRegistry:
         return True
 
     def take_back(self, agent: AgentState, parent: str) -> bool:
-        """Take back the prompt that follows this row, since another one does now; return whether one was there.
+        """Take back the prompt that follows this row, because another prompt follows it now; return whether one did.
 
-        No request held it: the user stopped it before the first answer. After a tool's result stand words of the CLI,
-        which no prompt replaces: of two skills that were called at once, both stay.
+        No request held the first prompt: the user stopped it before the first answer. With both, 29,303 tokens were
+        projected where the request held 22,838. User text after a tool's result is no prompt but words of the CLI, and
+        both stay: two skills that are called at once give two such texts.
         """
         _, parts = self.rows.place(parent) or (None, 0)
         around = agent.context.parts[max(0, parts - 1) : parts + 1]
@@ -298,13 +312,15 @@ class AgentRegistry:
         return True
 
     def link(self, agent: AgentState, uuid: str, parent: str | None) -> None:
-        """Remember the place of a row that no request holds; a root is where a new conversation may begin."""
+        """Remember the place of a row that no request holds; after a root a new conversation may begin."""
+        # The row has its parent's place, not the end of the context: the CLI may write it late (case core-27).
         place = self.rows.place(parent) if parent else None
         if place is not None:
             self.rows.put(uuid, *place)
             return
         if parent is not None:
             self.follow(agent, parent, begins=False)
+        # The new conversation does not begin here but with the first prompt after this root: see `ContextState.root`.
         if parent == "" and agent is self.main and agent.responses:
             context = agent.fresh()
             context.root = True
