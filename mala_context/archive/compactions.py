@@ -1,11 +1,11 @@
-"""Where a transcript was compacted, and where it has to be cut to go back.
+"""Find where a transcript was compacted, and where it must be cut to undo a compaction.
 
 A compaction begins with a `compact_boundary` row of the main agent. Old CLIs wrote none: there the row with the
-summary (`isCompactSummary`) is the first one of the compacted conversation. A boundary whose uuid came before is a
-copy, as forks and resumed sessions have them. Compactions are counted from 1 in the order of the file.
+summary (`isCompactSummary`) is the first row of the compacted conversation. A boundary whose uuid was seen before is a
+copy; forks and resumed sessions have such copies. Compactions are counted from 1 in the order of the file.
 
-What a transcript was at some time is what stood before the first row that is stamped at or after it. Rows are stamped
-before they are written, so no row after it was there either, whatever its own stamp says.
+To get a transcript as it was at some time, it is cut before the first row that is stamped at or after that time. The
+CLI stamps rows before it writes them, so no later row was in the file either, whatever its own stamp says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RecordedCompaction(Frozen):
     number: int
     """From 1, in the order of the file."""
     offset: int
-    """Where its first row starts: what lies before is what was there just before the compaction."""
+    """Where its first row starts; the rows before that are the conversation just before the compaction."""
     time: str | None = None
     trigger: str | None = None
     tokens_before: int | None = None
@@ -72,6 +72,7 @@ class Counter:
         data = row.data
         if not any(mark in data for mark in MARKS):
             if _ASSISTANT in data:
+                # An answer ends the compaction: a summary after it is that of another compaction, by an old CLI.
                 self._open = False
             return None
         for value in objects(data):
@@ -85,7 +86,7 @@ class Counter:
         return None
 
     def goes_on(self, value: Mapping[str, Any]) -> bool:
-        """Tell whether a row is the summary of the compaction that was seen last."""
+        """Tell whether a row is the summary of the last compaction, and not the beginning of another one."""
         return self._open and is_summary(value) and not value.get("isSidechain")
 
     def _first_row(self, value: dict[str, Any]) -> dict[str, Any] | None:
@@ -103,7 +104,7 @@ class Counter:
 
 
 def told_by(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a boundary says of its compaction: `trigger`, `tokens_before`, `tokens_after`; `None` if unknown."""
+    """Return the fields of a boundary: `trigger`, `tokens_before`, `tokens_after`; `None` for what it does not say."""
     meta = row.get("compactMetadata")
     known = meta if isinstance(meta, dict) else {}
     return {
@@ -122,10 +123,10 @@ def _number(value: object) -> int | None:
 
 
 def cut_before(found: Iterable[Row], at: int | None = None, before: datetime | None = None) -> Cut | None:
-    """Return where to cut: before the `at`-th compaction, or as it was at a time; by default before the last one.
+    """Return where to cut: before compaction number `at`, or at the time `before`; by default before the last one.
 
-    `None` where there are fewer compactions than `at`. A transcript without any is not cut by default, nor is one
-    that had ended by that time.
+    Returns `None` if there are fewer compactions than `at`. A transcript without compactions is not cut by default; nor
+    is a transcript that had ended before the time.
     """
     counter = Counter()
     last: RecordedCompaction | None = None

@@ -1,8 +1,8 @@
-"""Opening the archives' directory so that what is written through its descriptor stays private.
+"""Open the archives' directory so that everything written through its descriptor stays private.
 
-The directory may have been made by somebody else before us. So it is opened without following a link, and checked
-through the descriptor: it must be a directory and ours. All later work goes through that descriptor, so that a swap of
-the path changes nothing.
+Another user may have made the directory first. So it is opened without following a link, and checked through the
+descriptor: it must be a directory and belong to us. All later work goes through that descriptor, so swapping the path
+changes nothing.
 
 A writer tightens a directory to 0700 where it was wider, but only one that is surely for archives: it is empty, holds a
 file of an archive, or lies in a repository's claimed place. A reader changes nothing: `--dir /etc`, read as root, must
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 _MARKERS = f"{layout.REPO_MARKER}."
-"""How a marker is called while it is written."""
+"""Beginning of a marker's name while it is written."""
 _CLAIM_SECONDS = 60.0
-"""An empty marker that is older was left by a process that was killed."""
+"""An empty marker that is older than this was left by a killed process, on a file system without hard links."""
 
 
 def refuse(path: str, reason: str) -> NoReturn:
@@ -61,7 +61,9 @@ def make_directories(path: str) -> None:
         except FileExistsError:
             continue
         if stat.S_IMODE(os.lstat(each).st_mode) != 0o700:
-            set_mode(each, 0o700)  # not of what another has put in its place
+            # The umask took some of our own rights. `set_mode` follows no link and checks the owner: since the `mkdir`
+            # another user may have put something else in its place.
+            set_mode(each, 0o700)
         sync_parent(each)
 
 
@@ -72,12 +74,12 @@ def set_mode(path: str, mode: int) -> bool:
         if stat.S_ISLNK(status.st_mode):
             return False
         if not status.st_mode & 0o400:
-            os.chmod(path, mode)  # it cannot be opened before
+            os.chmod(path, mode)  # without the right to read, `os.open` below fails
         fd = os.open(path, READ)
     except OSError:
         return False
     try:
-        if os.fstat(fd).st_uid != os.geteuid():  # root may set the mode of what another has put there
+        if os.fstat(fd).st_uid != os.geteuid():  # as root, `fchmod` would work on another user's file
             return False
         os.fchmod(fd, mode)
     except OSError:
@@ -134,7 +136,7 @@ def _tighten(fd: int, path: str, mode: int) -> None:
     from mala_context.archive.log import info, warning
 
     if mode & 0o400 and not is_for_archives(path):
-        warning("Archive directory %s has mode %04o and files of others in it: it stays so", path, mode)
+        warning("Archive directory %s has mode %04o and files of other programs: the mode stays", path, mode)
         return
     os.fchmod(fd, 0o700)
     say = warning if mode & 0o022 else info
@@ -153,8 +155,8 @@ def is_for_archives(path: str) -> bool:
 def others_may_swap(path: str) -> bool:
     """Tell whether another user may put something else at a directory's path, so that no path through it is to be used.
 
-    They may where a directory on the way is theirs, or is writable by others and not sticky. A group of one's own and
-    the root user are trusted.
+    They can if a directory on the way belongs to them, or if it is writable by others and not sticky. Root and the
+    user's own group are trusted.
     """
     here = os.path.realpath(path)
     while True:
@@ -175,6 +177,8 @@ def claim_repository(repo_path: str | os.PathLike[str]) -> str:
     """
     check_platform()
     path = os.path.realpath(os.fspath(repo_path))
+    # Twice: between looking and writing the marker, a second repository with the same key may claim the directory. The
+    # second round then finds its marker and takes the name with a hash.
     for _ in range(2):
         directory = layout.repo_runs_dir(path)
         try:
@@ -188,7 +192,7 @@ def claim_repository(repo_path: str | os.PathLike[str]) -> str:
 
 
 def _write_marker(directory: str, path: str) -> None:
-    """Claim a runs directory; whoever names a marker first keeps it, and one is never seen half-written."""
+    """Claim a runs directory. The first process to name a marker keeps it; a marker is never visible half-written."""
     marker = os.path.join(directory, layout.REPO_MARKER)
     if _is_claimed(marker):
         return
@@ -196,14 +200,15 @@ def _write_marker(directory: str, path: str) -> None:
     try:
         publish(place, _MARKERS, lambda write: write(os.fsencode(path)), name=layout.REPO_MARKER)
     except OSError:
-        if not _is_claimed(marker):  # by another, who may have dropped ours
+        # Another process may have claimed it in between, and `drop_markers` there removed our temporary file.
+        if not _is_claimed(marker):
             raise
     finally:
         os.close(place)
 
 
 def _is_claimed(marker: str) -> bool:
-    """Say whether there is a marker; an empty one, which a process that was killed left, is removed."""
+    """Tell whether there is a marker; remove an empty one that a killed process left."""
     try:
         status = os.lstat(marker)
     except FileNotFoundError:
@@ -216,7 +221,7 @@ def _is_claimed(marker: str) -> bool:
 
 
 def drop_markers(directory: str) -> None:
-    """Drop what processes that were killed left of claims to a directory that is claimed by now."""
+    """Remove temporary files of killed claims from a directory. It must be claimed, so no claim is under way."""
     if layout.read_marker(directory) is None:
         return
     for name in os.listdir(directory):

@@ -1,6 +1,8 @@
 """A session's local files by names that were listed before, for work on all sessions of an archive.
 
-A listing may be old: a reader may miss names of the last moments, the holder of a session's lock does not.
+Listing the directory for each session takes time that grows with the square of the sessions. So all sessions share one
+listing. It may be old: a reader may miss the newest names. The holder of a session's lock misses none, since it lists
+again if another process has written.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
     from mala_context.archive.interface import Write
 
 SHARE = 20
-"""While the directory changes, a listing is kept for this many times the time that it took."""
+"""While the directory changes, a listing is kept for this many times as long as it took: listing stays below 5 %."""
 SETTLED = 2_000_000_000
-"""Nanoseconds after which a time stamp surely differs from that of a later change, on any file system."""
+"""Nanoseconds after which a later change surely has another time stamp; FAT counts in steps of two seconds."""
 _TOLD = 1 << 12
 _MANIFEST = ".manifest.jsonl"
 
@@ -30,7 +32,7 @@ class Names:
     """What a directory held of each session when it was listed last.
 
     Args:
-        only: the sessions to hold, where it is not all of them: a directory may hold very many more.
+        only: the sessions to hold, if not all: a directory may hold many more, and their names take memory.
     """
 
     def __init__(self, only: Collection[str] | None = None) -> None:
@@ -44,18 +46,18 @@ class Names:
         self._again = 0.0
 
     def of(self, fd: int, session_id: str) -> Sequence[str]:
-        """Return a session's names in the directory that is open as `fd`; some may be gone meanwhile."""
+        """Return a session's names in the directory that is open as `fd`; some of the files may be gone by now."""
         self._look(fd)
         return [session_id + end for end in self._ends.get(session_id, ())]
 
     def temporary(self, session_id: str) -> Sequence[str]:
-        """Return the names of what its writers had not finished at the last look."""
+        """Return the names of the temporary files that the last listing found."""
         return list(self._temporary.get(session_id, ()))
 
     def sessions(self, fd: int, passed: Callable[[int], object] | None = None) -> Sequence[str]:
-        """Return all sessions that have names; not all of them need be files of ours.
+        """Return all sessions that names in the directory begin with; some of these names may be no files of ours.
 
-        Where it lists, `passed` is told how many names it came past since it was told last.
+        If the directory is listed now, `passed` is called with the count of names since its last call.
         """
         self._look(fd, passed)
         return list(self._ends)
@@ -65,32 +67,32 @@ class Names:
         return self._stamp is not None and self._stamp == _stamp(fd)
 
     def is_right(self, session_id: str, manifest_mtime_ns: int) -> bool:
-        """Tell, from the manifest's time under its lock, whether no other process wrote since the listing."""
+        """Tell whether no other process wrote to the session since the listing; ask it under the session's lock."""
         if self._written.get(session_id) == manifest_mtime_ns:
             return True
         # A time stamp older than the listing proves nothing if the wall clock was set since. So the two clocks must
         # have moved alike; the listing's age alone, on either, does not show that.
         passed = time.time_ns() - self._listed_ns - int((time.monotonic() - self._listed_at) * 1e9)
-        return manifest_mtime_ns < self._listed_ns - SETTLED and abs(passed) < SETTLED  # else the clock was set
+        return manifest_mtime_ns < self._listed_ns - SETTLED and abs(passed) < SETTLED
 
     def wrote(self, session_id: str, manifest_mtime_ns: int) -> None:
-        """Take note that the manifest's time is our own doing."""
+        """Remember that this process set the manifest's time."""
         self._written[session_id] = manifest_mtime_ns
 
     def add(self, session_id: str, name: str) -> None:
-        """Take note of a name that we gave."""
+        """Add a name that this process gave to a file."""
         ends = self._ends.setdefault(session_id, [])
         if name[len(session_id) :] not in ends:
             ends.append(name[len(session_id) :])
 
     def discard(self, session_id: str, name: str) -> None:
-        """Take note of a name that we removed."""
+        """Forget a name that this process removed."""
         ends = self._ends.get(session_id, [])
         if name[len(session_id) :] in ends:
             ends.remove(name[len(session_id) :])
 
     def replace(self, session_id: str, names: Iterable[str]) -> None:
-        """Take what a listing under the session's lock found."""
+        """Replace a session's names by those of a listing under its lock."""
         self._ends[session_id] = [name[len(session_id) :] for name in names]
         self._temporary.pop(session_id, None)
 
@@ -114,7 +116,7 @@ class Names:
         ended = time.monotonic()
         self._listed_ns, self._listed_at = now, began
         self._again = ended + SHARE * (ended - began)
-        # A change in the same tick of the clock would leave the same time.
+        # A further change in the same tick of the clock leaves the same time: such a stamp proves nothing.
         self._stamp = stamp if now - stamp[1] > SETTLED else None
 
 
@@ -124,7 +126,7 @@ def _stamp(fd: int) -> tuple[int, int]:
 
 
 def _session_of(name: str) -> str:
-    """Return the session that a name belongs to if it is one of an archive at all: what stands before the first dot.
+    """Return the session that a name belongs to, if it is a name of an archive: the part before the first dot.
 
     The stamp of a main transcript's first chain holds the first dot of its names: `SESSION_20261128T093000.123456Z_…`.
     """
@@ -165,6 +167,8 @@ class ListedFiles(LocalFiles):
     def _drop_leftovers(self) -> None:
         names = self._names.of(self._dir, self.session_id)
         mtime = os.fstat(self._manifest).st_mtime_ns
+        # Each piece of the listing must still be a file with bytes. A missing or empty one was pruned, or left by a
+        # kill.
         sound = sum(layout.parse_piece_name(each.name) is not None for each in status_of(self._dir, names))
         known = self._names.is_right(self.session_id, mtime) and not self._names.temporary(self.session_id)
         if known and sound == sum(layout.parse_piece_name(each) is not None for each in names):

@@ -1,4 +1,4 @@
-"""Writing a transcript from the archive to one file of the user's choice, private and whole or not at all."""
+"""Write a transcript from the archive to a file that the user names, private, and whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ExportResult(Frozen):
     redacted: int | None
     """Secrets masked; `None` where none were looked for."""
     left_out: int = 0
-    """Bytes that rows too long to be searched for secrets were shortened by."""
+    """Bytes that were left out of rows because these are too long to be searched for secrets."""
 
 
 def export_transcript(
@@ -82,7 +82,8 @@ class _Masking:
     def of(self, data: Iterable[bytes]) -> Iterator[bytes]:
         for row in rows(data, self._most):
             self.left_out += row.left_out
-            if len(row.data) > LONG and not shortened([row.data]):  # too many values to be decoded
+            # Too many values to be decoded, so its strings cannot be searched: better lost than with secrets in it.
+            if len(row.data) > LONG and not shortened([row.data]):
                 self.left_out += len(row.data)
                 continue
             yield self._redactor.row(row)

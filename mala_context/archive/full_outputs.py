@@ -1,8 +1,9 @@
-"""Files that are made from a session and go when the session is gone: full texts of capped tool results, indexes.
+"""Files that are made from a session and are removed with it: full texts of capped tool results, and search indexes.
 
 They lie beside the archives, in `spills/{session}/` and `search/`, and never below the repository. A full text is named
-by its content, so that the same result is kept once, and appears in one step. `sweep` removes what belongs to sessions
-of which neither transcript nor archive is left, and nothing that has not a name of ours in a directory of ours.
+by its content, so that the same result is kept once. It appears in one step. `sweep` removes the files of sessions of
+which neither transcript nor archive is left. It removes only names that this package gives, in a directory of this
+user: it once removed a whole folder through a link that another user had put there.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ INDEX_SUFFIXES = (".sqlite", ".sqlite-journal")
 _TRANSCRIPT = ".transcript"
 _HEX = frozenset("0123456789abcdef")
 RECENT = 3_600.0
-"""Seconds in which a session counts as at work, so that nothing of it is removed."""
+"""Seconds since its last write in which a session counts as running, so that none of its files is removed."""
 
 
 def spill_name(data: bytes) -> str:
-    """Return the name of a full text. An end of line at its end makes no other text: `cat` and shells change it."""
+    """Return the name of a full text. Line ends at its end do not count: `cat` and shells add or remove them."""
     from hashlib import sha256
 
     return sha256(data.rstrip(b"\r\n")).hexdigest()[:NAME_LENGTH] + SUFFIX
@@ -54,13 +55,13 @@ class Spills:
 
     @property
     def root(self) -> str:
-        """Where they are; raises `ArchiveUnavailableError` where there is no place for them."""
+        """The directory of the texts; raises `ArchiveUnavailableError` if there is no place for it."""
         if self._root is None:
             self._root = os.path.join(os.path.realpath(layout.repo_runs_dir(self._repo)), SPILLS)
         return self._root
 
     def path(self, session_id: str, data: bytes) -> str:
-        """Return where a text is kept, whether or not it is. Raises `InvalidSessionIdError`."""
+        """Return the path at which a text is kept, or would be. Raises `InvalidSessionIdError`."""
         return os.path.join(self.root, check_session_id(session_id), spill_name(data))
 
     def owner(self, path: str) -> str | None:
@@ -73,10 +74,10 @@ class Spills:
         return real if inside and os.path.isfile(real) else None
 
     def write(self, session_id: str, data: bytes, transcript: str | None = None) -> str:
-        """Keep a text and return its path; one that is kept already stays as it is.
+        """Keep a text and return its path; a text that is kept already stays as it is.
 
-        `transcript` is where the session's transcript is: the text is kept as long as that is there. Raises
-        `ArchiveUnavailableError` where there is no place and `OSError` where it cannot be written.
+        `transcript` is the path of the session's transcript: `sweep` keeps the text as long as that file exists. Raises
+        `ArchiveUnavailableError` if there is no place, and `OSError` if the text cannot be written.
         """
         if not self._claimed:
             claim_repository(self._repo)
@@ -91,7 +92,11 @@ class Spills:
 
 
 def publish(directory: int, name: str, data: bytes) -> None:
-    """Write a private file under its name in one step, unless it is there and whole."""
+    """Write a private file in one step, unless it is there already with all its bytes.
+
+    Only the size is compared, since the name is a hash of the content. A crash of the machine may leave a shorter file:
+    these files are not made durable.
+    """
     from mala_context.archive.atomic_write import publish
 
     try:
@@ -105,7 +110,7 @@ def publish(directory: int, name: str, data: bytes) -> None:
 
 
 def derived_dir(archive: ArchiveReader, kind: str) -> str | None:
-    """Return where an archive keeps what is made from its sessions; `None` where there is no place on this machine."""
+    """Return the directory for files of this kind (`SPILLS`, `SEARCH`); `None` if this machine has no place for it."""
     from mala_context.errors import ArchiveUnavailableError
 
     if archive.repo_path is not None:
@@ -125,10 +130,10 @@ def derived_dir(archive: ArchiveReader, kind: str) -> str | None:
 
 
 def sweep(archive: ArchiveReader, *, dry_run: bool = False) -> list[str]:
-    """Remove what belongs to sessions that are gone, transcript and archive, and return their ids.
+    """Remove the files of sessions that have neither transcript nor archive any more, and return these sessions' ids.
 
-    In a dry run they are only named. What was written to within the last hour stays. Raises `OSError` where a file
-    cannot be removed.
+    A dry run removes nothing. Files that were written within the last hour stay: their session may still run. Raises
+    `OSError` if a file cannot be removed.
     """
     gone: set[str] = set()
     for kind, session_of in ((SPILLS, _session_of_texts), (SEARCH, _session_of_index)):
@@ -151,7 +156,7 @@ def sweep(archive: ArchiveReader, *, dry_run: bool = False) -> list[str]:
 
 
 def _open(directory: str) -> int | None:
-    """Open a directory of ours; `None` where there is none, or what stands there is a link or somebody else's."""
+    """Open a directory of ours; `None` if it does not exist, is a link, or belongs to another user."""
     from mala_context.errors import ArchiveUnavailableError
 
     try:
@@ -194,7 +199,7 @@ def _is_gone(archive: ArchiveReader, session_id: str, directory: int) -> bool:
 
 
 def _has_transcript(directory: int, session_id: str) -> bool:
-    """Tell whether the transcript is there that was named when the session's texts were kept."""
+    """Tell whether the transcript that was named when the session's texts were written still exists."""
     try:
         fd = os.open(os.path.join(session_id, _TRANSCRIPT), READ, dir_fd=directory)
     except OSError:
@@ -208,7 +213,7 @@ def _has_transcript(directory: int, session_id: str) -> bool:
 
 
 def _remove(directory: int, name: str) -> None:
-    """Remove an index, or a session's directory with the texts in it; what is not ours stays, and so the directory."""
+    """Remove an index, or a session's directory with its texts. A file that is not ours stays, and so its directory."""
     if not _is_directory(directory, name):
         os.unlink(name, dir_fd=directory)
         return

@@ -1,8 +1,8 @@
-"""A session's rows, from wherever they are whole: the transcript if it is there, the archive if not.
+"""A session's rows from the place where they are whole: the transcript if it is there, else the archive.
 
-A transcript that still begins with what is archived of it has the archive's bytes and what came after them, so it is
-read. One that was rewritten or cut is not what the archive remembers: then the archive's newest chain is read, as it
-is when a chain was asked for by number.
+A transcript that still begins with the archived bytes has these and everything after them, so it is read. If the
+transcript was rewritten or cut, it is not what was archived: then the archive's newest chain is read, or the chain
+whose number was asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class History:
     """The rows of one session's main transcript. Close it, or use it as a context manager.
 
     Args:
-        archive: where the session is archived; it need not be, if its transcript is there.
+        archive: the archive. The session need not be archived if its transcript is there.
         session_id: the session.
         chain: a chain of the archive, by number; then the transcript is not looked at.
         progress: called with the bytes of each row that is read.
@@ -97,7 +97,7 @@ class History:
             yield row
 
     def lines(self) -> Iterator[Row | LongRow]:
-        """Yield the same rows, but each long one to be read in parts."""
+        """Yield the same rows, but a long row as a `LongRow`, which is read in parts."""
         for line in lines(self._data()):
             yield line
             if isinstance(line, LongRow):
@@ -108,13 +108,13 @@ class History:
         return file_chunks(self.transcript) if self.transcript is not None else chunks(self.files, self.pieces)
 
     def expect(self, size: int) -> None:
-        """Tell `progress`, where it can be told, of bytes that are going to be read."""
+        """Announce bytes that will be read to `progress`, if it has `expect`."""
         expect = getattr(self._progress, "expect", None)
         if expect is not None:
             expect(size)
 
     def told(self, size: int) -> None:
-        """Tell `progress` of bytes that were read."""
+        """Report bytes that were read to `progress`."""
         if self._progress is not None:
             self._progress(size)
 
@@ -142,9 +142,9 @@ def _known(manifest: Manifest) -> tuple[str | None, tuple[str, ...]]:
 
 
 def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:
-    """Say whether a transcript can be read and begins with exactly what these pieces hold."""
+    """Tell whether a transcript can be read and begins with exactly the bytes of these pieces."""
     if missing_pieces(files, pieces):
-        return True  # then the transcript is the better copy in any case
+        return True  # the chain has a gap, so the transcript is the better copy in any case
     try:
         with Source(path) as source:
             start = 0
@@ -152,6 +152,7 @@ def continues(files: SessionView, path: str, pieces: Sequence[Piece]) -> bool:
                 length = piece.length
                 if length is None or start + length > source.size:
                     return False
+                # By hash, so that a packed piece needs no zstd package and an uploaded one no network.
                 if (piece.packed or piece.remote is not None) and piece.sha256 is not None:
                     if source.digest(start, start + length) != piece.sha256:
                         return False

@@ -1,12 +1,12 @@
-"""Taking over full copies that plain copy hooks made: what they hold becomes pieces, each byte verified.
+"""Import full copies that plain copy hooks made: their bytes become pieces, and each byte is verified.
 
-The copies of one session, oldest first, are transcripts of the same file at later and later moments. Archiving one
-after the other gives a piece for what each gained, as if the archive had been there. A copy that some chain already
-begins with adds nothing. Only a copy that was then compared with the archive, byte by byte from its first to its
-last, may be removed, and only if it is still the file that was compared.
+The copies of one session, the shortest first, are the same transcript at later and later moments. Archiving one after
+the other gives a piece for what each gained, as if the archive had been there. A copy adds nothing if a chain already
+begins with its bytes. A copy may be removed only after it was compared with the archive from its first byte to its
+last, and only if it is still the file that was compared.
 
-Whose copy it is: an id in the file's name (`SESSION_…_transcript.jsonl`, or any UUID), else the id of its last row,
-since the rows of a resumed session begin with those of another.
+A copy belongs to the session whose id is in its name (`SESSION_…_transcript.jsonl`, or any UUID), else to that of its
+last row: the first rows of a resumed session are copies of another session's rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Imported(Frozen):
 
     path: str
     session_id: str | None
-    """Whose it is; `None` where nothing says it."""
+    """The session that it belongs to; `None` if nothing says it."""
     outcome: str
     """`archived`, `there already`, `would be archived`, or `skipped`."""
     bytes: int = 0
@@ -69,7 +69,7 @@ def find_copies(places: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def session_of_copy(path: str) -> str | None:
-    """Return whose copy a file is, or `None` where neither its name nor its rows say it. Raises `OSError`."""
+    """Return the session that a copy belongs to; `None` if neither its name nor its rows say it. Raises `OSError`."""
     name = os.path.basename(path)
     match = _UUID.search(name) or _SEED.match(name)
     if match is not None:
@@ -91,7 +91,7 @@ def import_copies(
     dry_run: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> list[Imported]:
-    """Archive copies, and remove those that are verified if `remove` says so; in a dry run only say what would be done.
+    """Archive copies; with `remove`, remove each copy that is verified. A dry run only reports what would be done.
 
     Args:
         archive: where to.
@@ -117,6 +117,8 @@ def import_copies(
             continue
         groups.setdefault(session_id, []).append((status.st_size, path))
     for session_id, copies in groups.items():
+        # The shortest first, so that each copy continues the one before it. Only the last one may end in a row without
+        # a newline: an earlier copy that was cut there is continued by the next one.
         for index, (size, path) in enumerate(sorted(copies, key=lambda each: (each[0], each[1]))):
             results.append(
                 _import(archive, session_id, path, last=index == len(copies) - 1, remove=remove, dry_run=dry_run)
@@ -149,7 +151,7 @@ def _import(
         return skipped(str(error))
     except TranscriptError as error:
         return skipped(error.reason)
-    except (ArchiveError, OSError) as error:  # what was imported and removed before is still to be told
+    except (ArchiveError, OSError) as error:  # a full disk: the result must still say what was imported before it
         return skipped(str(getattr(error, "strerror", None) or error))
     removed, reason = False, ""
     if not verified:
@@ -180,7 +182,7 @@ def _status(path: str) -> os.stat_result:
 
 
 def _is_there(archive: TranscriptArchive, session_id: str, path: str) -> bool:
-    """Say whether some chain of the session begins with every byte of a file."""
+    """Tell whether a chain of the session begins with all bytes of a file."""
     with archive.view(session_id) as files:
         pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
         for chain in reversed(manifests.chains_of(pieces, None)):

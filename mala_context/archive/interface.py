@@ -1,18 +1,17 @@
-"""What a store of pieces must do. Local files are the first implementation (`local_store.LocalStore`).
+"""The interface of a store of pieces. Local files are the first implementation (`local_store.LocalStore`).
 
-A store keeps files by name for one repository, a handful for each session. `view` reads without a lock; `lock` gives
-the same and lets one holder at a time write. The promises that every store keeps, and that
-`mala_context.testing.battery` checks:
+A store keeps files by name for one repository, a handful for each session. `view` reads without a lock. `lock` gives
+the same to one holder at a time, who may also write. Every store keeps these promises, and
+`mala_context.testing.battery` checks them:
 
-- what `publish` returned from is durable, and readable under that name by everybody;
+- after `publish` returns, the file is durable and every reader can open it under its name;
 - `publish` never replaces a file: `FileExistsError`, and the old bytes stay;
 - a `fill` that raises leaves nothing under the name;
-- what a killed writer left half-written is never listed, and the next holder of the lock drops it;
+- a file that a killed writer left half-written is never listed, and the next holder of the lock drops it;
 - `append` adds one whole row to the manifest after whatever is there, cut or not;
 - two holders of one session's lock never overlap, and waiting for it ends after the timeout (`ArchiveBusyError`).
 
-`Archiver` is the other side: what the archive's own parts ask of the archive that they work for, so that they need not
-know it.
+`Archiver` is the other side: the methods of an archive that its own parts call, so that they need not import it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     Write = Callable[[memoryview | bytes], object]
 
     class Archiver(Protocol):
-        """An archive to archive with. `store.TranscriptArchive` is one, and says there what each of these does."""
+        """The part of `store.TranscriptArchive` that other modules call; the methods are documented there."""
 
         def view(self, session_id: str) -> closing[SessionView]:
             """Open a session's files for reading."""
@@ -92,7 +91,7 @@ class SessionView(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Close what was opened."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +133,7 @@ class SessionFiles(SessionView):
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a file; none there is no error."""
+        """Remove a file; if there is none, that is no error."""
 
 
 class PieceStore(ABC):
@@ -160,26 +159,26 @@ class PieceStore(ABC):
         """Return every published file of every session in the order of their names."""
 
     def listed(self, only: Collection[str] | None = None) -> PieceStore:
-        """Return this store for work on all of its sessions; it may list its files once, and not for each session.
+        """Return this store for work on many of its sessions: it may list its files once, and not for each session.
 
-        Where work is on `only` some sessions it may know no others.
-        A reader may then miss files of the last moments; the holder of a session's lock never does.
+        With `only`, it may know only these sessions. A reader may miss the newest files; the holder of a session's lock
+        never does.
         """
         return self
 
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> Sequence[SessionSummary]:
         """Return the sessions whose ids begin with a prefix, the one that was archived last first.
 
-        `progress` is told the bytes of each as it is found, where that takes time.
+        `progress` is called with the bytes of each session as it is found, in stores where that takes time.
         """
         from mala_context.archive.manifests import summaries
 
         return [each for each in summaries(self.list()) if each.session_id.startswith(prefix)]
 
     def recent(self, until: float) -> Sequence[str]:
-        """Return the sessions, the one that was written to last first; none where that takes longer than `until`.
+        """Return the sessions, the last written first; an empty list if that takes longer than `until`.
 
-        `until` is a time of the monotonic clock. A session without a manifest may be left out.
+        `until` is a time of the monotonic clock. A session without a manifest may be missing.
         """
         return [each.session_id for each in self.summaries()]
 

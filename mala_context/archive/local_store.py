@@ -1,8 +1,7 @@
 """Local files: the first store of pieces, and the same for work on all sessions of an archive.
 
-`ListedStore` lists its directory once, and not for each session. A listing may be old: a reader may miss names of the
-last moments, the holder of a session's lock does not. A command hook needs none of it, so what it is made of is
-imported where it is used.
+`ListedStore` lists its directory once, and not for each session; `directory_cache` says how old a listing may be. A
+command hook does not need it, so its parts are imported where they are used.
 """
 
 from __future__ import annotations
@@ -106,7 +105,8 @@ class LocalStore(PieceStore):
         heads = {
             name[len(ARCHIVE_TEMPORARY) :].rpartition(".")[0] for name in names if name.startswith(ARCHIVE_TEMPORARY)
         }
-        # A killed writer leaves its manifest, too; where there is no file of the session they are another program's.
+        # A killed writer leaves its manifest too. Without any file of the session, `.tmp-…` belongs to another program:
+        # catch-up once removed such files.
         known = {layout.session_of(name) for name in names}
         return sorted(each for each in heads if each in known)
 
@@ -122,7 +122,7 @@ class ListedStore(LocalStore):
         self._names = Names(only)
 
     def listed(self, only: Collection[str] | None = None) -> LocalStore:
-        """Return one that knows the names of now: this one where no name has come or gone."""
+        """Return a store with a new listing; this store itself if no name has come or gone since its listing."""
         if only is not None:
             return super().listed(only)
         with self._opened() as fd:
@@ -143,7 +143,7 @@ class ListedStore(LocalStore):
     def summaries(self, prefix: str = "", progress: Callable[[int], object] | None = None) -> list[SessionSummary]:
         """Return the sessions whose ids begin with a prefix, the one that was archived last first.
 
-        Nothing is kept of a file but its name. A `progress` that has `passed(count)` is told of names before that.
+        Only names are held in memory. If `progress` has `passed(count)`, it is called while the directory is listed.
         """
         found: list[SessionSummary] = []
         with self._opened() as fd:

@@ -1,10 +1,10 @@
-"""What a compaction lost, from an archive: which rows it dropped, held against its summary.
+"""Find what a compaction lost: compare the rows that it dropped, from the archive, with its summary.
 
-A piece is written just before a compaction, so the rows that were dropped are those up to the piece's end, and the few
-that the CLI was still to write then (the newest prompt, the last tools' results): these are read from the transcript,
-up to the boundary. What lies before the compaction before that one is not read again; the piece of that one is, since
-open todo items outlive a compaction. A piece that was written only after the boundary ends with the new conversation,
-which is cut off.
+A piece is written just before a compaction, so the dropped rows are those up to the end of the piece, and a few that
+the CLI had not written by then (the newest prompt, the results of the last tools). These few are read from the
+transcript, up to the boundary. Rows before the previous compaction are not read, except the previous compaction's own
+piece: its open todo items outlive the compaction. A piece that was written after the boundary ends with rows of the new
+conversation; they are cut off.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ def read_loss(
     preserved: Collection[str] = (),
     transcript: str | None = None,
 ) -> Loss | None:
-    """Compare what the main agent's last compaction dropped with its summary; `None` where either is not known.
+    """Compare what the main agent's last compaction dropped with its summary; `None` if either is not known.
 
-    `piece` names the piece of another compaction. Without `summary` it is looked for after the
-    boundary. `preserved` are ids of rows that stayed in the context. `transcript` is the path of the
-    transcript where it may hold rows of the last compaction that are not archived yet. Raises like
-    `TranscriptArchive.pieces`.
+    `piece` names the piece of another compaction. Without `summary`, the summary is looked for after the boundary.
+    `preserved` are ids of rows that stayed in the context. `transcript` is the transcript's path, if it may hold rows
+    of the last compaction that are not archived yet. Raises like `TranscriptArchive.pieces`.
     """
     with archive.view(session_id) as files:
         manifest = manifests.parse(files.manifest())
@@ -79,10 +78,10 @@ def read_loss(
 
 
 def read_subagent_loss(transcript: str, agent_id: str, summary: str) -> Loss | None:
-    """Compare a subagent's rows with the summary of its compaction; `None` where its transcript is not there.
+    """Compare a subagent's rows with the summary of its compaction; `None` if its transcript is not there.
 
-    `transcript` is the path of the main one: the subagent's lies beside it. Ask before it goes on. Raises
-    `InvalidSessionIdError` for an id that is no plain name.
+    `transcript` is the path of the main transcript; the subagent's lies beside it. Call this before the subagent
+    continues: later rows would count as dropped. Raises `InvalidSessionIdError` for an id that is no plain name.
     """
     path = os.path.join(side_directory(transcript), "subagents", f"agent-{check_agent_id(agent_id)}.jsonl")
     found = _after(path, 0)
@@ -126,13 +125,16 @@ def history_path(archive: TranscriptArchive, session_id: str) -> str:
 
 
 def _written_late(piece: Piece, manifest: manifests.Manifest) -> bool:
-    """Tell whether a piece may hold its compaction's boundary: not where PreCompact found that it held all."""
+    """Tell whether a piece may hold its compaction's boundary, because it was written after the compaction.
+
+    A row `nothing_new` shows that PreCompact ran when the piece was there already: then it holds no such boundary.
+    """
     late = piece.row is not None and piece.row.get("trigger") in ("boundary", "session_end", "catch_up")
     return late and all(row.get("piece") != piece.plain for row in manifest.of_kind("nothing_new"))
 
 
 def _after(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
-    """Return the whole rows of a transcript from an offset on; none where that cannot be read."""
+    """Return the complete rows of a transcript from an offset on; none if it cannot be read."""
     if transcript is None or offset is None:
         return []
     try:
@@ -143,9 +145,9 @@ def _after(transcript: str | None, offset: int | None) -> list[dict[str, Any]]:
 
 
 def _cut(found: list[dict[str, Any]], *, first: bool = False) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the rows before the last boundary, or the first one, and the summary after it.
+    """Return the rows before the last boundary (or the first one), and the summary after it.
 
-    A compaction by reference leaves no summary but rows of what was said: these together take its place.
+    A compaction by reference leaves rows of the conversation instead of a summary: their text takes its place.
     """
     places = [number for number, row in enumerate(found) if is_main_boundary(row)]
     if not places:

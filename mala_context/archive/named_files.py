@@ -1,9 +1,9 @@
-"""The side files that rows name: large tool results, there, archived, or missing; and which subagents they name.
+"""Find the side files (large tool results) and the subagents that rows name, and put lost side files back.
 
 Rows name a large result by its absolute path, `…/{session}/tool-results/x.txt`, in the text that the model got. A
-restored session keeps those words, so a result that was archived and is gone is put back under the very name that the
-rows have, if that lies in the session's own folder below the projects directory; nothing is ever written to any other
-place that a row names. A subagent is named by its id alone, in `toolUseResult.agentId`; see `subagents`.
+restored session keeps that text. So a result that is gone but archived is put back under that very path, if the path
+lies in the session's own folder below the projects directory. Nothing is ever written to another place that a row
+names. A subagent is named by its id alone, in `toolUseResult.agentId`; see `subagents`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def results_named(data: bytes) -> Iterator[str]:
         while end < len(data) and data[end] in _NAME:
             end += 1
         path = data[first:end]
-        # Words may stand before the path: it begins at the last " /", or where it is all path.
+        # Words may stand before the path: then it begins at the last " /".
         path = path[path.rfind(b" /", 0, start - first + 1) + 1 :].rstrip(b"./")
         if path.startswith(b"/") and _RESULTS in path and b"/../" not in path and b"\0" not in path:
             yield os.fsdecode(path)
@@ -66,9 +66,9 @@ def subagents_named(value: dict[str, object]) -> Iterator[str]:
 
 
 def look_after(history: History, results: set[str], projects: str, *, dry_run: bool = False) -> SideFiles:
-    """Put back what is archived and gone, and name what is missing; what cannot be read or written is missing too.
+    """Put back the files that are archived and gone; return these and the missing ones.
 
-    In a dry run they are only named.
+    A file that cannot be read or written counts as missing. A dry run writes nothing.
     """
     put_back: list[str] = []
     missing: list[str] = []
@@ -106,7 +106,7 @@ def _is_ours(directory: str, projects: str) -> bool:
 def _put_back(history: History, kept: str, directory: str, name: str, *, dry_run: bool) -> None:
     """Write one archived side file to its old place; every directory on the way is opened without following a link.
 
-    In a dry run it is only read: what cannot be read would not be written.
+    A dry run only reads it, so that it reports what cannot be read.
     """
 
     def fill(write: Write) -> None:

@@ -1,8 +1,8 @@
-"""Packing pieces after the fact: smaller, verified, and at no instant without a whole copy.
+"""Pack pieces after they were archived. At every moment there is a whole copy, and the packed one is verified.
 
-The packed file is published beside the plain one, read back and unpacked until its hash is that of the plain bytes,
-and only then the plain file goes. Killed in between, both are there and the plain one counts; the next run verifies
-the packed one again before it believes in it.
+The packed file is published beside the plain one, then read back and unpacked. Only if its hash is that of the plain
+bytes, the plain file is removed. After a kill in between, both are there and the plain one counts. The next run
+verifies the packed file again before it uses it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def pack_sessions(archive: ArchiveReader, session_ids: Sequence[str]) -> int:
-    """Pack the plain pieces of sessions, each under the session's lock for itself; returns the bytes saved.
+    """Pack the plain pieces of sessions; return the bytes saved. Raises what `pack_piece` raises.
 
-    Raises what `pack_piece` does.
+    The lock is taken for each piece, so that a hook waits for one piece at most.
     """
     saved = 0
     for session_id in session_ids:
@@ -44,9 +44,8 @@ def pack_sessions(archive: ArchiveReader, session_ids: Sequence[str]) -> int:
 def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
     """Pack one plain piece and return the bytes that this saved; the caller holds the session's lock.
 
-    A piece that is no longer what the manifest says, or whose packed form does not unpack to it, stays plain
-    (WARNING, 0). Raises `ArchiveError` where no zstd package is there and `OSError` where writing failed; the plain
-    piece stays then too.
+    A piece that no longer has its hash, or whose packed form does not unpack to it, stays plain (WARNING, 0). Raises
+    `ArchiveError` if no zstd package is installed, and `OSError` if writing failed; the plain piece stays then too.
     """
     codec = Codec()
     digest, _ = digest_of(files.open(piece.name))
@@ -62,6 +61,7 @@ def pack_piece(files: SessionFiles, piece: Piece, now: int) -> int:
     try:
         files.publish(packed, fill, mtime_ns=piece.mtime_ns)
     except FileExistsError:
+        # An earlier run was killed before it verified this file.
         if not _unpacks_to(files, codec, packed, digest):
             files.remove(packed)
             files.publish(packed, fill, mtime_ns=piece.mtime_ns)

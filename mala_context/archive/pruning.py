@@ -1,9 +1,8 @@
-"""Removing sessions past a limit: all of them here, or only what an object store has arrived copies of.
+"""Remove sessions past a limit: whole sessions, or only the local files that an object store has too.
 
-A session that goes to an object store, or ever went, is never removed here with its manifest, which says where its
-pieces are. Its files go once the store has given back every byte of them, and its manifest too: then this machine's
-copies are not the only ones, whether or not the transcript is gone. What the store keeps is the store's own rules'
-business.
+A session that was ever uploaded to an object store keeps its manifest here, because that says where the pieces are.
+Its other files are removed after the store has given back every byte of them and of the manifest. The local copies are
+then not the only ones, even if the transcript is gone. What the store deletes is up to the store's own rules.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class _Standing(Frozen):
     """Where a session's files are."""
 
     remote: bool
-    """Whether it goes, or went, to an object store."""
+    """Whether it is or was uploaded to an object store."""
     complete: bool
-    """Whether all of it is there."""
+    """Whether the object store has all of it."""
 
 
 def prune(
@@ -66,7 +65,7 @@ def prune(
             standing[each] = where = _standing(archive, known[each])
             if not where.remote and transcript_of(archive, each, archive.manifest(each)) is None:
                 spared.append(each)
-        except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+        except (ArchiveError, OSError) as error:  # one bad session must not keep the others
             log.warning("Archive of session %s is not removed: %s", each, error)
             standing[each] = _Standing(remote=True, complete=False)
             failed.append(each)
@@ -97,7 +96,7 @@ def prune(
 
 
 def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:
-    """Tell that from the manifest and the names that were listed: reading the directory for each session is slow."""
+    """Return it from the manifest and the listed names: reading the directory for each session is slow."""
     manifest = archive.manifest(session.session_id)
     bases = uploaded.places(manifest)
     current = None if archive.target is None else archive.base()
@@ -109,13 +108,13 @@ def _standing(archive: ArchiveReader, session: SessionSummary) -> _Standing:
 
 
 def _is_empty(archive: ArchiveReader, session: SessionSummary) -> bool:
-    """Tell whether nothing but the manifest is here of what was uploaded; only such a session's need be read."""
+    """Tell whether only the manifest of an uploaded session is here. Other sessions' manifests are not read."""
     only_manifest = session.files == (layout.manifest_name(session.session_id),)
     return only_manifest and bool(uploaded.places(archive.manifest(session.session_id)))
 
 
 def _drop(archive: ArchiveReader, session_id: str) -> int:
-    """Remove what is uploaded of a session here; returns the bytes freed."""
+    """Remove the local files of a session that are uploaded; return the bytes freed."""
     freed = 0
     with archive.store(create=False).lock(session_id, 0.0) as files:
         done = {layout.plain_name(name) for name in uploaded.uploads(manifests.parse(files.manifest()))}

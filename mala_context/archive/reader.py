@@ -1,7 +1,7 @@
-"""What is kept of a repository's sessions, and where: the side of an archive that only looks.
+"""`ArchiveReader`: the part of an archive that only reads. It knows what is kept of a repository's sessions, and where.
 
-`store.TranscriptArchive` adds all that writes to it. The parts of the archive that need no more than this (a session's
-rows, packing, pruning, uploading) are handed it as `ArchiveReader`, and know nothing of what stands on top of them.
+`store.TranscriptArchive` adds the methods that write. Parts of the archive that need no more than this (a session's
+rows, packing, pruning, uploading) take an `ArchiveReader` and import nothing of the modules above them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class ArchiveReader:
         if self._store is not None:
             return self._store
         found = open_store(self._directory, self.repo_path, create=create)
-        if create or self._directory is not None:  # a repository's place is another one until it is claimed
+        # Before a repository has claimed its directory, another repository with the same key may get that name. So the
+        # store of an unclaimed place is not kept.
+        if create or self._directory is not None:
             self._store = found
         return found
 
@@ -88,7 +90,7 @@ class ArchiveReader:
         return self.target.base(self._directory or layout.repo_runs_dir(self.repo_path or os.curdir))
 
     def bucket(self) -> Bucket:
-        """Return that place, to talk to; nothing is asked of the store yet. Raises `ObjectStoreError` and as `base`."""
+        """Return the place in the object store; sends no request yet. Raises `ObjectStoreError`, and like `base`."""
         from mala_context.archive.remote import bucket
 
         if self._bucket is None:
@@ -147,7 +149,7 @@ def absolute(directory: str, repo_path: str | os.PathLike[str] | None) -> str:
     if "://" in directory:
         return directory
     expanded = os.path.expanduser(directory)
-    if directory.startswith("~") and not os.path.isabs(expanded):  # a relative HOME would end below the repository
+    if directory.startswith("~") and not os.path.isabs(expanded):  # with a relative HOME it would be in the repository
         from mala_context.errors import ArchiveUnavailableError
 
         raise ArchiveUnavailableError(f"no home directory for {directory}: set HOME to an absolute path")

@@ -1,8 +1,8 @@
 """Join pieces into the transcript that they were made from, byte for byte.
 
-A chain is read piece by piece in the order of its names, unpacked on the way, and each piece is held against its hash
-while it passes. So a reader never takes damaged bytes for the transcript without being told, and needs no second
-pass. In mode `full` the transcript is the newest piece alone.
+A chain is read piece by piece in the order of its names and unpacked on the way. The hash of each piece is compared
+while its bytes pass. So damage is an error for every reader, and no second pass is needed. In mode `full` the newest
+piece alone is the transcript.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def choose_chain(
 
 
 def missing_pieces(files: SessionView, pieces: Sequence[Piece]) -> list[str]:
-    """Return the names of pieces that the manifest knows of this chain and that are not there."""
+    """Return the names of this chain's pieces that the manifest knows and that are not there."""
     if not pieces or pieces[-1].mode == "full":
         return []
     key = (pieces[0].subagent, pieces[0].chain)
@@ -61,9 +61,9 @@ def missing_pieces(files: SessionView, pieces: Sequence[Piece]) -> list[str]:
 def chunks(files: SessionView, pieces: Sequence[Piece], *, strict: bool = True) -> Iterator[bytes]:
     """Yield the plain bytes of a chain, at most 256 KiB at a time.
 
-    Raises `CorruptArchiveError` before the first byte where a piece is missing, after the bytes of a piece that does
-    not match its hash, and where one unpacks to more than was archived. With `strict` false what is there is given,
-    gaps or not, and a damaged packed piece ends where it breaks.
+    Raises `CorruptArchiveError` before the first byte if a piece is missing, after the bytes of a piece that does not
+    match its hash, and where a piece unpacks to more than was archived. With `strict` false, everything that is there
+    is yielded in spite of gaps, and a damaged packed piece ends where it breaks.
     """
     from mala_context.errors import CorruptArchiveError
 
@@ -101,6 +101,7 @@ def _piece_chunks(files: SessionView, piece: Piece, *, check: bool) -> Iterator[
                 break
             data = bytes(memoryview(buffer)[:count])
             length += count
+            # A small file may unpack to any size (a bomb): stop at the first byte too many.
             if piece.packed and piece.length is not None and length > piece.length:
                 raise CorruptArchiveError("unpacks to more than was archived", path=files.path(piece.name))
             if digest is not None:
@@ -111,7 +112,7 @@ def _piece_chunks(files: SessionView, piece: Piece, *, check: bool) -> Iterator[
 
 
 def open_current(files: SessionView, piece: Piece) -> Reader:
-    """Open a piece's plain bytes, also when it was packed since it was listed."""
+    """Open a piece's plain bytes, even if it was packed after it was listed."""
     try:
         return open_plain(files, piece)
     except FileNotFoundError:

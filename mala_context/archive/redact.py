@@ -1,15 +1,16 @@
-"""Masking secrets in a copy of a transcript, never in the archive.
+"""Mask secrets in a copy of a transcript, never in the archive.
 
-The patterns are those of `detect-secrets` (extra `redact`), all of its detectors but the entropy ones, which take
-every word outside of quotes for a secret, and the one for addresses. Its detectors are made to say that there is a
-secret, not to cut one out (of a GitHub token it names `ghp` alone), so here the whole match is masked, and what
-follows it without a break. A few patterns are our own, for what it does not know. Nothing is asked over the network.
+The patterns are those of `detect-secrets` (extra `redact`) without two kinds of detectors: the entropy ones, which take
+every word outside of quotes for a secret, and the one for IP addresses. Its detectors say that there is a secret, but
+they do not cut it out: of a GitHub token they return `ghp` alone, and they cut off the signature of a JSON web token.
+So the whole match is masked here, and everything that follows it without a break. Our own patterns cover shapes that it
+does not know. Nothing is asked over the network.
 
-Rows are searched string by string after decoding, so that no escape hides anything, line by line. A row without a
-finding is passed on byte for byte; one that is no JSON, or nested too deep to be decoded, is searched as text. What is
-not found: secrets without a known shape or a telling name next to them (a bare password in a sentence), those split
-over two lines or two strings, names, addresses and other personal data, and whatever is in images. Of a row of more
-than 16 MiB only the beginnings of its strings are passed on.
+Rows are decoded first, so that no escape hides a secret, and each string is searched line by line. A row without a
+finding stays as it is, byte for byte. A row that is no JSON, or nested too deep to be decoded, is searched as text. Not
+found are: secrets without a known shape or a telling name next to them (a bare password in a sentence), secrets that
+are split over two lines or two strings, names, addresses and other personal data, and everything in images. Of a row of
+more than 16 MiB only the beginnings of its strings are passed on.
 """
 
 from __future__ import annotations
@@ -29,24 +30,25 @@ if TYPE_CHECKING:
 
 MASK = "[redacted]"
 MOST = 16 << 20
-"""Bytes of a row from which on it is shortened: pictures are smaller."""
+"""Bytes past which a row is shortened before it is searched; rows with pictures are smaller."""
 _LEFT_OUT = frozenset({"Base64HighEntropyString", "HexHighEntropyString", "IPPublicDetector"})
 _WINDOW, _OVERLAP = 20_000, 1_000
+"""A long line is searched in windows of this many characters, which overlap: a secret must be whole in one of them."""
 _SHORT, _REMEMBERED = 2_000, 20_000
-"""Clean lines up to this length, this many of them, are not searched again: transcripts repeat themselves."""
+"""Clean lines up to this length, at most this many, are remembered and not searched again: transcripts repeat them."""
 _TAIL = re.compile(r"[A-Za-z0-9_+/=.~-]*")
 _NAME = r"(?:pass(?:wd|word|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential)s?"
 _SURELY = (
     r"(?:pass(?:wd|word|phrase)|secret|(?:access|auth|refresh|api|bearer|id|session)[_-]?token"
     r"|(?:api|access|private)[_-]?key)"
 )
-"""Names that tell more surely: a count of tokens is no secret."""
+"""Names that are surely of secrets. `token` alone is not among them: rows are full of counts of tokens."""
 _TELLING = re.compile(_NAME, re.IGNORECASE)
 _NO_SECRETS = frozenset({"signature", "encrypted_content", "encrypted_index"})
 """Fields of the API that hold long random words, and no secret of a user."""
 _VALUE = re.compile(r"[^\s\"'`,;<>]{6,}")
 _NAMED = re.compile(rf"(?:^|[\W_]|(?<=[a-z])(?=[A-Z])){_NAME}$", re.IGNORECASE)
-"""A field's name that says that its value is a secret, with nothing after the word: not `token_count`."""
+"""The name of a field whose value is a secret. Nothing may follow the word: `token_count` is no such name."""
 
 OUR_PATTERNS = (
     re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"),
@@ -81,7 +83,7 @@ OUR_PATTERNS = (
     re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})"),  # .netrc
     re.compile(rf"{_SURELY}\w*\\+\"\s*:\s*\\+\"([^\"\\]{{6,}})", re.IGNORECASE),  # JSON within JSON
 )
-"""What is masked beyond the library's patterns: the first group, or the whole match where there is none."""
+"""Our own patterns. The first group is masked, or the whole match if the pattern has no group."""
 
 _PEM = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----.*?(?:-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----|\Z)", re.DOTALL
@@ -113,7 +115,7 @@ class Redactor:
         self._patterns += [(pattern, pattern.groups) for pattern in OUR_PATTERNS]
 
     def row(self, row: Row) -> bytes:
-        """Return a row, its newline included, with secrets masked; the very bytes where there are none."""
+        """Return a row and its newline with secrets masked; the same bytes if there are none."""
         end = b"\n" if row.ended else b""
         before = self.found
         values = objects(row.data)
@@ -136,7 +138,7 @@ class Redactor:
         return "\n".join(self._line(line) for line in text.split("\n"))
 
     def _mask(self, value: dict[str, Any]) -> None:
-        """Mask secrets in place; however deep it is nested, it takes no stack."""
+        """Mask secrets in place, with a list of work instead of recursion: a row may be nested very deep."""
         todo: list[tuple[Any, str]] = [(value, "")]
         while todo:
             holder, name = todo.pop()
@@ -147,11 +149,13 @@ class Redactor:
                 entries, holder_type = list(holder.items()), holder.get("type")
                 holder.clear()
                 for key, each in entries:
+                    # `_mask_base64` has dealt with the data: searched as text, a picture would be cut where it looks
+                    # like a key.
                     is_binary = key == "data" and holder_type == "base64"
                     holder[self.text(key)] = each if is_binary else self._entry(each, key, todo)
 
     def _mask_base64(self, holder: dict[str, Any]) -> None:
-        """Mask secrets in the text that a base64 source holds; a picture's bytes stay, what is no base64 is text."""
+        """Mask secrets in the text of a base64 source. A picture stays as it is; data that is no base64 is text."""
         data = holder.get("data")
         if holder.get("type") != "base64" or not isinstance(data, str):
             return
@@ -167,7 +171,7 @@ class Redactor:
             holder["data"] = base64.b64encode(masked.encode()).decode()
 
     def _entry(self, value: Any, name: str, todo: list[tuple[Any, str]]) -> Any:
-        """Return a value under a name with secrets masked; what holds others is left `todo`."""
+        """Return the value of a field with secrets masked; a list or an object is added to `todo` instead."""
         if isinstance(value, str):
             if name in _NO_SECRETS:
                 return value

@@ -1,12 +1,13 @@
-"""Undoing a compaction: a new session that holds what the old one held just before it.
+"""Undo a compaction: make a new session that holds what the old one held just before it.
 
-Nothing of the old session is touched. The new one has an id of its own in every row and today's modification time
-(the CLI deletes by that alone), and lies in the project folder where `claude --resume ID` looks for it.
+The old session is not touched. The new session has an id of its own in every row. Its transcript has today's
+modification time (the CLI deletes transcripts by that time alone), and lies in the project folder where
+`claude --resume ID` looks for it.
 
-While the transcript is there, the SDK's own `fork_session` makes the new session. It reads text lines rather than
-newline bytes and takes one object a line, so its work is counted: where it kept fewer rows than there are, or cannot
-be used (no SDK, an id that is no UUID, another projects directory), the rows are written here, as they are when they
-come from the archive. There uuids stay as they were; each row says in `forkedFrom` which row it was.
+While the transcript is there, the SDK's own `fork_session` makes the new session. It splits text at every kind of line
+end, U+2028 and U+0085 too, and drops rows that are cut by that. So its rows are counted. If some are missing, or the
+SDK cannot be used (not installed, an id that is no UUID, another projects directory), the rows are written here, as
+they always are when they come from the archive. Rows written here keep their uuids; `forkedFrom` names the old row.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ if TYPE_CHECKING:
 
 _CONVERSATION = ("user", "assistant", "attachment", "system")
 _FORK_MOST = 16 << 20
-"""Bytes of a transcript past which the SDK's fork, which takes about ten times that in memory, is not asked."""
+"""Largest transcript that is given to the SDK's fork, which needs about ten times these bytes in memory."""
 
 
 class RestoreResult(Frozen):
     """A session that was restored; resume it with `session_id` in `cwd`.
 
-    Of a dry run it says what would be written; a `*` stands for the new session's id then, and `through` is empty.
+    For a dry run it says what would be written; `*` stands for the new session's id, and `through` is empty.
     """
 
     session_id: str
@@ -90,11 +91,11 @@ class RestoreResult(Frozen):
 
 
 _READINGS = 3
-"""How often rows are read: for the cut, for what they name, and to be written."""
+"""How often the rows are read: to find the cut, to find what they name, and to write them. Progress counts all."""
 
 
 class _Scan(Frozen):
-    """What a first reading of the rows up to the cut found."""
+    """What the reading before the writing found in the rows up to the cut."""
 
     conversation: int
     last_offset: int
@@ -104,7 +105,7 @@ class _Scan(Frozen):
     results: set[str]
     agents: set[str]
     broken: set[int]
-    """Where long rows start that are no objects."""
+    """Offsets of long rows that are no objects. They are left out: they are written without being decoded."""
 
 
 def restore_session(
@@ -155,6 +156,7 @@ def _make(
     *,
     dry_run: bool,
 ) -> RestoreResult:
+    # The scan, the cut and the folder come before the first byte is written, so that an error leaves nothing.
     scan = _scan(history, cut)
     if scan.last_uuid is None:
         raise PartNotFoundError(
@@ -189,7 +191,7 @@ def _make(
 
 
 def _new_session(history: History, cut: Cut, scan: _Scan, directory: str) -> tuple[str, str]:
-    """Write the new transcript, with a time of today; return its path and what wrote it."""
+    """Write the new transcript and set its modification time to now; return its path and what wrote it."""
     path, through = _fork(history, scan, directory), "fork_session"
     if path is None:
         path, through = _write(history, cut, scan, directory), "archive"
@@ -236,6 +238,7 @@ def _scan(history: History, cut: Cut) -> _Scan:
             agents.update(subagents_named(value))
             uuid, where = value.get("uuid"), value.get("cwd")
             if isinstance(where, str) and os.path.isabs(where):
+                # Taken out and put in again, so that the directories are in the order of their last use.
                 cwds.pop(where, None)
                 cwds[where] = None
             if value.get("type") in _CONVERSATION and isinstance(uuid, str) and not value.get("isSidechain"):
@@ -259,7 +262,11 @@ def _is_object(data: bytes) -> bool:
 
 
 def _folder(history: History, scan: _Scan, root: str, cwd: str | os.PathLike[str] | None) -> tuple[str | None, str]:
-    """Return the working directory and the project folder that belong together."""
+    """Return a working directory and its project folder.
+
+    A folder's name is made from the directory's path, and several paths give the same name. `claude --resume` looks in
+    the folder of the directory in which it is started, so the two must belong together.
+    """
     if cwd is not None:
         path = os.path.realpath(os.fspath(cwd))
         return path, folder_of(root, path)
@@ -268,6 +275,8 @@ def _folder(history: History, scan: _Scan, root: str, cwd: str | os.PathLike[str
     if transcript is not None and os.path.dirname(os.path.dirname(transcript)) == root:
         folder = os.path.dirname(transcript)
         name = os.path.basename(folder)
+        # The session's directory is the newest of its `cwd`s that gives the name of the folder in which the transcript
+        # lay. The agent may have changed the directory since.
         own = next((each for each in candidates if folder_name(each) == name), None)
         if own is not None or history.beside is not None or not candidates:
             return own if own is not None or not candidates else candidates[0], folder
@@ -277,7 +286,7 @@ def _folder(history: History, scan: _Scan, root: str, cwd: str | os.PathLike[str
 
 
 def _fork(history: History, scan: _Scan, directory: str) -> str | None:
-    """Let the SDK make the new session, beside the transcript; `None` where it cannot or did not make all of it."""
+    """Let the SDK make the new session beside the transcript; `None` if it cannot, or if it dropped rows."""
     transcript = history.transcript
     if transcript is None or os.path.dirname(transcript) != directory or os.path.getsize(transcript) > _FORK_MOST:
         return None
@@ -289,7 +298,7 @@ def _fork(history: History, scan: _Scan, directory: str) -> str | None:
         return None
     try:
         made = fork_session(history.session_id, up_to_message_id=scan.last_uuid)
-    except Exception as error:  # noqa: BLE001  (a TypeError where a row's type is a list, say)
+    except Exception as error:  # noqa: BLE001  (for example a TypeError if a row's type is a list)
         log.info("The SDK cannot fork session %s (%s): its rows are copied here", history.session_id, error)
         return None
     path = os.path.join(directory, f"{made.session_id}.jsonl")
@@ -302,7 +311,10 @@ def _fork(history: History, scan: _Scan, directory: str) -> str | None:
 
 
 def _sdk_finds(transcript: str, session_id: str) -> bool:
-    """Say whether the SDK, which looks for the name in the CLI's projects directory, finds just this file."""
+    """Tell whether the SDK finds this very file: it looks for the name in all folders of the CLI's projects directory.
+
+    With a second file of that name in another folder it might fork that one.
+    """
     folder, name = os.path.split(transcript)
     root = os.path.dirname(folder)
     if name != f"{session_id}.jsonl" or [root] != default_projects_dirs():
@@ -325,7 +337,7 @@ def _write(history: History, cut: Cut, scan: _Scan, directory: str) -> str:
         for line in history.lines():
             if cut.offset is not None and line.offset >= cut.offset:
                 break
-            # The CLI takes the newest message for the end of the conversation.
+            # The CLI resumes at the newest message by its timestamp, not at the last row of the file.
             newest = scan.last_uuid if line.offset == scan.last_offset else None
             if line.offset not in scan.broken:
                 for part in renaming.rows(line, newest):

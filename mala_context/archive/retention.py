@@ -1,13 +1,13 @@
-"""Which sessions may go, as a function of what is there; `TranscriptArchive.prune` then does it.
+"""Decide which sessions to remove; `TranscriptArchive.prune` then removes them.
 
-A session goes whole or stays whole, and its age is that of its newest file. Three things keep one from going:
+A session is removed whole or not at all. Its age is that of its newest file. Three things keep a session:
 
-- it is the only copy: its transcript is gone. Only naming the session lets it go then;
-- it is at work: another process holds its lock (that is seen later, when it is to be removed);
-- the clock is in doubt. An age is a difference of two readings of a clock that may have been set in between. Without
-  somebody who looks at the list first (`apply_keep`), nothing is removed by age unless the archive itself shows that
-  the time before now was lived through: some file must be from the last `days`, but older than an hour. A clock that
-  jumps ahead for a while deletes nothing; after a long holiday the old sessions go an hour later than they could.
+- it is the only copy: its transcript is gone. Then only naming the session removes it;
+- it is in use: another process holds its lock (found out later, when it is removed);
+- the clock is in doubt. An age is the difference of two readings of a clock that may have been set in between. If no
+  user looks at the list first (`apply_keep`), nothing is removed by age unless the archive itself shows that time has
+  passed: some file must be from the last `days`, but older than an hour. So a clock that jumps ahead for a while
+  deletes nothing. After a long holiday the old sessions are removed an hour later than possible.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def past_limits(sessions: Iterable[SessionSummary], limit: Limits, now_ns: int) 
 
 
 def _less(limit: Limits, spared: Sequence[SessionSummary]) -> Limits:
-    """Return what a limit leaves to the others when some sessions stay anyhow."""
+    """Return the limit that is left for the other sessions after some (`spared`) stay in any case."""
     stored = sum(each.stored for each in spared)
     return Limits(
         days=limit.days,
@@ -117,7 +117,7 @@ def _less(limit: Limits, spared: Sequence[SessionSummary]) -> Limits:
 
 
 def clock_is_trusted(sessions: Sequence[SessionSummary], limit: Limits, now_ns: int) -> bool:
-    """Say whether the archive shows that the `days` before now were lived through; see the module's text."""
+    """Tell whether the archive shows that time has passed as the clock says; see the text of this module."""
     if limit.days is None:
         return True
     return any(WITNESS < now_ns - each.newest_ns <= limit.days * DAY for each in sessions)
@@ -137,7 +137,7 @@ def choose(
     doubt = not trust_clock and not clock_is_trusted(sessions, limit, now_ns)
     if doubt:
         limit = Limits(bytes=limit.bytes, sessions=limit.sessions)
-    # No user looks on: a session that is at work is no session to remove, however large it has grown.
+    # Without a user who confirms, a session of the last hour counts as running and stays, however large it is.
     settled: list[SessionSummary] = []
     spared: list[SessionSummary] = []
     for each in sessions:
@@ -161,10 +161,10 @@ def remove(
     plan: PruneResult,
     progress: Callable[[int], object] | None = None,
 ) -> PruneResult:
-    """Remove the sessions of a plan and return what was removed; `progress` is told the bytes of each.
+    """Remove the sessions of a plan and return what was removed; `progress` is called with the bytes of each.
 
-    The newest pieces go first and the manifest last, so that what is left by a kill is still a transcript's beginning;
-    a row of the manifest says first what goes, so that what is gone then is not missed.
+    The newest pieces go first and the manifest last, so that a kill leaves the beginning of a transcript. Before that,
+    a row of the manifest names what is about to go: without it, `verify` called those pieces lost for ever.
     """
     stored = {each.session_id: each.stored for each in sessions}
     done = plan.but(removed=(), freed=0, dry_run=False)
@@ -181,7 +181,7 @@ def attempt(done: PruneResult, session_id: str, work: Callable[[str], int]) -> P
         freed = work(session_id)
     except ArchiveBusyError:
         return done.but(busy=(*done.busy, session_id))
-    except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+    except (ArchiveError, OSError) as error:  # one bad session must not keep the others
         log.warning("Archive of session %s is not removed: %s", session_id, error)
         return done.but(failed=(*done.failed, session_id))
     return done.but(removed=(*done.removed, session_id), freed=done.freed + freed)
@@ -191,7 +191,7 @@ def _remove(store: PieceStore, session_id: str, stored: int) -> int:
     with store.lock(session_id, 0.0) as files:
         names = [each.name for each in files.list() if each.name != manifest_name(session_id)]
         row = manifests.new_row("removing", layout.now(), names=[plain_name(name) for name in names])
-        with contextlib.suppress(OSError):  # on a full disk, which removing is there to fix
+        with contextlib.suppress(OSError):  # on a full disk the row cannot be written, and removing is the cure
             files.append(manifests.dump([row]))
         for name in [*reversed(names), manifest_name(session_id)]:
             files.remove(name)

@@ -1,16 +1,15 @@
-"""Finding words in what is archived of a session.
+"""Search for words in what is archived of a session.
 
-The text of a session's pieces goes into a full-text index (SQLite's FTS5), made when somebody searches and brought up
-to date by the next search. It lies beside the archives, 0600 in a directory of 0700, and can be thrown away at any
-time: what is damaged, of another version, or of pieces that are no more is made again. `prune` removes it with its
-session. SQLite opens it by its path: where another user may swap a directory on that way, an index is made in memory
-for each search.
+The first search puts the text of a session's pieces into a full-text index (SQLite's FTS5); the next one adds new
+pieces. The index lies beside the archives, 0600 in a directory of 0700, and can be deleted at any time. It is made
+again if it is damaged, has another version, or holds pieces that are gone. `prune` removes it with its session. SQLite
+opens it by its path. If another user could swap a directory on that path, each search makes an index in memory.
 
-A query is words, not a language: every word must be found in one text, in any order, `"words in a row"` only so, and a
-`*` at the end of a word stands for any ending. Whatever else stands in it is text like any other, so no query can be
-wrong. Chinese and Japanese are written without spaces, so each of their characters is a word of the index, and a word
-of a query is a row of them. A text of more than 200,000 characters is searched in stretches of that length, each as a
-text of its own.
+A query is words, not a language. All words must be in one text, in any order. Words in quotes must stand in a row, and
+a `*` at the end of a word stands for any ending. Everything else in a query is plain text, so no query is invalid.
+Chinese and Japanese are written without spaces, so each of their characters is a word of the index, and a word of a
+query is a row of them. A text of more than 200,000 characters is split into stretches of that length, and each of them
+is searched as a text of its own.
 """
 
 from __future__ import annotations
@@ -50,11 +49,14 @@ if TYPE_CHECKING:
 VERSION = 4
 _MOST_WORDS = 32
 _STRETCH, _OVERLAP = 200_000, 1_000
-"""Characters of a text that are searched as one, and those that two stretches of a longer one share."""
+"""Characters of one stretch of a text, and the characters that two neighbouring stretches share."""
 _HELD = 16 << 20
-"""Bytes of a long row's text that are held until it is known whose they are."""
+"""Bytes of a long row's text that are held in memory while its role is not known yet.
+
+A row names its role after its text. A row of 200 MB is indexed as plain `text` beyond this, so memory stays bounded.
+"""
 _SHOWN, _BEFORE = 240, 60
-"""Characters that are shown of a text from what was found on, and before it, about."""
+"""About how many characters of a text a hit shows from the first found word on, and before it."""
 _WORD = re.compile(r"[^\W_]+")
 _CREATE = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _BESIDE = ("agent", "role", "time", "piece", "uuid")
@@ -117,13 +119,14 @@ def search_session(archive: TranscriptArchive, session_id: str, query: str, *, l
             words = _pattern(phrases)
             return [_hit(session_id, index, words, rowid, score) for rowid, score in best]
         except sqlite3.DatabaseError as error:
+            # Every other error is raised: an index that cannot be read must not look like a search that found nothing.
             if "fts5: syntax" in str(error):  # a query of nothing but separators
                 return []
             raise OSError(f"the index of session {session_id} cannot be read: {error}") from error
 
 
 def _hit(session_id: str, index: sqlite3.Connection, words: re.Pattern[str], rowid: int, score: float) -> Hit:
-    """Return one place that was found. The words around it are chosen here: `snippet` takes their square."""
+    """Return one hit. FTS5's own `snippet` is not used: its time grows with the square of the found words."""
     agent, role, time, piece, uuid, text = index.execute(_TEXT, (rowid,)).fetchone()
     return Hit(
         session_id=session_id,
@@ -138,15 +141,16 @@ def _hit(session_id: str, index: sqlite3.Connection, words: re.Pattern[str], row
 
 
 def as_expression(query: str) -> str:
-    """Return a query in the index's own language: quoted words, so that nothing in them means anything."""
+    """Return a query in FTS5's language. Every word is quoted, so that none of them is an operator."""
     return " ".join(f'"{phrase.rstrip("*")}"*' if phrase.endswith("*") else f'"{phrase}"' for phrase in _phrases(query))
 
 
 def _phrases(query: str) -> list[str]:
-    """Return what must be found: words, and words in a row."""
+    """Return the phrases of a query: single words, and quoted words in a row."""
     parts = _clean(query).replace("\0", " ").split('"')
     phrases: list[str] = []
     for place, part in enumerate(parts):
+        # A last quote without a partner is text: what follows it is single words.
         quoted = place % 2 == 1 and place < len(parts) - 1
         phrases += [part] if quoted else part.split()
     return [phrase for phrase in phrases if any(c.isalnum() for c in phrase)][:_MOST_WORDS]
@@ -174,7 +178,7 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
                 if attempt == 2 or "locked" in str(error):
                     raise OSError(f"the index {path} cannot be used: {error}") from error
                 os.unlink(path)
-                _drop_journal(path)  # or the next index would go back to this one
+                _drop_journal(path)  # SQLite would roll the new index back by the old one's journal
             except BaseException:
                 index.close()
                 raise
@@ -184,7 +188,10 @@ def _up_to_date(archive: TranscriptArchive, session_id: str) -> sqlite3.Connecti
 
 
 def _is_private(directory: str) -> bool:
-    """Make the indexes' directory; false where that cannot be done, or where others may swap it."""
+    """Make the indexes' directory; false if that is impossible, or if another user could swap it.
+
+    SQLite opens files by path, not by a directory's descriptor, so a swapped directory would get the session's words.
+    """
     if not os.path.lexists(directory) and others_may_swap(os.path.dirname(directory)):
         return False
     try:
@@ -195,7 +202,10 @@ def _is_private(directory: str) -> bool:
 
 
 def _make_private(path: str) -> None:
-    """Have a private file there that has no other name, to which a hard link would have us write."""
+    """Create the index's file, 0600, if it is missing; replace a file that has a second hard link.
+
+    Through a hard link SQLite would write a database into somebody's other file.
+    """
     for last in (False, True):
         with Held(os.open(path, _CREATE, 0o600)) as fd:
             if os.fstat(fd).st_nlink == 1:
@@ -232,11 +242,14 @@ def _drop_journal(path: str) -> None:
 
 
 def _bring_up(index: sqlite3.Connection, pieces: Sequence[Piece], files: Any) -> None:
+    # Each full copy holds everything that the earlier copies hold, so only the newest one of a chain is indexed.
     there = {piece.plain: piece for piece in pieces if piece.mode != "full"}
     newest = {(piece.subagent, piece.chain): piece for piece in pieces if piece.mode == "full"}
-    there |= {piece.plain: piece for piece in newest.values()}  # which holds all that the earlier copies hold
+    there |= {piece.plain: piece for piece in newest.values()}
     (version,) = index.execute("PRAGMA user_version").fetchone()
     known = {name for (name,) in index.execute("SELECT name FROM piece")} if version == VERSION else set()
+    # A piece of the index is gone (pruned, or replaced by a newer full copy): its texts cannot be told from others, so
+    # the index is made again.
     if version != VERSION or known - there.keys():
         for table in ("piece", "seen", "left", "text"):
             index.execute(f"DROP TABLE IF EXISTS {table}")
@@ -264,7 +277,7 @@ def _new_texts(index: sqlite3.Connection, files: Any, piece: Piece) -> Iterator[
 
 
 def _passing_by(line: LongRow, shortening: Shortening, more: bytearray) -> Iterator[str]:
-    """Yield of a very long row's text what cannot be held until it is known whose it is."""
+    """Yield the text of a very long row that no longer fits into `_HELD`, before the row's role is known."""
     for part in line.parts():
         shortening.take(part)
         if len(more) > _HELD:
@@ -276,7 +289,7 @@ def _passing_by(line: LongRow, shortening: Shortening, more: bytearray) -> Itera
 def _said(
     index: sqlite3.Connection, piece: Piece, row: bytes, more: bytearray
 ) -> Iterator[tuple[str, str | None, str, str | None]]:
-    """Yield role, time, text and id of what a row says that is not known yet, and of what it was shortened by."""
+    """Yield role, time, text and id of each new text in a row; `more` is the text that the row was shortened by."""
     role, when, name = "text", None, None
     for value in objects(row):
         uuid, time = value.get("uuid"), value.get("timestamp")
@@ -287,6 +300,8 @@ def _said(
             if not _see(index, name, _name(piece, "" if parent is None else parent), prompt=prompt):
                 more.clear()
                 continue  # a chain that began again repeats what is known
+            # After a /clear no earlier prompt counts: the next prompt has no parent either, as the first one of the
+            # file, and would look like a rewind to the beginning.
             if clear:
                 index.execute("UPDATE seen SET prompt = FALSE WHERE prompt")
         when = _clean(time) if isinstance(time, str) else None
@@ -298,14 +313,15 @@ def _said(
 
 
 def _name(piece: Piece, uuid: object) -> str | None:
-    """Return what a row's id is called in the index: an agent's rows are its own."""
+    """Return a row's id in the index. It begins with the agent: two agents may have rows with the same uuid."""
     return _clean(f"{piece.subagent or 'main'} {uuid}") if isinstance(uuid, str) else None
 
 
 def _see(index: sqlite3.Connection, name: str | None, parent: str | None, *, prompt: bool) -> bool:
-    """Take note of a row; false where it is known. A second prompt with one parent says that the first was taken back.
+    """Record a row; false if it is known already.
 
-    `transcripts.branches` has the same rule for rows that are read at once.
+    If two prompts have the same parent, the user rewound before the second: the first one was taken back.
+    `transcripts.branches` has the same rule for rows that are read in one go.
     """
     if not index.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", (name, parent, prompt)).rowcount:
         return False
@@ -316,13 +332,13 @@ def _see(index: sqlite3.Connection, name: str | None, parent: str | None, *, pro
 
 
 def _stretches(text: S) -> Iterator[S]:
-    """Yield a text in parts that are searched each by itself; they overlap, so that words on a border are whole."""
+    """Yield the stretches of a text. They overlap, so that a word at a border is whole in one of them."""
     for start in range(0, max(1, len(text) - _OVERLAP), _STRETCH - _OVERLAP):
         yield text[start : start + _STRETCH]
 
 
 def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield role and text of all that a row says: what was said, tools' inputs and results, a summary."""
+    """Yield role and text of everything in a row: words, inputs and results of tools, a summary."""
     kind = row.get("type")
     message = row.get("message")
     content = message.get("content") if isinstance(message, dict) else row.get("content")
@@ -344,7 +360,7 @@ def texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _clean(text: str) -> str:
-    """Return text that SQLite takes: lone surrogates are replaced, and words without spaces are set apart."""
+    """Return text for SQLite: lone surrogates are replaced, and each character of an unspaced script is set apart."""
     if text.isascii():
         return text
     text = text.encode("utf-8", "replace").decode("utf-8")
@@ -352,7 +368,7 @@ def _clean(text: str) -> str:
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern that finds each phrase as a group of its own, about as the index does."""
+    """Return a pattern with one group for each phrase. It matches about what the index matches."""
     groups = []
     for phrase in phrases:
         found = _WORD.findall(_without_accents(phrase).replace(_MARK, ""))
@@ -367,7 +383,7 @@ def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
 
 
 def _without_accents(text: str) -> str:
-    """Return a text of the same length in which letters have no accents, as the index takes them."""
+    """Return a text of the same length without accents: the index ignores them too."""
     from unicodedata import normalize
 
     if text.isascii():
@@ -376,7 +392,8 @@ def _without_accents(text: str) -> str:
 
 
 def _excerpt(text: str, words: re.Pattern[str]) -> str:
-    """Return the part of a text in which most of the words are, on one line."""
+    """Return the part of a text with the most different words of the query, on one line."""
+    # A window of `_SHOWN` characters slides over the matches; `counts` has the matches of each phrase inside it.
     found = [(each.start(), each.lastindex or 0) for each in words.finditer(_without_accents(text))]
     counts = [0] * (words.groups + 1)
     end = place = most = 0

@@ -122,6 +122,7 @@ class ArchiveSessionStore:
         store = self._stores.get(folder)
         if store is None:
             store = self._make(folder) if self._make is not None else self._local(folder, create=create)
+            # A repository's place is known only once it is claimed: until then another repository may get it.
             if create or self._repo_path is None:
                 self._stores[folder] = store
         return store
@@ -173,6 +174,8 @@ class ArchiveSessionStore:
 
     def _state(self, project_key: str, files: SessionFiles) -> _State:
         known = self._states.get((project_key, files.session_id))
+        # Another process may have written since: the remembered uuids are then incomplete, and rows would be kept
+        # twice.
         if known is None or known.mark != _mark(files):
             known = self._states[project_key, files.session_id] = _State(files)
         return known
@@ -225,7 +228,7 @@ class ArchiveSessionStore:
 
 
 class _State:
-    """What is there of one session, as its only writer saw it last."""
+    """What the archive holds of one session, as this process saw it last under the session's lock."""
 
     def __init__(self, files: SessionFiles) -> None:
         manifest = manifests.parse(files.manifest())
@@ -274,7 +277,7 @@ def folder_name(project_key: str) -> str:
 
 
 def stream_of(subpath: str | None) -> str | None:
-    """Return the name under which a subpath's rows are kept: the subagent's id, or a hash of any other subpath."""
+    """Return the name under which a subpath's rows are kept: the subagent's id, or for any other subpath a hash."""
     if subpath is None:
         return None
     agent = subpath.removeprefix(_SUBAGENTS)
@@ -306,7 +309,7 @@ def _summary(found: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _mark(files: SessionFiles) -> tuple[int, int, str]:
-    """Return what changes whenever anybody writes to the session."""
+    """Return a value that changes with every write to the session, by any process."""
     names = [file.name for file in files.list()]
     return len(files.manifest()), len(names), names[-1] if names else ""
 

@@ -1,10 +1,10 @@
-"""What lies beside a transcript and belongs to it: subagents' transcripts and the files that rows name.
+"""The files beside a transcript that belong to it: subagents' transcripts and the files that rows name.
 
-The CLI keeps both below a directory that is named like the transcript without its extension:
-`subagents/agent-ID.jsonl`, and `tool-results/…` for results that were too large for the conversation. Subagents'
-transcripts are archived piece by piece like the main one. Every other file is kept once for each content. Only that
-directory is looked at, never a path that a row names, and no link is followed, neither in it nor in its place: what
-the agent runs may write there.
+The CLI keeps both in a directory that is named like the transcript without its extension: `subagents/agent-ID.jsonl`,
+and `tool-results/…` for results that were too large for the conversation. Subagents' transcripts are archived piece by
+piece like the main one. Every other file is kept once for each content. Only files in that directory are archived,
+never a path that a row names. No link is followed in it or in its place, because programs that the agent runs may write
+there: a link put the files that it led to into the archive, and into the object store.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def walk(transcript: str) -> Iterator[tuple[str, str]]:
 
 
 def _entries(top: str, folders: list[str]) -> list[tuple[str, bool, bool]]:
-    """Return names in a directory, in order, and whether each is a directory, and a file; a link is neither."""
+    """Return the sorted names of a directory, each with: is it a directory, is it a file. A link is neither."""
     with Held(open_directory(top, folders)) as fd, os.scandir(fd) as found:
         return sorted(
             (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False)) for each in found
@@ -76,8 +76,8 @@ def subagent_of(name: str) -> str | None:
 def keep_side_files(files: SessionFiles, found: list[tuple[str, str]], now: int) -> list[str]:
     """Keep the files that are new or changed since the manifest's row for them; returns their names in the archive.
 
-    The caller holds the session's lock. A file that cannot be read now is passed over with a WARNING, and tried again
-    the next time. Raises `OSError` where one cannot be written.
+    The caller holds the session's lock. A file that cannot be read now is skipped with a WARNING, and tried again the
+    next time. Raises `OSError` if a file cannot be written.
     """
     from mala_context.errors import TranscriptError
 

@@ -1,9 +1,9 @@
-"""Reading a transcript that anybody may be writing to, and comparing it with what is archived.
+"""Read a transcript that another program may be writing to, and compare it with what is archived.
 
-The path comes from a hook's input and its folder may be writable by whatever the agent runs, so nothing is decided
-from the path: it is opened without following a link in its last component and without waiting for a FIFO's writer,
-and what was opened must then be a regular file. The size is taken once; a transcript that grows after that gains bytes
-after that size, which belong to the next piece. One that loses bytes under our reading is `changing`.
+The path comes from a hook's input, and programs that the agent runs may write to its folder. So the path itself is not
+trusted: it is opened without following a link in its last component and without waiting for a FIFO's writer, and the
+opened file must be a regular one. The size is taken once. Bytes that the transcript gains after that belong to the next
+piece. If it loses bytes while it is read, it is `changing`.
 
 All reading goes through buffers of 256 KiB that are used again, so memory does not grow with the transcript.
 """
@@ -29,11 +29,12 @@ CHUNK = 256 * 1024
 
 
 class Source:
-    """An open transcript of a size that stays as it was when it was opened.
+    """An open transcript. Its size stays as it was when it was taken, whatever the file gains.
 
     Args:
         path: the transcript; raises `TranscriptError` where it is empty text, missing, unreadable or no regular file.
-        own: a session's directory that the path leads through: it and those in it may not be links either.
+        own: the session's directory, if the path leads through it. It and the directories in it may not be links: a
+            link there would bring other files into the archive, and into the object store.
     """
 
     def __init__(self, path: object, own: str | None = None) -> None:
@@ -52,7 +53,7 @@ class Source:
         self._file.close()
 
     def take_size(self) -> None:
-        """Take the size again: what another writer archived before us may be longer than what we saw on opening."""
+        """Take the size again: another writer may have archived more bytes since than the file had on opening."""
         try:
             status = os.fstat(self._file.fileno())
         except OSError as error:
@@ -92,7 +93,7 @@ class Source:
         return start
 
     def copy(self, start: int, end: int, write: Write) -> str:
-        """Hand the bytes between two offsets to `write` and return their SHA-256, computed on the way."""
+        """Pass the bytes between two offsets to `write`, and return their SHA-256."""
         from hashlib import sha256
 
         digest = sha256()
@@ -148,7 +149,7 @@ def open_directory(top: str, folders: Sequence[str] = ()) -> int:
     """Open a directory below another one, none of which may be a link; raises `OSError`. Close the descriptor."""
     try:
         fd = os.open(top, DIRECTORY)
-    except ValueError as error:  # a path out of a text may hold what no path holds
+    except ValueError as error:  # a path from a hook's input may hold a NUL character
         raise OSError(errno.EINVAL, str(error)) from None
     for folder in folders:
         try:
@@ -196,6 +197,7 @@ def _reason(error: OSError | ValueError) -> tuple[str, str]:
     number = error.errno if isinstance(error, OSError) else None
     if number in {errno.ENOENT, errno.ENOTDIR}:
         return "missing", ""
+    # With O_NOFOLLOW Linux and macOS answer a link with ELOOP, FreeBSD with EMLINK.
     if number in {errno.ELOOP, errno.EMLINK}:
         return "not a regular file", "a symbolic link"
     if number == errno.ESTALE:

@@ -1,8 +1,7 @@
-"""`TranscriptArchive`: the archive of one repository, in one place.
+"""`TranscriptArchive`: the archive of one repository. It adds everything that writes to `reader.ArchiveReader`.
 
-It knows the rules of an archive and nothing of files: those are a `PieceStore`'s. What only looks is
-`reader.ArchiveReader`. Every method that writes holds the session's lock, so that hooks, agents and processes never
-write the same bytes twice.
+It knows the rules of an archive and leaves files to a `PieceStore`. Every method that writes holds the session's lock,
+so that hooks, agents and processes never write the same bytes twice.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ class TranscriptArchive(ArchiveReader):
 
     Args:
         directory: where to keep pieces; a relative path is one below `repo_path`, else below the working directory. By
-            default it is the archives of `repo_path` in the runs directory. An address such as `s3://bucket/prefix` is
-            a `target` where there is a `repo_path`, else a repository's place in the store itself, to read.
+            default it is the archives of `repo_path` in the runs directory. With a `repo_path`, an address such as
+            `s3://bucket/prefix` is the `target`; without one it is a repository's place in the store, for reading.
         repo_path: the repository whose sessions these are.
         store: another store of pieces than local files.
         mode: `incremental` (each piece is what the transcript gained) or `full` (each is a whole copy).
         compress: `none`, or `zstd`: `pack` packs pieces, which is never done while a hook waits.
         keep: limits that `apply_keep` holds: any of `days`, `bytes`, `sessions`.
-        warn_bytes: above this many bytes in the archive there is a WARNING.
+        warn_bytes: a larger archive is a WARNING.
         timeout: seconds to wait for another writer of the same session.
-        target: the object store that `push` sends to what is kept here.
+        target: the object store to which `push` sends the pieces.
         projects_dirs: where CLIs keep their transcripts, to find one by its session; `None` for the usual places of
             this process at that time.
 
@@ -118,11 +117,11 @@ class TranscriptArchive(ArchiveReader):
             model: the model's name.
             cwd: the session's working directory.
             final: take a last row that has no newline yet; for the session's end.
-            since: for a hook beside which others run: a piece of this agent that waits for its outcome and was
-                written since then (microseconds since 1970) is of this same compaction, and no other one is added.
+            since: for a hook that runs beside others. If a piece of this agent waits for its outcome and was written
+                since then (microseconds since 1970), it belongs to this compaction, and no further piece is added.
 
         Raises `TranscriptError` (nothing to read), `InvalidSessionIdError`, `ArchiveUnavailableError` (no place),
-        `ArchiveBusyError`, `OSError` (writing failed). After each of them what was archived before is as it was.
+        `ArchiveBusyError`, `OSError` (writing failed). None of them changes what was archived before.
         """
         sid = check_session_id(session_id)
         if subagent is not None:
@@ -136,6 +135,8 @@ class TranscriptArchive(ArchiveReader):
             for attempt in (1, 2):
                 if attempt == 2:
                     source.open_again()
+                # Under the lock: another hook may have archived more bytes, while we waited, than the file had when we
+                # opened it.
                 source.take_size()
                 request = ArchiveRequest(**asked, now=layout.now(), fields=fields, since=since)
                 try:
@@ -214,10 +215,10 @@ class TranscriptArchive(ArchiveReader):
         return results
 
     def tidy(self, session_ids: Sequence[str] | None = None) -> None:
-        """Do what is never done while a hook waits: pack (`compress: zstd`; those sessions, or all) and hold `keep`.
+        """Do the work that no hook may wait for: pack the pieces (`compress: zstd`) and apply the limits of `keep`.
 
-        Call it when a session has ended. What cannot be packed stays plain, with a WARNING. Raises `OSError` where a
-        file cannot be removed.
+        Call it when a session has ended. A piece that cannot be packed stays plain, with a WARNING. Raises `OSError` if
+        a file cannot be removed.
         """
         from mala_context.errors import ArchiveError
 
@@ -230,7 +231,7 @@ class TranscriptArchive(ArchiveReader):
             self.apply_keep()
 
     def drop_leftovers(self) -> None:
-        """Drop what killed writers left in sessions without a writer now."""
+        """Drop what killed writers left, in sessions that have no writer now."""
         from mala_context.errors import ArchiveBusyError
 
         if self.repo_path is not None and self._directory is None:
@@ -240,6 +241,8 @@ class TranscriptArchive(ArchiveReader):
         store = self.store(create=False)
         for session_id in store.unfinished():
             try:
+                # Taking the lock drops the leftovers. No wait: a session that is locked has a living writer, and its
+                # files are in use.
                 store.lock(session_id, 0.0).close()
             except ArchiveBusyError:
                 continue
@@ -270,9 +273,9 @@ class TranscriptArchive(ArchiveReader):
         The limits: an age in `days`, the `bytes` of all together (a number, or a text like `5GB`), how many `sessions`.
         `dry_run`, the default, removes nothing. `progress` is told as `catch_up` tells it.
 
-        A session whose transcript is gone stays unless it is named. Of one that goes to an object store only what has
-        arrived there goes here, and the manifest stays. Full texts and indexes of sessions of which neither
-        transcript nor archive is left go too. Raises `ValueError` for what is no limit.
+        A session whose transcript is gone stays unless it is named. Of a session that is uploaded to an object store,
+        only the files that have arrived there are removed, and the manifest stays. Full texts and indexes are removed
+        if neither transcript nor archive of their session is left. Raises `ValueError` for an invalid limit.
         """
         from mala_context.archive.pruning import prune
         from mala_context.archive.retention import limits
@@ -281,14 +284,14 @@ class TranscriptArchive(ArchiveReader):
         return prune(self, limit, session_ids, trust_clock=True, dry_run=dry_run, progress=progress)
 
     def apply_keep(self) -> PruneResult:
-        """Hold the limits of `keep`, without a user who looks on: see `retention` for what is never removed then."""
+        """Apply the limits of `keep` without a user who confirms: `retention` says what is never removed then."""
         from mala_context.archive.pruning import prune
         from mala_context.archive.retention import limits
 
         return prune(self, limits(self.keep), (), trust_clock=False, dry_run=False)
 
     def push(self, session_ids: Sequence[str] | None = None, **how: Any) -> PushResult:
-        """Send what the object store does not have yet; takes and raises what `remote.push.push` does.
+        """Send the files that the object store does not have yet; arguments and errors are those of `remote.push.push`.
 
         Never call it from a hook.
         """
@@ -335,14 +338,14 @@ class TranscriptArchive(ArchiveReader):
     ) -> None:
         """Write down how a compaction ended: `compacted`, `by_reference`, `failed`, `blocked` or `hook_skipped`.
 
-        What is known goes with it: sizes in tokens (`tokens_before`, `tokens_after`, the CLI's own `cli_before`),
-        `duration_ms`, the `summary`, what it does not mention (`lost`), an `error`; of one by reference what was
-        `kept`.
+        Pass what is known: sizes in tokens (`tokens_before`, `tokens_after`, the CLI's own `cli_before`),
+        `duration_ms`, the `summary`, what it does not mention (`lost`), an `error`, and for a compaction by reference
+        what was `kept`.
 
-        The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, where
-        `agent` is given). With `once` nothing is written where no piece waits and the newest outcome has this summary:
-        hooks that are installed twice tell each compaction twice. Raises like `archive`, and `ValueError` for another
-        outcome.
+        The row names `piece`, by default the newest piece of a compaction that has no outcome yet (of that agent, if
+        `agent` is given). With `once`, nothing is written if no piece waits and the newest outcome has this summary:
+        hooks that are installed twice report each compaction twice. Raises like `archive`, and `ValueError` for
+        another outcome.
         """
         from mala_context.archive.catch_up import note
 
@@ -363,9 +366,9 @@ class TranscriptArchive(ArchiveReader):
         self._say_changed(sid)
 
     def record_sizes(self, session_id: str, piece: str, sizes: Mapping[str, Any]) -> None:
-        """Write down the `sizes` (`tokens_before`, `tokens_after`) of a compaction whose outcome came without them.
+        """Write down the `sizes` (`tokens_before`, `tokens_after`) of a compaction whose outcome has none.
 
-        `piece` is the name of the piece that was archived before it.
+        `piece` is the name of the piece that was archived before that compaction.
         """
         with self.lock(session_id) as files:
             outcomes = manifests.parse(files.manifest()).of_kind("outcome")
@@ -376,10 +379,10 @@ class TranscriptArchive(ArchiveReader):
     def note_kept(
         self, session_id: object, kept: Mapping[str, Any], *, agent: str, lost: Mapping[str, Any] | None = None
     ) -> None:
-        """Write down what a compaction by reference is about to keep, for the process that will note its outcome.
+        """Write down what a compaction by reference is about to keep. Another process will record its outcome.
 
-        `kept` are its figures and where its full text is, `agent` is `main` or a subagent's id, `lost` what the kept
-        text does not mention. Raises like `archive`.
+        `kept` has its figures and the place of its full text; `agent` is `main` or a subagent's id; `lost` is what the
+        kept text does not mention. Raises like `archive`.
         """
         sid = check_session_id(session_id)
         with self.lock(sid) as files:
@@ -396,12 +399,11 @@ class TranscriptArchive(ArchiveReader):
     ) -> ArchiveResult | None:
         """Take note of a `compact_boundary` (or a `SessionStart` with source `compact`) of the main agent.
 
-        Where PreCompact ran, that is one outcome row, `compacted`, or `by_reference` where it has `kept`. Where it did
-        not (`hook_ran` is false; by default: the manifest knows no compaction that waits for its outcome), what is new
-        is archived at once, the outcome is `hook_skipped`, one WARNING says so, and the result of archiving is
-        returned.
-        `outcome` are the keywords of `record_outcome`, and `measure`, asked once all is archived, gives `lost`. Raises
-        like `archive`.
+        If PreCompact ran, this writes one outcome row: `compacted`, or `by_reference` if `outcome` has `kept`. If it
+        did not run, this archives at once, logs a WARNING, records the outcome `hook_skipped`, and returns the result
+        of archiving. `hook_ran` says whether it ran; by default it did if the manifest has a compaction that waits for
+        its outcome. `outcome` are keywords of `record_outcome`. `measure` is called after archiving and returns `lost`.
+        Raises like `archive`.
         """
         from mala_context.archive.catch_up import seen
 

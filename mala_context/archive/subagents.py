@@ -1,15 +1,15 @@
-"""The subagents of a restored session: their transcripts, put where the CLI looks for them.
+"""Copy the subagents' transcripts of a restored session to the place where the CLI looks for them.
 
 The CLI looks for a subagent below the session that it has open, `SESSION/subagents/agent-ID.jsonl`, and nowhere else.
-Without that file a restored session cannot go on with an agent that its own rows name: "No transcript found for agent
-ID". So each one's transcript is copied beside the new session, byte for byte, from the old session's folder where it is
-there and whole, else from the archive, and with it the CLI's own notes on the agent (`agent-ID.meta.json`).
+Without that file a restored session cannot resume an agent that its own rows name: "No transcript found for agent ID".
+So each transcript is copied beside the new session, byte for byte. It is taken from the old session's folder if it is
+there and whole, else from the archive. The CLI's own notes on the agent (`agent-ID.meta.json`) are copied with it.
 
-A session that is restored whole gets all of its subagents; one that is cut those that its rows name, and those that
-these name in turn. Each transcript comes whole: what an agent in the background did after the cut is in it.
+A session that is restored whole gets all of its subagents. A session that is cut gets those that its rows name, and
+those that these name in turn. Each transcript is copied whole: it also holds what a background agent did after the cut.
 
-The agents of a workflow have a folder for each run, `SESSION/subagents/workflows/RUN/`, and the run a file of its own,
-`SESSION/workflows/RUN.json`; rows name neither by their paths, so all of them come, cut or not.
+The agents of a workflow have a folder for each run, `SESSION/subagents/workflows/RUN/`, and the run has a file,
+`SESSION/workflows/RUN.json`. Rows do not name these by their paths, so all of them are copied, cut or not.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def bring_subagents(
 ) -> RestoredSubagents:
     """Copy subagents' transcripts beside a session that was restored in `directory` as `new_id`; not in a dry run.
 
-    `named` are the ids of those that its rows name; where it is `whole`, all others that there are come too. What
-    cannot be read or written is a WARNING and missing. The history's `progress` is told of the bytes.
+    `named` are the ids that the session's rows name. If the session is `whole`, all other subagents are copied too. A
+    transcript that cannot be read or written is a WARNING and counts as missing. The bytes are reported to the
+    history's `progress`.
     """
     bringing = _Bringing(history, projects, directory, new_id, dry_run=dry_run)
     found = bringing.bring(named | bringing.all() if whole else named)
@@ -90,26 +91,26 @@ class _Bringing:
                 missing.append(os.path.join(self._old, "subagents", f"agent-{agent}.jsonl"))
                 continue
             copied.append(path)
-            self._copy_file(f"subagents/agent-{agent}.meta.json")  # the CLI does without, where it is lost
+            self._copy_file(f"subagents/agent-{agent}.meta.json")  # the CLI also works without this file
             more = self._named_by(agent, path) - seen
             seen |= more
             pending.extend(sorted(more, reverse=True))
         return RestoredSubagents(copied=tuple(sorted(copied)), missing=tuple(sorted(missing)))
 
     def all(self) -> set[str]:
-        """Return the ids of all subagents that there are, here or in the archive."""
+        """Return the ids of all subagents, in the session's folder or in the archive."""
         here = {agent for name in self._there if (agent := subagent_of(name)) is not None}
         return here | {piece.subagent for piece in self._pieces if piece.subagent is not None}
 
     def bring_workflows(self) -> list[str]:
-        """Copy what belongs to workflows; return the paths of transcripts. What cannot be copied is a WARNING."""
+        """Copy the files of workflows; return the paths of transcripts. A file that cannot be copied is a WARNING."""
         kept = {name for name in self._kept if isinstance(name, str)}
         found = sorted(name for name in {*self._there, *kept} if name.startswith(_OF_WORKFLOWS))
         copied = [(name, self._copy_file(name, expected=name.endswith(".jsonl"))) for name in found[:MOST]]
         return [path for _, path in copied if path is not None and os.path.basename(path).startswith("agent-")]
 
     def _copy_file(self, name: str, *, expected: bool = False) -> str | None:
-        """Copy one side file as it is there, else as it is archived; `None` where it is neither, or cannot be."""
+        """Copy one side file from the session's folder, else from the archive; `None` if neither works."""
         path, kept = self._there.get(name), self._kept.get(name)
         try:
             if path is not None:
@@ -124,7 +125,7 @@ class _Bringing:
         return None
 
     def _copied(self, agent: str) -> str | None:
-        """Copy one transcript; return its new path, or `None` where there is none to copy or it went wrong."""
+        """Copy one transcript; return its new path, or `None` if there is none or copying failed."""
         name = f"agent-{agent}.jsonl"
         try:
             source = self._source(agent, f"subagents/{name}")
@@ -143,7 +144,7 @@ class _Bringing:
             return set()
 
     def _source(self, agent: str, name: str) -> Iterator[bytes] | None:
-        """Return the bytes of one transcript, from where it is whole; raises as `choose_chain` and `chunks` do."""
+        """Return the bytes of one transcript, from where it is whole; raises like `choose_chain` and `chunks`."""
         path = self._there.get(name)
         chains = manifests.chains_of(self._pieces, agent)
         if path is None and not chains:
@@ -167,7 +168,7 @@ class _Bringing:
                     self._history.told(len(chunk))
 
         if self._dry_run:
-            fill(len)  # what cannot be read would not be written
+            fill(len)  # a dry run reads too, so that it reports what cannot be read
             return os.path.join(root, new_id, *name.split("/"))
         return place(root, [new_id, *name.split("/")], fill)
 

@@ -1,9 +1,8 @@
 """Check an archive: every hash, every permission, every gap. Repair what can be repaired.
 
-The files are the truth, so a repair never touches a piece's bytes. It restores what was derived from them (rows
-of the manifest that are missing, cut or state a wrong offset) and permissions. A piece that is not what its hash
-says, one that is gone and a side file that is gone stay problems: the next archive of that transcript, if it still
-exists, begins a new chain with all of it.
+The files are the truth, so a repair never touches a piece's bytes. It restores permissions, and rows of the manifest
+that are missing, cut or state a wrong offset. It cannot repair a piece with a wrong hash, a lost piece or a lost side
+file. If the transcript still exists, its next archive begins a new chain with all of it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ KINDS = {
     "repair": "the session cannot be repaired now",
     "empty": "the session has a manifest and no piece",
 }
-"""What can be wrong, in words."""
+"""Every kind of problem, in words."""
 
 
 class ArchiveProblem(Frozen):
@@ -113,9 +112,12 @@ def verify_archive(
         try:
             check = _check(listed, session_id, progress)
             if check.problems:
+                # No lock was held, so a writer may have been between a file and its row, and the listing may be old.
+                # Only what is wrong a second time, with a new listing, is a problem.
                 listed = listed.listed()
-                check = _check(listed, session_id, None)  # somebody may have been in the middle of writing
-        except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+                check = _check(listed, session_id, None)
+        except (ArchiveError, OSError) as error:  # one bad session must not end the check of the others
+            # A manifest of mode 000 cannot be read. If its mode can be repaired, the session is checked after all.
             fixed = repair and set_mode(path, 0o600)
             problems.append(
                 ArchiveProblem(kind="session", path=path, detail=str(error), session_id=session_id, fixed=fixed)
@@ -128,7 +130,7 @@ def verify_archive(
             try:
                 with archive.lock(session_id) as locked:
                     found = _repaired(locked, found)
-            except (ArchiveError, OSError) as error:  # what is wrong with one session keeps no other
+            except (ArchiveError, OSError) as error:  # one bad session must not end the repair of the others
                 found.append(ArchiveProblem(kind="repair", path=path, detail=str(error), session_id=session_id))
         problems += found
         count += check.pieces
@@ -213,6 +215,8 @@ class _Check:
             self._say("hash", piece.name)
         elif isinstance(stated, int) and stated != length:
             self._say("hash", piece.name, f"{length} bytes instead of {stated}")
+        # zstd ignores some damage: a packed piece that is cut by three bytes still unpacks to the right bytes. So the
+        # packed file has a hash of its own.
         elif piece.packed and self._packed.get(piece.plain) not in {None, self._digest(piece.name)}:
             self._say("packed", piece.name)
         if self._progress is not None:
@@ -295,6 +299,7 @@ def _repaired(files: SessionFiles, problems: Sequence[ArchiveProblem]) -> list[A
         repair_pieces(files, manifests.pieces_of(files.list(), manifests.parse(files.manifest())), now)
     if "offset" in done:
         _correct(files, [problem for problem in problems if problem.kind == "offset"])
+    # Only if nothing else is wrong: a manifest with unreadable rows may be all that tells of lost pieces.
     if kinds == {"empty"} or kinds == {"empty", "mode"}:
         done.add("empty")
         for file in files.list():
@@ -307,7 +312,7 @@ def _repaired(files: SessionFiles, problems: Sequence[ArchiveProblem]) -> list[A
 
 
 def _rewrite(files: SessionFiles, now: int) -> None:
-    """Write the manifest again; lines that are no rows are kept as text in rows of their own."""
+    """Write the manifest again. Lines that are no rows are kept as text, in rows of kind `unreadable`."""
     manifest = manifests.parse(files.manifest())
     kept: list[Any] = [
         manifests.new_row("unreadable", now, text=line.decode("utf-8", "backslashreplace"))
@@ -317,7 +322,7 @@ def _rewrite(files: SessionFiles, now: int) -> None:
 
 
 def _correct(files: SessionFiles, problems: Sequence[ArchiveProblem]) -> None:
-    """Add rows with the offsets that the files give; the last row of a name counts."""
+    """Add rows with the offsets that follow from the files; the last row of a name counts."""
     names = {os.path.basename(problem.path).removesuffix(layout.PACKED) for problem in problems}
     pieces = manifests.pieces_of(files.list(), manifests.parse(files.manifest()))
     rows = []

@@ -1,7 +1,7 @@
 """Addresses of object stores: `s3://bucket/prefix` and the like, and the place of one repository below them.
 
-An address is written down in `mala.yaml`, in manifests and in log lines. So it may hold no secret: one with a user, a
-password or a query (as signed addresses have them) is refused, and no error repeats it.
+An address is written into `mala.yaml`, manifests and log lines. So it must not hold a secret: an address with a user, a
+password or a query (signed addresses have one) is refused, and no error message repeats it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMES: Final = {
     "s3": "Amazon S3 and servers that speak its protocol",
     "gs": "Google Cloud Storage",
     "az": "Azure Blob Storage",
-    "file": "a folder, one on a network say",
+    "file": "a folder, for example on a network",
     "memory": "this process's memory, for tests",
 }
 PREFIX: Final = "{host}/{repo}"
@@ -42,7 +42,7 @@ class Target(Frozen):
     """The key for `aws:kms` and `aws:kms:dsse`; `None` for the bucket's own."""
 
     def check(self) -> None:
-        """Raise `ValueError` for an address or a prefix that is none; its words repeat nothing of them."""
+        """Raise `ValueError` for an invalid address or prefix; the message repeats nothing of them."""
         check_address(self.address)
         check_prefix(self.prefix)
 
@@ -57,12 +57,12 @@ class Target(Frozen):
 
 
 def is_address(directory: object) -> bool:
-    """Say whether a configured directory is an address and no path."""
+    """Tell whether a configured directory is an address and not a path."""
     return isinstance(directory, str) and "://" in directory
 
 
 def check_address(address: str) -> str:
-    """Return an address without a slash at its end; raises `ValueError`, whose words repeat nothing of it."""
+    """Return an address without a slash at its end; raises `ValueError`, and the message repeats nothing of it."""
     scheme, mark, rest = address.partition("://")
     if not mark or scheme not in SCHEMES:
         raise ValueError(f"an address begins with one of {', '.join(f'{each}://' for each in SCHEMES)}")
@@ -81,7 +81,7 @@ def check_address(address: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return a prefix; raises `ValueError` where it is no path of plain names."""
+    """Return the prefix; raises `ValueError` if it is not a path of plain names."""
     bare = prefix
     for place in _PLACES:
         bare = bare.replace(place, "x")
@@ -92,7 +92,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def segment(name: str) -> str:
-    """Return a name as one part of an address: what is not plain becomes `_`, and a hash keeps such names apart."""
+    """Return a name as one part of an address: other characters become `_`, and a hash keeps changed names apart."""
     plain = "".join(c if c in _PLAIN else "_" for c in name)
     if plain == name and name not in {"", ".", ".."}:
         return name

@@ -1,8 +1,8 @@
-"""Talking to one place in an object store, through obstore, and the only module that imports it.
+"""Talk to one place in an object store through obstore. No other module imports that library.
 
-Credentials are the library's business: it reads the environment, and the identity of the machine where that says
-nothing. Nothing that a store answers is repeated, since an answer may hold signatures and names of keys: an error here
-says the store's code for it, or that it cannot be reached, in words of our own.
+The library finds the credentials itself: in the environment, else by the identity of the machine. A store's answer is
+never repeated, because it may hold signatures and names of keys. An error here names the store's code for it, or says
+in our own words that the store cannot be reached.
 
 Objects go up in parts of 8 MiB, two at a time, and come back in ranges of that size, so memory stays flat and each
 request is short enough to be tried again by itself.
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 PART: Final = 8 * 1024 * 1024
 """Bytes of one request."""
 RETRIES: Final = 4
-"""How often the library tries a request again; with what it waits in between, about 3 seconds."""
+"""How often the library repeats a request; with the pauses in between that takes about 3 seconds."""
 _MOST_PARTS: Final = 9_000
+"""Most parts of one object: S3 takes 10,000."""
 _AT_ONCE: Final = 2
 MOST_MANIFEST: Final = 256 * 1024 * 1024
 
@@ -67,7 +68,7 @@ _WORDS: Final = (
     ("imed out", "it does not answer in time"),
     ("RequestBody", "it cannot be reached"),
 )
-"""Words in a library's error that say which kind it is."""
+"""Words in an error of the library, and what the error means. The first match counts."""
 
 _ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
@@ -82,8 +83,7 @@ class Bucket:
         encryption: server-side encryption to ask S3 for.
         kms_key: the key for it.
 
-    Raises `ObjectStoreError` where the library is not installed or the address is none. Nothing is asked of the
-    store yet.
+    Raises `ObjectStoreError` if the library is not installed or the address is invalid. No request is sent yet.
     """
 
     def __init__(self, base: str, encryption: str | None = None, kms_key: str | None = None) -> None:
@@ -106,7 +106,7 @@ class Bucket:
 
     @property
     def _store(self) -> Any:
-        """The library's store. Of a folder it is opened each time: only `put` makes a folder that is not there."""
+        """The library's store. A folder is opened each time, so that only `put` creates one and a reader never does."""
         if self._folder is None:
             return self._opened
         from obstore.store import LocalStore
@@ -116,10 +116,11 @@ class Bucket:
         return LocalStore(self._folder)
 
     def _check_owners(self) -> None:
-        """Refuse to change a folder below one of another user, who could put any other folder in its place.
+        """Refuse to change a folder below another user's: that user could put any other folder in its place.
 
-        A link on the way belongs to whoever made it. Raises `ObjectStoreError`.
+        Raises `ObjectStoreError`.
         """
+        # Both paths: a link on the way may belong to another user, and so may a directory that the link leads to.
         for each in () if self._folder is None else {self._folder, os.path.realpath(self._folder)}:
             path = pathlib.PurePath(each)
             for part in (path, *path.parents):
@@ -129,7 +130,7 @@ class Bucket:
                         raise ObjectStoreError(self.base, f"{part} belongs to user {owner}, not to us")
 
     def put(self, name: str, reader: Reader, size: int) -> None:
-        """Send `size` bytes under a name, in place of what is there. Raises `ObjectStoreError` and `OSError`."""
+        """Send `size` bytes under a name, and replace an object of that name. Raises `ObjectStoreError`, `OSError`."""
         self._check_owners()
         part = max(PART, -(-size // _MOST_PARTS))
         how = {"use_multipart": False} if size <= PART else {"chunk_size": part, "max_concurrency": _AT_ONCE}
@@ -144,9 +145,9 @@ class Bucket:
             raise ObjectStoreError(self.base, _CODES["NoSuchBucket"]) from None
 
     def size(self, name: str) -> int | None:
-        """Return an object's size, `None` where there is none of that name.
+        """Return an object's size, `None` if there is none of that name.
 
-        Its first byte is asked for: the answer to a HEAD would have no body that says what is wrong.
+        It requests the first byte, not a HEAD: the answer to a HEAD has no body that would say what is wrong.
         """
         try:
             with _talking(self.base, name):
@@ -195,7 +196,7 @@ class Bucket:
                 yield StoredFile(name=each["path"], size=each["size"], mtime_ns=modified, remote=self.base)
 
     def drop_unfinished(self, prefixes: tuple[str, ...]) -> None:
-        """Remove what a killed process left half-sent of names that begin so; only a folder shows such files."""
+        """Remove half-sent files of a killed process whose names begin with a prefix; only a folder has such files."""
         folder = self._folder
         if folder is None:
             return
@@ -212,7 +213,7 @@ class Bucket:
                 yield from ((each["path"], each["size"]) for each in page)
 
     def remove(self, name: str) -> None:
-        """Remove an object; none there is no error."""
+        """Remove an object; if there is none, that is no error."""
         self._check_owners()
         with contextlib.suppress(FileNotFoundError), _talking(self.base, name):
             _interruptible(lambda: self._api.delete(self._store, name))
@@ -236,7 +237,8 @@ def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
     backoff = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
     retry = {"max_retries": RETRIES, "retry_timeout": timedelta(minutes=3), "backoff": backoff}
     client: dict[str, Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=5)}
-    allowed = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "")  # these options take the place of the environment's
+    # `client_options` replace those that the library reads from the environment, so this one is read here.
+    allowed = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "")
     if allowed.lower() in {"1", "true"}:
         client["allow_http"] = True
     open_url: Any = from_url  # its overloads tell the clouds' settings apart by type
@@ -244,9 +246,10 @@ def _open_store(base: str, encryption: str | None, kms_key: str | None) -> Any:
 
 
 def _put_file(folder: str, name: str, reader: Reader, size: int) -> None:
-    """Write an object of a folder: private from its first byte, and in no folder of another user.
+    """Write an object into a folder: private from its first byte, and never into another user's folder.
 
-    The library's own files are as wide as the umask lets them be, until the last byte is written.
+    The library would create the file as wide as the umask allows: another user of a shared folder read 58 of 58 MB of a
+    transcript while it was written.
     """
 
     def fill(write: Write) -> None:
@@ -300,7 +303,7 @@ def _parts(reader: Reader, size: int, part: int) -> Iterator[bytes]:
 
 
 def _interruptible(work: Callable[[], T]) -> T:
-    """Do `work`; on the main thread beside it, since Ctrl-C does not reach into the library."""
+    """Do `work`. If this is the main thread, do it in another thread: Ctrl-C does not interrupt the library's calls."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     results: list[T] = []
@@ -322,7 +325,7 @@ def _interruptible(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def _talking(base: str, name: str = "") -> Iterator[None]:
-    """Turn whatever the library raises into errors that repeat nothing of what a store answered."""
+    """Turn every error of the library into one of ours, which repeats nothing of the store's answer."""
     try:
         yield
     except FileNotFoundError as error:
@@ -334,7 +337,7 @@ def _talking(base: str, name: str = "") -> Iterator[None]:
     except OSError as error:
         if error.errno is None:
             raise ObjectStoreError(base, _reason(error)) from None
-        raise  # of the file that was to be sent: the library's have no number
+        raise  # an error of the local file that is sent: errors of the library have no number
     except Exception as error:  # noqa: BLE001  # the library's errors are of many kinds and may hold secrets
         raise ObjectStoreError(base, _reason(error)) from None
 
@@ -347,7 +350,7 @@ def _reason(error: Exception) -> str:
     for words, meaning in _WORDS:
         if words in text:
             return meaning
-    status = _STATUS.search(text)  # an answer without a body, or a proxy's
+    status = _STATUS.search(text)  # an answer without a body, or from a proxy
     if status is not None:
         return f"it answers with status {status[1]}"
     return f"{type(error).__name__} from the library"
@@ -357,7 +360,7 @@ _open: dict[str, Bucket] = {}
 
 
 def bucket_at(base: str) -> Bucket:
-    """Return the place of an address for reading, opened once in this process; raises `ObjectStoreError`."""
+    """Return the `Bucket` of an address for reading, made once in this process; raises `ObjectStoreError`."""
     if base not in _open:
         _open[base] = Bucket(base)
     return _open[base]

@@ -1,12 +1,12 @@
-"""Sending what is archived here to the object store, and believing in nothing that was not read back.
+"""Send archived files to the object store. A file counts as sent only after it was read back.
 
-For each file: is an object of that name and size there whose bytes have the right hash? Then an earlier run was ended
-between sending and writing that down, and the row is all that is missing. Otherwise the file is sent, read back whole
-and hashed, and only then its row is written. S3 is also sent each part's SHA-256, so that a store that checks refuses
-what was damaged on the way; reading back is what holds everywhere.
+For each file, the store is asked for an object of that name and size. If its bytes have the right hash, an earlier run
+was killed after it sent the file and before it wrote the row: only the row is missing. Otherwise the file is sent, read
+back whole and hashed, and only then its row is written. S3 also gets each part's SHA-256, so that a store that checks
+it refuses damaged parts. Reading back works with every store.
 
-A name is never given twice, so sending again replaces bytes by the same bytes: no duplicates. The manifest goes last,
-and stays pending as long as rows are added after it.
+A name is never used twice, so sending a file again replaces bytes by the same bytes. The manifest is sent last. It is
+pending again as soon as a row is added to it.
 
 Sessions are sent one after the other. A lock on the archive's directory keeps a second process from sending the same
 files at the same time; the session's own lock is held only while a row is added, so a hook never waits for a network.
@@ -52,13 +52,13 @@ class PushResult(Frozen):
     address: str
     """Where the files went."""
     files: int = 0
-    """Files sent, or found there whole, and written down as such; manifests too."""
+    """Files, manifests included, that were sent, or were found in the store with the right bytes."""
     bytes: int = 0
     """Bytes of them."""
     sessions: int = 0
-    """Sessions that are now in the store with all that is archived of them."""
+    """Sessions that are now completely in the store."""
     pending: tuple[str, ...] = ()
-    """Sessions of which something is not there yet; push again."""
+    """Sessions that are not completely in the store yet; push again."""
 
 
 def push(
@@ -68,13 +68,13 @@ def push(
     pack: bool = False,
     progress: Progress | None = None,
 ) -> PushResult:
-    """Upload what the store does not have of all sessions, or of those named; call it again for what is `pending`.
+    """Upload the missing files of all sessions, or of those named. Call it again for sessions that are `pending`.
 
-    With `pack`, pieces are packed first where that can be done, so that the smaller file is sent. `progress` is called
-    with the bytes of each file that arrived. Raises `ObjectStoreError` where the store cannot be
-    used (what arrived before is written down), `ArchiveBusyError` where another process uploads for longer than a
-    minute, and `ArchiveUnavailableError` where this archive has no store. What is wrong with one session, an
-    `ArchiveError` or `OSError`, is raised once the others are sent.
+    With `pack`, pieces are packed first if possible, so that the smaller file is sent. `progress` is called with the
+    bytes of each file that arrived. Raises `ObjectStoreError` if the store cannot be used (files that arrived before
+    have their rows), `ArchiveBusyError` if another process uploads for longer than a minute, and
+    `ArchiveUnavailableError` if this archive has no store. An `ArchiveError` or `OSError` of one session is raised
+    after the other sessions were sent.
     """
     bucket = archive.bucket()
     archive = archive.listed()
@@ -123,9 +123,9 @@ class _Sender:
         self._damaged: set[str] = set()
 
     def has_work(self, names: Sequence[str] | None = None) -> bool:
-        """Say whether something is pending, from what is on the disk; of a session without a piece nothing is.
+        """Tell from the local files whether something is pending. A session without a piece has nothing to send.
 
-        `names` are those of its files here, where they were listed already.
+        `names` are the session's local files, if they were listed already.
         """
         with self._archive.view(self._session_id) as files:
             here = [file.name for file in files.list() if file.remote is None] if names is None else names
@@ -137,7 +137,8 @@ class _Sender:
     def run(self) -> None:
         self._bucket.drop_unfinished((f"{self._session_id}_", f"{self._session_id}."))
         self._pack()
-        # The store's manifest names all pieces: also one whose writer was killed before it had a row.
+        # A reader of the store sees only the pieces that the manifest there names. So a piece whose writer was killed
+        # before its row must get a row first.
         if manifests.without_row(self._archive.pieces(self._session_id)):
             with self._archive.lock(self._session_id) as locked:
                 repair_pieces(
@@ -153,7 +154,7 @@ class _Sender:
                 return
 
     def _pack(self) -> None:
-        """Pack first where that is wanted; what cannot be packed is sent as it is."""
+        """Pack the session's pieces if `pack` was asked for; a piece that cannot be packed is sent plain."""
         from mala_context.archive.packing import pack_sessions
 
         if self._wants_packed:
@@ -170,11 +171,11 @@ class _Sender:
                     self._bucket.put(file.name, reader, size)
                 self._check(file.name, size, digest)
         except FileNotFoundError:
-            return  # packed in between; the next round sends the packed one
+            return  # another process packed the piece just now; the next round sends the packed file
         self._note(file.name, size, digest, file.mtime_ns)
 
     def _is_right(self, manifest: Any, name: str, digest: str) -> bool:
-        row = manifest.pieces().get(name)  # of a packed piece the row states the plain bytes, so it has none here
+        row = manifest.pieces().get(name)  # rows are named by plain pieces and hash plain bytes: none for a packed file
         if row is None or row.get("sha256") in {None, digest}:
             return True
         if name not in self._damaged:
@@ -203,11 +204,13 @@ class _Sender:
             self._progress(size)
 
     def _send_manifest(self) -> bool:
-        """Send the manifest; false where rows were added meanwhile."""
+        """Send the manifest; false if rows were added while it was sent, so that the caller sends it again."""
         name = layout.manifest_name(self._session_id)
         with self._archive.view(self._session_id) as files:
             data = files.manifest()
-        if not data:  # the directory is being moved: no reason to empty the manifest in the store
+        # While another program moves the archive's directory the manifest reads as empty. Sent like that, it would
+        # replace the store's manifest by nothing if this process ended before the next round.
+        if not data:
             return False
         manifest = manifests.parse(data)
         if uploaded.manifest_is_uploaded(self._session_id, manifest, self._bucket.base):
@@ -219,6 +222,7 @@ class _Sender:
         self._check(name, len(data), digest)
         row = uploaded.new_row(name, self._bucket.base, len(data), digest, layout.now())
         with self._archive.lock(self._session_id) as locked:
+            # A row that was added since is not in the store: then this one must not say that everything is.
             same: bool = locked.manifest() == data
             if same:
                 locked.append(manifests.dump([row]))
@@ -227,7 +231,7 @@ class _Sender:
         return same
 
     def _take_over(self, name: str, data: bytes) -> bytes:
-        """Keep what an earlier manifest in the store says, before the first one from here takes its place."""
+        """Save the rows of a manifest that is in the store already, before the first one from here replaces it."""
         there = self._bucket.read(name)
         if there is None or there == data:
             return data
@@ -252,7 +256,7 @@ class _Sender:
 
 @contextlib.contextmanager
 def _turn(directory: str, patience: float) -> Iterator[None]:
-    """Be the only one who uploads from an archive; raises `ArchiveBusyError` when the wait is over."""
+    """Let only one process upload from an archive at a time; raises `ArchiveBusyError` when the wait is over."""
     key = (directory, ".uploads")  # no session has such an id
     until = time.monotonic() + patience
     if not thread_locks.acquire(key, patience):

@@ -1,7 +1,7 @@
 """A repository's place in an object store as a store of pieces, for reading only: from any machine, without a disk.
 
-What is there is what the session's manifest there tells of. Where a machine died between the pieces and the manifest,
-the pieces are there without one and are read as what they are.
+A session has the files that its manifest in the store names. If a machine died after it sent pieces and before it sent
+the manifest, the session has no manifest there, and all of its pieces are read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RemoteView(SessionView):
         self._manifest: bytes | None = None
 
     def list(self) -> Sequence[StoredFile]:
-        """Return the session's files that its manifest there knows, all of them where there is none."""
+        """Return the session's files that its manifest in the store names; all of them if there is no manifest."""
         data = self.manifest()
         manifest_name = layout.manifest_name(self.session_id)
         known = uploaded.uploads(manifests.parse(data))
@@ -48,7 +48,7 @@ class RemoteView(SessionView):
         return self._bucket.open(name)
 
     def manifest(self) -> bytes:
-        """Return the manifest's bytes, asked for once."""
+        """Return the manifest's bytes; the store is asked once."""
         if self._manifest is None:
             name = layout.manifest_name(self.session_id)
             self._manifest = (self._bucket.read(name) or b"") if name in self._files else b""
@@ -84,7 +84,7 @@ class RemoteStore(PieceStore):
         return RemoteView(self._bucket, session_id, self._of.get(session_id, ()))
 
     def lock(self, session_id: str, timeout: float) -> NoReturn:
-        """Refuse: what is in an object store is written by `push` alone, from the machine that archived it."""
+        """Raise `ArchiveUnavailableError`: only `push` writes to the store, from the machine that archived."""
         check_session_id(session_id)
         raise ArchiveUnavailableError(
             f"{self.location} is read only: an archive is changed on the machine that it was pushed from",

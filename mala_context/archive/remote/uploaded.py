@@ -1,9 +1,8 @@
-"""What a manifest says of uploads: all the state there is, so a kill at any moment loses none of it.
+"""The rows of a manifest that say what is uploaded. There is no other state, so a kill at any moment loses nothing.
 
-A row `uploaded` is written once the store holds a file and has given back its bytes: its name, the place it went to,
-the size and the hash of the stored bytes. The row for the manifest itself is the last one of a session of which all
-is uploaded; any other row after it (a new piece, an outcome) makes the manifest pending again. All functions here
-are pure.
+A row `uploaded` is written after the store holds a file and has given back its bytes. It has the file's name, its
+place, and the size and hash of the stored bytes. If a session is uploaded completely, its last row is that of the
+manifest itself; any row after it (a new piece, an outcome) makes the manifest pending again. All functions are pure.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from mala_context.archive.manifests import Manifest
 
 KIND = "uploaded"
-_NEEDLE = b'"uploaded"'  # whatever stands between: other programs write JSON with blanks
+_NEEDLE = b'"uploaded"'  # only the word: other programs write JSON with blanks around the colon
 
 
 def uploads(manifest: Manifest, base: str | None = None) -> dict[str, Mapping[str, Any]]:
-    """Return the rows of files that are uploaded, by name, those at one place where `base` names it; the last wins."""
+    """Return the last `uploaded` row of each file by its name; with `base`, only rows of that place."""
     return {
         row["name"]: row
         for row in manifest.of_kind(KIND)
@@ -35,12 +34,12 @@ def uploads(manifest: Manifest, base: str | None = None) -> dict[str, Mapping[st
 
 
 def new_row(name: str, base: str, length: int, sha256: str, now: int, mtime_ns: int | None = None) -> dict[str, Any]:
-    """Return the row of a file that is uploaded and was read back."""
+    """Return the row of a file that was uploaded and read back."""
     return manifests.new_row(KIND, now, name=name, to=base, length=length, sha256=sha256, mtime_ns=mtime_ns)
 
 
 def elsewhere(session_id: str, data: bytes, here: Iterable[StoredFile]) -> list[StoredFile]:
-    """Return the files that only an object store holds: those with a row and no file here, packed or plain."""
+    """Return the files that only an object store holds: they have a row, and no local file, plain or packed."""
     if _NEEDLE not in data:
         return []
     known = {layout.plain_name(file.name) for file in here}
@@ -56,19 +55,19 @@ def elsewhere(session_id: str, data: bytes, here: Iterable[StoredFile]) -> list[
 
 
 def pending(names: Iterable[str], manifest: Manifest, base: str) -> list[str]:
-    """Return those of the local files that have not arrived at a place, in their order; not the manifest."""
+    """Return the local files without the manifest that have not arrived at a place, in their order."""
     done = set(map(layout.plain_name, uploads(manifest, base)))
     return [name for name in names if layout.plain_name(name) not in done and not name.endswith(".manifest.jsonl")]
 
 
 def manifest_is_uploaded(session_id: str, manifest: Manifest, base: str) -> bool:
-    """Say whether the store's manifest is all that this one is, but for the row that says so."""
+    """Tell whether the store has this manifest without its last row, which says so."""
     last = manifest.rows[-1] if manifest.rows else {}
     return last.get("row") == KIND and last.get("name") == layout.manifest_name(session_id) and last.get("to") == base
 
 
 def is_complete(session_id: str, names: Iterable[str], manifest: Manifest, base: str) -> bool:
-    """Say whether a store holds all of a session, of which these are the local files, and its manifest too."""
+    """Tell whether a store holds all of a session's local files (`names`) and its manifest."""
     return manifest_is_uploaded(session_id, manifest, base) and not pending(names, manifest, base)
 
 
@@ -78,19 +77,20 @@ def places(manifest: Manifest) -> set[str]:
 
 
 def continues(local: Manifest, remote: Manifest) -> bool:
-    """Say whether a store's manifest tells of the same pieces as the one here, which may have been made again.
+    """Tell whether a store's manifest is about the same pieces as the local one, which may have been made again.
 
-    It does not where this machine forgot the session and began it again under the same name.
+    It is not if this machine lost the session's archive and began a new one under the same name.
     """
     ours, theirs = list(local.pieces()), remote.pieces()
     return not ours or min(ours, key=_stamp) in theirs
 
 
 def missing_rows(local: Manifest, remote: Manifest) -> Sequence[Mapping[str, Any]]:
-    """Return the rows of a store's manifest that are not here and may be taken from there.
+    """Return the rows of a store's manifest that are not in the local one and may be added to it.
 
-    Whoever can write to the store can write rows. So none of them says where this machine's transcripts are, which a
-    later start would archive and send there, or anything of a piece that this manifest has a row for.
+    Everybody who can write to the store can write rows there. So no row may name a transcript on this machine, because
+    a later start would archive that file and send it to the store. Nor may a row change what the local manifest says of
+    a piece.
     """
     ours = {manifests.dump([row]) for row in local.rows}
     known = local.pieces().keys()

@@ -44,7 +44,7 @@ def test_a_directory_of_other_files_is_no_place_to_tighten(tmp_path, caplog):
     path.chmod(0o755)
     os.close(directory.open_archives(str(path), create=True))
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
-    assert "mode 0755 and files of others in it: it stays so" in caplog.text
+    assert "mode 0755 and files of other programs: the mode stays" in caplog.text
     (path / "s1.manifest.jsonl").write_text("")
     os.close(directory.open_archives(str(path), create=False))
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
