@@ -1,7 +1,8 @@
-"""Where the CLI compacts by itself: the window that its variable or its settings name, less what it keeps free.
+"""The size at which the CLI compacts by itself: an automatic window, less the tokens that the CLI keeps free.
 
-Without one the CLI reports a threshold and does not act on it. How it reads what stands there is seen from where it
-compacts: the rules here are those of 2.1.332. The status line reads this too, so that this module imports nothing.
+A variable or the settings name the automatic window. Without it the CLI reports a threshold but does not act on it. The
+rules for reading the value were found by watching at which size CLI 2.1.332 compacts. The status line uses this module
+too, so it imports nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 AUTO_COMPACT_WINDOW = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 """The variable of the environment without which the CLI does not compact proactively."""
 OFF_SWITCHES = ("DISABLE_COMPACT", "DISABLE_AUTO_COMPACT")
-"""Variables with which it never compacts by itself, whatever its window; with the first one `/compact` does nothing."""
+"""Variables that keep the CLI from compacting by itself, whatever its window; the first one disables `/compact` too."""
 AUTO_COMPACT_BUFFER = 33_000
-"""What the CLI keeps free where it compacts proactively, in tokens."""
+"""Tokens that the CLI keeps free when it compacts proactively."""
 LARGEST_WINDOW = 100_000_000
-"""The largest window that is believed, in tokens: no model has one, and a larger count is a broken number."""
+"""Most tokens of a window that are believed: no model has as many, and a larger number is an error."""
 LEAST_AUTO_WINDOW = 100_000
 """The smallest automatic window that the CLI takes, in tokens."""
 _ON = frozenset({"1", "true", "yes", "on"})
@@ -26,14 +27,15 @@ _SCALES = {"k": 1_000, "m": 1_000_000}
 _DIGITS = frozenset("0123456789")
 _NUMBER = _DIGITS | frozenset("+-.e")
 _LONGEST = 400
-"""Characters of a number that are looked at; one that goes on is past all that there is."""
+"""Characters of a number that are read; a longer number is larger than any window."""
 
 
 def read_auto_compact_window(value: object) -> int | None:
-    """Read an automatic window as the CLI does, in tokens; `None` where it says none.
+    """Read an automatic window as the CLI does, in tokens; `None` if the value names none.
 
-    The number that the text begins with counts, whatever follows; a `k` or `m` at the end is a thousand or a million of
-    them; `200,000`, `200_000` and `200 000` are one number. Less than the least is the least.
+    The number at the beginning of a text counts, whatever text follows. A `k` or `m` at the end multiplies it by a
+    thousand or a million. `200,000`, `200_000` and `200 000` are one number. A number below `LEAST_AUTO_WINDOW` is
+    raised to it.
     """
     if isinstance(value, str):
         text = value.strip().lower()
@@ -49,12 +51,12 @@ def switched_off(env: Mapping[str, object]) -> bool:
 
 
 def auto_compact_window_of(env: Mapping[str, object]) -> int | None:
-    """Return the automatic window of an environment, in tokens; `None` where it names none, or forbids to compact."""
+    """Return the automatic window of an environment, in tokens; `None` if it names none or forbids compaction."""
     return None if switched_off(env) else read_auto_compact_window(env.get(AUTO_COMPACT_WINDOW))
 
 
 def _joined(text: str) -> str:
-    """Return a number that is written in groups of three digits as one; any other text as it is."""
+    """Return a number in groups of three digits without its separators; return any other text unchanged."""
     for separator in ",_ ":
         first, *groups = text.removeprefix("+").split(separator)
         if (
@@ -68,7 +70,7 @@ def _joined(text: str) -> str:
 
 
 def _leading_number(text: str) -> float:
-    """Return the number that a text begins with, 0.0 where it begins with none."""
+    """Return the number at the beginning of a text; 0.0 if there is none."""
     text = text[:_LONGEST]
     length = next((place for place, char in enumerate(text) if char not in _NUMBER), len(text))
     for end in range(length, 0, -1):
@@ -80,9 +82,9 @@ def _leading_number(text: str) -> float:
 
 
 def auto_compact_threshold(window: int, auto_compact_window: int | None) -> int | None:
-    """Return where a proactive CLI compacts, in tokens; `None` where it waits for the API's refusal.
+    """Return the size at which a proactive CLI compacts, in tokens; `None` if it waits for the API's refusal.
 
-    `auto_compact_window` is what `read_auto_compact_window` says.
+    `auto_compact_window` is an answer of `read_auto_compact_window`.
     """
     if auto_compact_window is None:
         return None

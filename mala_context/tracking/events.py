@@ -1,12 +1,12 @@
-"""What happens to a context window, as frozen records.
+"""The events of a context window, as frozen records.
 
-Readers turn messages and rows into these records, and everything downstream sees nothing else: live tracking and replay
-are the same code. The records are named tuples, since they are made once per message of a running agent and cost about
-a third of a frozen dataclass. Text is carried by reference, as the content blocks that came; whoever needs a count
-counts (see `projection`).
+Readers turn messages and rows into these records. All later code sees only the records, so live tracking and replay are
+the same code. The records are named tuples, because each message of a running agent makes one, and a named tuple costs
+about a third of a frozen dataclass. Records hold the content blocks themselves, by reference; `projection` counts their
+text if a count is needed.
 
-`agent` is `None` for the main agent; for a subagent it is the id of the Task call that started it where the source
-knows it (live messages), else its `agentId` (transcripts). `SubagentStart` joins the two.
+`agent` is `None` for the main agent. For a subagent it is the id of the Task call that started it (live messages) or
+its `agentId` (transcripts). `SubagentStart` joins the two ids.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mala_context.tracking.context_map import ContextPart
 from mala_context.tracking.usage import Usage
 
 SIDECHAIN: Final = "sidechain"
-"""Agent of sidechain rows that name none (old CLIs); the tracker tells their chains apart by their parents."""
+"""Agent of sidechain rows without an agent's name (old CLIs); the tracker separates their chains by the parents."""
 
 
 class SessionStart(NamedTuple):
-    """A session begins or goes on: its id, and what is known about it."""
+    """A session begins or goes on: its id, and the facts about it."""
 
     session_id: str
-    """The id from now on; another one than before means a new, unknown context."""
+    """The id from now on; an id that differs from the last one means a new, unknown context."""
     source: str
     """`init`, `startup`, `resume`, `clear` or `compact`."""
     model: str | None = None
-    """The session's model as it was asked for, with its `[1m]` suffix if it had one."""
+    """The model that the session asked for, with its `[1m]` suffix if it had one."""
     betas: tuple[str, ...] = ()
     """Beta features of the requests, e.g. `context-1m-2025-08-07`."""
     cwd: str | None = None
@@ -45,29 +45,29 @@ class Response(NamedTuple):
     agent: str | None
     """`None` for the main agent."""
     session_id: str | None
-    """`None` where the source does not say."""
+    """`None` if the source does not name it."""
     message_id: str | None
     """All parts with one id are one response."""
     model: str | None
     """The model that answered."""
     usage: Usage | None
-    """Counts of the last model call of the response; `None` where they are missing or all zero."""
+    """Counts of the last model call of the response; `None` if they are missing or all zero."""
     content: Any = ()
-    """Content blocks of this part, as they came."""
+    """Content blocks of this part, unchanged."""
     stop_reason: str | None = None
-    """Why the response ended, where known; `max_tokens` drops its output from the context."""
+    """Why the response ended; `None` if unknown. See `ContextState.stopped`."""
     uuid: str | None = None
     """The part's own id."""
     parent: str | None = None
     """Id of the row before it; empty for a root, `None` where the source does not say (live messages)."""
     source: str = "message"
-    """Where the usage stands: `message` (SDK), `stream` (message_start), `row` (transcript)."""
+    """Source of the usage: `message` (SDK), `stream` (message_start), `row` (transcript)."""
     request_id: str | None = None
     """Id of the request (transcripts and stream-json)."""
     time: str | None = None
-    """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
+    """The row's timestamp, ISO 8601; `None` if the source has none (live messages)."""
     hour: int = 0
-    """Tokens that were written to the cache for an hour; the others are kept for five minutes."""
+    """Tokens that were written to the cache for an hour; the other written tokens are kept for five minutes."""
 
 
 class UsageDelta(NamedTuple):
@@ -78,45 +78,45 @@ class UsageDelta(NamedTuple):
     session_id: str | None
     """Session of the stream."""
     usage: Usage | None
-    """Final counts; a prompt of zero means that the delta carries only the output."""
+    """Final counts; a prompt of zero means that the delta has only the output."""
     stop_reason: str | None = None
     """Why the response ended."""
     last_call: bool = False
-    """Whether the counts are of the response's last model call, so that they replace those of its first."""
+    """Whether the counts are those of the response's last model call, which replace those of its first call."""
 
 
 class Appended(NamedTuple):
-    """Something that the next request will hold besides the response: a prompt, tool results, an attachment."""
+    """Content that the next request will hold besides the response: a prompt, tool results, an attachment."""
 
     agent: str | None
     """`None` for the main agent."""
     session_id: str | None
-    """`None` where the source does not say."""
+    """`None` if the source does not name it."""
     kind: str
-    """`user` for prompts and tool results; `attachment` for what the CLI adds."""
+    """`user` for prompts and tool results; `attachment` for the CLI's own additions."""
     content: Any
-    """Text, content blocks, or the attachment, as they came."""
+    """Text, content blocks, or the attachment, unchanged."""
     uuid: str | None = None
     """The row's own id."""
     parent: str | None = None
-    """Id of the row before it; empty for a root, `None` where the source does not say (live messages)."""
+    """Id of the row before it; empty for a root, `None` if the source does not name it (live messages)."""
     time: str | None = None
-    """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
+    """The row's timestamp, ISO 8601; `None` if the source has none (live messages)."""
 
 
 class Link(NamedTuple):
-    """A row that no request holds, but that others name as their parent."""
+    """A row that no request holds, but that other rows name as their parent."""
 
     agent: str | None
     """`None` for the main agent."""
     session_id: str | None
-    """`None` where the source does not say."""
+    """`None` if the source does not name it."""
     uuid: str | None
     """The row's own id."""
     parent: str | None = None
-    """Id of the row before it; empty for a root, `None` where the source does not say."""
+    """Id of the row before it; empty for a root, `None` if the source does not name it."""
     time: str | None = None
-    """When the row was written for, ISO 8601; `None` where the source does not say (live messages)."""
+    """The row's timestamp, ISO 8601; `None` if the source has none (live messages)."""
 
 
 class Compaction(NamedTuple):
@@ -127,13 +127,13 @@ class Compaction(NamedTuple):
     session_id: str | None
     """Session in which it happened."""
     trigger: str | None = None
-    """`auto` or `manual`; `None` where the source has no boundary, only a summary."""
+    """`auto` or `manual`; `None` if the source has only a summary and no boundary."""
     pre_tokens: int | None = None
     """The CLI's own estimate of the context before (chars/4 of what was appended)."""
     post_tokens: int | None = None
     """The CLI's chars/4 of the messages that remain; neither system prompt nor tools are in it."""
     duration_ms: int | None = None
-    """How long it took."""
+    """Duration of the compaction."""
     uuid: str | None = None
     """The boundary's own id."""
     parent: str | None = None
@@ -141,11 +141,11 @@ class Compaction(NamedTuple):
     preserved: frozenset[str] = frozenset()
     """Ids of rows that were kept verbatim and may be written again."""
     version: str | None = None
-    """The CLI that wrote the boundary; `None` where the source does not say (live messages)."""
+    """Version of the CLI that wrote the boundary; `None` if the source does not name it (live messages)."""
 
 
 class Summary(NamedTuple):
-    """The summary that a compaction left; without a boundary before it, it is the only sign of one."""
+    """The summary that a compaction left; without a boundary before it, it is the only sign of the compaction."""
 
     agent: str | None
     """`None` for the main agent."""
@@ -156,44 +156,44 @@ class Summary(NamedTuple):
     uuid: str | None = None
     """The row's own id."""
     parent: str | None = None
-    """Id of the row before it; empty for a root, `None` where the source does not say."""
+    """Id of the row before it; empty for a root, `None` if the source does not name it."""
 
 
 class CompactionStatus(NamedTuple):
-    """The CLI says that it is compacting, or how that ended."""
+    """The CLI reports that a compaction began, or how it ended."""
 
     session_id: str | None
     """Session in which it happened."""
     status: str | None
-    """`compacting`, or `None` when it is over."""
+    """`compacting`, or `None` after its end."""
     result: str | None = None
-    """`success` or `failed`, where the CLI says so."""
+    """`success` or `failed`; `None` if the CLI does not report it."""
     error: str | None = None
     """Why it failed."""
 
 
 class Reset(NamedTuple):
-    """The conversation was thrown away (`/clear`): nothing is known until the next response."""
+    """The conversation was thrown away (`/clear`): its size is unknown until the next response."""
 
     session_id: str | None
-    """The session that was left."""
+    """The session that ended."""
     kind: str = "clear"
-    """What caused it."""
+    """The command that caused it."""
     uuid: str | None = None
     """The row's own id, the root of the new conversation (transcripts only)."""
 
 
 class TurnEnd(NamedTuple):
-    """A turn is over. Its usage is a sum over the turn's responses, never a size."""
+    """A turn has ended. Its usage is a sum over the turn's responses, never a size."""
 
     session_id: str | None
     """Session of the turn."""
     usage: Usage | None
-    """Sums over the turn; `None` where the result has no usage at all."""
+    """Sums over the turn; `None` if the result has no usage at all."""
     last_call: Usage | None = None
-    """Counts of the turn's last model call, where the result lists its iterations."""
+    """Counts of the turn's last model call; `None` if the result does not list its iterations."""
     num_turns: int | None = None
-    """What the CLI counts as turns: requests to the model."""
+    """The CLI's number of turns, which is the number of requests to the model."""
     windows: Mapping[str, int] = {}
     """Context window by model, as the CLI reports it."""
     is_error: bool = False
@@ -203,28 +203,28 @@ class TurnEnd(NamedTuple):
     terminal_reason: str | None = None
     """`completed`, `prompt_too_long`, `aborted_streaming`, …"""
     origin: str | None = None
-    """What started the turn; `task-notification` for a background agent's own."""
+    """What started the turn; `task-notification` for a turn that a background agent's end started."""
     user_uuids: tuple[str, ...] = ()
     """Ids of the prompts that this turn answers."""
     result: str | None = None
-    """The turn's last answer, or the words of its error."""
+    """The turn's last answer, or the text of its error."""
 
 
 class Refusal(NamedTuple):
-    """The API refused a request because it was too long, and said how long it may be."""
+    """The API refused a request because it was too long."""
 
     agent: str | None
     """`None` for the main agent."""
     session_id: str | None
     """Session of the request."""
     tokens: int | None
-    """Size of the refused request."""
+    """Size of the refused request; `None` if the error does not state it."""
     maximum: int | None
-    """The window that the API holds to."""
+    """The limit that the API enforces; `None` if the error does not state it."""
 
 
 class SubagentStart(NamedTuple):
-    """A subagent began: joins the id of its Task call to the id in its transcript."""
+    """A subagent began; the event joins the id of its Task call and its id in the transcript."""
 
     session_id: str | None
     """Session of the Task call."""
@@ -235,33 +235,33 @@ class SubagentStart(NamedTuple):
 
 
 class WindowReport(NamedTuple):
-    """`get_context_usage` or the `/context` command answered, or the CLI asks another model since one is overloaded."""
+    """`get_context_usage` or `/context` answered, or the CLI fell back to another model because one is overloaded."""
 
     session_id: str | None
     """Session that was asked."""
     window: int | None
-    """The model's window, where it says it."""
+    """The model's window; `None` if the answer does not state it."""
     tokens: int | None = None
-    """What it counts in the context (rounded in the command's text)."""
+    """The CLI's count of the context (rounded in the command's text)."""
     model: str | None = None
-    """The model, where it is named."""
+    """The model; `None` if the answer does not name it."""
     auto_compact_threshold: int | None = None
-    """Where the CLI says that it compacts."""
+    """The size at which the CLI says that it compacts."""
     parts: tuple[ContextPart, ...] = ()
-    """What fills the context, as far as the CLI says it."""
+    """The parts of the context, as far as the CLI reports them."""
 
 
 class ContextEdited(NamedTuple):
-    """The stream says why the next request may not hold what the last one held, and that no compaction did it."""
+    """The context changed without a compaction, so the next request may hold less or more than projected."""
 
     agent: str | None
     """`None` for the main agent."""
     session_id: str | None
-    """`None` where the source does not say."""
+    """`None` if the source does not name it."""
     cause: str
-    """`microcompaction` (the CLI cleared old tool results), `context_editing` (the API did), or `resume`.
+    """`microcompaction` (the CLI cleared old tool results), `context_editing` (the API cleared them), or `resume`.
 
-    `resume` says that another process goes on with the session: what it sends before the conversation is in no row.
+    `resume` means that another process goes on with the session. No row shows its system prompt and tools.
     """
 
 
@@ -269,7 +269,7 @@ class PluginSaid(NamedTuple):
     """A plugin's own code wrote a line to the log."""
 
     session_id: str | None
-    """Session in which it did."""
+    """Session in which it wrote the line."""
     plugin: str
     """The plugin's name."""
     text: str | None
@@ -280,7 +280,7 @@ class TotalTokens(NamedTuple):
     """An OpenAI-compatible server answered."""
 
     total_tokens: int | None
-    """Its `usage.total_tokens`; `None` where there is no usage, and the last value stays."""
+    """Its `usage.total_tokens`; `None` if there is no usage, and the last value stays."""
     model: str | None = None
     """The model that answered."""
     prompt_tokens: int | None = None
@@ -290,7 +290,7 @@ class TotalTokens(NamedTuple):
     content: Any = ()
     """Text of the answer, for servers that never send usage."""
     answer_id: str | None = None
-    """Id of the answer, which all chunks of a stream share; `None` where the server gives none."""
+    """Id of the answer, which all chunks of a stream share; `None` if the server gives none."""
 
 
 Event = (
@@ -314,4 +314,4 @@ Event = (
 """Any of the records of this module."""
 
 Events = tuple[Event, ...]
-"""What a reader returns; empty for what does not concern the context."""
+"""The answer of a reader; empty for input that does not concern the context."""

@@ -1,9 +1,9 @@
 """Fast path for the common SDK messages.
 
 Later blocks of a response, the first block of the next one, and tool results are applied directly to the main agent's
-state. Everything else takes the careful path: reader → event → reducer. So does a response whose event somebody wants
-to see; those who want only some responses say which with a predicate of the request's size (see `wanted`). A property
-test checks that both paths give the same state, and another that a runtime decides the same on both.
+state. Everything else takes the careful path: reader → event → reducer. A response also takes the careful path if an
+observer wants its event. Observers that want only some responses choose them by the size of the request (see `wanted`).
+One property test checks that both paths give the same state, another that a runtime decides the same on both.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MOST_CLASSES = 256
 
 
 class Quiet:
-    """Sizes of requests, in tokens, of whose responses an observer need not be told; set them at any time.
+    """A range of request sizes, in tokens, whose responses an observer does not want; set it at any time.
 
-    A look into a range costs a fifth of a call, and each response asks.
+    Each response asks every observer. To look into a range costs a fifth of a call of a predicate.
     """
 
     __slots__ = ("sizes",)
@@ -47,15 +47,15 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""Stands where no message was counted: no message has its id."""
+"""The value of `counted` while no message was counted; its id equals no message's id."""
 
 
 class FastPath:
     """Takes the usual messages of one SDK client.
 
-    `holds` has a way by class of message, which takes a message and returns whether that was all. For messages on the
-    careful path: unset `counted` with each event, and call `after` with each message. While something is `observed`,
-    messages that change a number take the careful path.
+    `holds` maps a class of message to a method, which takes a message and returns whether it was applied completely; if
+    not, send the message on the careful path. On the careful path, unset `counted` with each event and call `after`
+    with each message. While `observed` is not empty, messages that change a number take the careful path.
     """
 
     __slots__ = ("_by_name", "_observed", "_reducer", "counted", "holds", "quiet", "wanted")
@@ -66,23 +66,23 @@ class FastPath:
         self._by_name: dict[str, Way] = {"AssistantMessage": self.later, "UserMessage": self.appended}
         self.holds: dict[type, Way] = {}
         self.counted: Any = NOTHING
-        """The main agent's message whose counts the tracker took last, if it has taken nothing else since."""
+        """The main agent's last counted message; `NOTHING` after the tracker took any other event."""
         self.wanted: list[Wants] = []
-        """Those who observe responses; a response that one of them wants takes the careful path."""
+        """The observers' predicates; a response that one of them wants takes the careful path."""
         self.quiet: list[Quiet] = []
-        """The same of those who say beforehand which responses they do not want."""
+        """The ranges of those observers that declare beforehand which responses they do not want."""
 
     def leave(self, name: str) -> None:
-        """Have all messages of the class of this name go the long way, for good."""
+        """Send all messages of the class of this name on the careful path, for good."""
         self._by_name.pop(name, None)
         self.rest()
 
     def rest(self) -> None:
-        """Have all messages go the long way until `after` is called for one of the class."""
+        """Send all messages of each class on the careful path until `after` is called for one of that class."""
         self.holds.clear()
 
     def after(self, message: Any, event: Event) -> None:
-        """Take notice of a message that went the long way: the next of its class may go a short one."""
+        """Note a message that took the careful path: the next message of its class may take the fast one."""
         cls = message.__class__
         way = self._by_name.get(cls.__name__)
         if way is not None and cls not in self.holds and len(self.holds) < _MOST_CLASSES:  # classes may be made at will
@@ -91,10 +91,11 @@ class FastPath:
             self.counted = message if event.message_id else NOTHING
 
     def later(self, message: Any) -> bool:
-        """Hold a later block of the response whose counts were taken last, or take the first one of the next."""
+        """Hold a later block of the last counted response, or take the first block of the next response."""
         counted, identity = self.counted, message.message_id
         if identity != counted.message_id:
             return not self._observed and self.first(message, identity)
+        # The blocks of one response repeat its usage. Another usage may correct the size: the careful path compares.
         if message.usage != counted.usage:
             return False
         reducer = self._reducer
@@ -115,11 +116,14 @@ class FastPath:
             main.context.parts.append(("response", content))
             if content[0].__class__.__name__ in _THOUGHTS:
                 registry.sign(uuid, content, main)
-        seen[uuid] = None  # too many of them are seen to with the next response
+        seen[uuid] = None  # not trimmed here: the next response's first block does it
         return True
 
-    def first(self, message: Any, identity: Any) -> bool:  # noqa: C901  (each part may leave it to the long way)
-        """Take the first block of a new response, of the model that the agent has, by its counts."""
+    def first(self, message: Any, identity: Any) -> bool:  # noqa: C901  (each part may leave it to the careful path)
+        """Take the first block of a new response of the main agent's present model."""
+        # Until step 4 nothing may be changed: each `return False` sends the message on the careful path, which would
+        # apply a change a second time.
+        # Step 1: only a plain message of the main agent, in the present session and of the present model.
         reducer = self._reducer
         registry = reducer.registry
         main, seen = registry.main, registry.seen
@@ -134,22 +138,25 @@ class FastPath:
             or message.session_id != reducer.session_id
             or content.__class__ is not list
             or not content
-            or not main.responses  # the first one of a conversation says more than its size
+            or not main.responses  # a conversation's first response gives the baseline too, which the reducer notes
         ):
             return False
+        # Step 2: only counts that need no interpretation.
         usage, counted, key = message.usage, registry.responses, hash(identity) >> SHIFT
         try:
             fresh, written, read, output = counts = COUNTS(usage)
             tokens = fresh + written + read
-            # Left to the long way: zeros of a bridge that counts at the end only (case core-17), an input that may
-            # include the cache (core-23), and what is no count. `|` joins four range checks in one, since this runs per
-            # response.
+            # Left to the careful path: zeros of a bridge that counts only at the end (case core-17), an input that may
+            # include the cache (core-23), and values that are no counts. `|` joins four range checks in one, because
+            # this runs for each response.
             usual = tokens and fresh != written + read and 0 <= fresh | written | read | output < MOST
         except (KeyError, TypeError):
             return False
         looped = "iterations" in usage and usage["iterations"]
         if not usual or key in counted or looped:
             return False
+        # Step 3: only a response that no observer wants. An observer's error must not end the agent's stream: only
+        # Ctrl-C and the error of a signal's handler pass.
         for quiet in self.quiet:
             if tokens not in quiet.sizes:
                 return False
@@ -161,10 +168,12 @@ class FastPath:
             if passes(error):
                 raise
             return False
+        # Step 4: the cache ledger first, because it may still refuse (tokens that were written again have a log line).
         clock, known = reducer.clock, new(Usage, counts)
         hour = written_for_an_hour(usage) if written else 0
         if not main.cache.goes_on(known, hour, None if clock is None else clock(), main.model):
             return False
+        # Step 5: from here on the message is ours. These lines do what `EventReducer._response` does.
         counted[key] = seen[uuid] = None
         if len(seen) > seen.most:
             seen.trim()
@@ -179,7 +188,7 @@ class FastPath:
         return True
 
     def appended(self, message: Any) -> bool:
-        """Hold a message of the user, which most often is a tool's result."""
+        """Hold a message of the user; most of them are tool results."""
         registry = self._reducer.registry
         main, seen, uuid, content = registry.main, registry.seen, message.uuid, message.content
         if (

@@ -1,7 +1,7 @@
-"""What an image costs: its size stands in the first bytes of its file, its tokens follow from it (case core-31).
+"""The price of an image in tokens, which follows from its size in pixels (case core-31).
 
-The API scales an image down until its long edge fits, and then takes a token for 750 pixels. PNG, GIF, JPEG and WebP
-are read, which are the formats that it takes; of any other the size is not known.
+The size is in the first bytes of the image's file. The API scales an image down until its long edge fits, and then
+counts a token for 750 pixels. It takes PNG, GIF, JPEG and WebP; the size of any other file is unknown.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import binascii
 from typing import Any, Final
 
 Size = tuple[int, int]
-"""Width and height in pixels; zeros where they are not known."""
+"""Width and height in pixels; zeros if unknown."""
 UNKNOWN: Final[Size] = (0, 0)
 _HEAD: Final = 1 << 17
-"""Characters of base64 that are looked at: a JPEG has its size after what a camera or an editor put there."""
+"""Characters of base64 that are read: in a JPEG the size comes after the data of a camera or an editor."""
 _LONG_EDGE: Final = {"classic": 1_568, "dense": 2_576}
 _MOST: Final = {"classic": 1_568, "dense": 4_784}
 _USUAL: Final = {"classic": 1_500, "dense": 2_500}
@@ -22,7 +22,7 @@ _PIXELS: Final = 750
 
 
 def image_tokens(size: Size, family: str) -> float:
-    """Return what an image of a size in pixels costs, in tokens, with models of a family of `projection.FAMILIES`."""
+    """Return the tokens of an image by its size in pixels, for models of a family of `token_costs.FAMILIES`."""
     width, height = size
     if not width or not height:
         return _USUAL[family]
@@ -31,7 +31,7 @@ def image_tokens(size: Size, family: str) -> float:
 
 
 def size_of(data: Any) -> Size:
-    """Return the size of an image that came as base64 text, (0, 0) where it cannot be read. Never raises."""
+    """Return the size of an image that came as base64 text; (0, 0) if it cannot be read. Never raises."""
     if not isinstance(data, str):
         return UNKNOWN
     head = data[:_HEAD]
@@ -54,7 +54,7 @@ def _gif(raw: bytes) -> Size:
 
 
 def _jpeg(raw: bytes) -> Size:
-    """Go from marker to marker until the frame's header (SOF0 to SOF15, three markers excepted)."""
+    """Go from marker to marker up to the frame's header: SOF0 to SOF15, without DHT (C4), JPG (C8) and DAC (CC)."""
     place = 2
     while place + 9 <= len(raw) and raw[place] == 0xFF:
         marker = raw[place + 1]

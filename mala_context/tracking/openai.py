@@ -1,4 +1,4 @@
-"""What a status line or a health endpoint says of an OpenAI-compatible conversation."""
+"""The status of an OpenAI-compatible conversation, for a status line or a health endpoint."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class OpenAIStatus(NamedTuple):
     """How full an OpenAI-compatible conversation is; made by `status`."""
 
     tokens: int | None
-    """The last answer's total; before the first with usage ceil(chars/4), and `None` before any."""
+    """The last answer's total; ceil(chars/4) while no answer had usage, and `None` before the first answer."""
     max_tokens: int
     """The window: the configured one, or 128,000."""
     messages: int
-    """Answers so far, those without usage too; a stream is one."""
+    """Answers so far, with or without usage; a stream is one answer."""
     is_estimate: bool
-    """Whether `tokens` was derived from text, since no answer had usage yet."""
+    """Whether `tokens` was derived from text, because no answer had usage yet."""
 
     @property
     def ratio(self) -> float | None:
@@ -28,7 +28,7 @@ class OpenAIStatus(NamedTuple):
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether 90 % of the window are reached: summarise the conversation before the next request."""
+        """Whether 90 % of the window is full: summarise the conversation before the next request."""
         return self.ratio is not None and self.ratio >= COMPACT_AT
 
     def as_dict(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class OpenAIStatus(NamedTuple):
 def openai_status(tracker: ContextTracker) -> OpenAIStatus:
     """Return the status of a tracker that was made with `estimator="total_tokens"`.
 
-    Raises `ValueError` for one with another estimator, whose window is not this conversation's.
+    Raises `ValueError` for a tracker with another estimator, because its window is not this conversation's.
     """
     if tracker.estimator != "total_tokens":
         raise ValueError(f"the estimator is {tracker.estimator!r}: 'total_tokens' would be right")

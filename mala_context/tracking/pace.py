@@ -1,11 +1,11 @@
 """How fast a context grows: tokens a turn, and how many turns are left at that pace.
 
-A turn is over when the next prompt comes. What it added is the size of its last request less that of the turn before;
-a session's first turn counts from its first request, since system prompt and tools were there before it. Several
-prompts without an answer between them are one. After a compaction or a `/clear` the pace is unknown until a turn is
-over again.
+A turn ends when the next prompt comes. Its growth is the size of its last request less the size of the last request of
+the turn before. A session's first turn counts from its first request, because system prompt and tools were there before
+it. Several prompts without an answer between them are one prompt. After a compaction or a `/clear` the pace is unknown
+until the next turn has ended.
 
-The status line uses this too, so it imports little.
+The status line uses this module too, so it imports little.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TURNS = 8
 
 
 class Pace:
-    """Sizes and prompts of one agent in, change a turn out; all values in tokens."""
+    """Takes the request sizes and the prompts of one agent, and gives the growth a turn; all values in tokens."""
 
     __slots__ = ("_answered", "_begin", "_changes", "_now", "_sizes")
 
@@ -34,7 +34,7 @@ class Pace:
         self._answered = False
 
     def prompt(self) -> None:
-        """Take note that a turn begins."""
+        """Note that a turn begins."""
         if not self._answered or self._now is None or self._begin is None:
             return
         if self._sizes > 1 or self._changes:
@@ -50,14 +50,14 @@ class Pace:
 
     @property
     def change(self) -> int | None:
-        """What the turn that is under way has added so far, else the last one; `None` while unknown."""
+        """Growth of the present turn so far or, before its second request, of the last turn; `None` while unknown."""
         if self._answered and self._sizes > 1 and self._now is not None and self._begin is not None:
             return self._now - self._begin
         return self._changes[-1] if self._changes else None
 
     @property
     def per_turn(self) -> float | None:
-        """Mean of the last turns that are over; `None` before the first one is."""
+        """Mean growth of the last turns that have ended; `None` before the first turn has."""
         return sum(self._changes) / len(self._changes) if self._changes else None
 
     def turns_left(self, tokens: int | None) -> int | None:

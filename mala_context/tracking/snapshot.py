@@ -1,4 +1,4 @@
-"""What is known of one agent's context at one moment."""
+"""The state of one agent's context at one moment."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mala_context.tracking.windows import WindowState
 class ContextSnapshot(NamedTuple):
     """How full one agent's context is; unknown is `None`, never 0. All sizes are in tokens.
 
-    Three ratios, each of its own: `ratio` of the window, `usable_ratio` of what is usable before the CLI compacts, and
-    `tokens_left` until then.
+    `ratio` is a share of the whole window. `usable_ratio` is a share of the part that is usable before the CLI
+    compacts, and `tokens_left` is the rest of that part.
     """
 
     session_id: str | None
     """Session that the agent belongs to; `None` before the first message that names it."""
     agent_id: str | None
-    """Id of a subagent in its transcript (`agentId`); `None` for the main agent, and where it is not known."""
+    """Id of a subagent in its transcript (`agentId`); `None` for the main agent, or if unknown."""
     tool_use_id: str | None
-    """Id of the Task call that started a subagent; `None` for the main agent, and where it is not known."""
+    """Id of the Task call that started a subagent; `None` for the main agent, or if unknown."""
     model: str | None
-    """Model of the last response, or the session's model before the first."""
+    """Model of the last response; before the first response, the session's model."""
     tokens: int | None
     """Size of the last request, as `/context` prints it: input + cache creation + cache read."""
     output_tokens: int | None
@@ -33,51 +33,52 @@ class ContextSnapshot(NamedTuple):
     window: int
     """The context window."""
     window_source: str
-    """Which source answered: see `windows.SOURCES`."""
+    """The source of the window: see `windows.SOURCES`."""
     window_doubtful: bool
-    """Whether something was seen that this window does not explain."""
+    """Whether an event has contradicted this window."""
     auto_compact_threshold: int | None
-    """Where the CLI compacts by itself; `None` where that is not known to be proactive."""
+    """The size at which the CLI compacts by itself; `None` unless it is known to compact before a refusal."""
     exact: bool
-    """Whether `tokens` is what the API counted."""
+    """Whether `tokens` is the API's count."""
     accuracy: str
-    """`exact`, `estimate` (after a compaction), `rough` (with less known), or `unknown`."""
+    """`exact`, `estimate` (after a compaction), `rough` (the same with less information), or `unknown`."""
     usage_source: str | None
-    """Where the count stands: `message`, `stream`, `delta`, `result`, `row`, `boundary`; `None` while unknown."""
+    """Source of the count: `message`, `stream`, `delta`, `result`, `row`, `boundary`; `None` while unknown."""
     responses: int
     """Responses of this agent in this session."""
     compactions: int
     """Compactions of this agent in this session."""
     overflows: int
-    """Requests that were refused or turns that failed since the context was too long."""
+    """Requests that were refused, and turns that failed, because the context was too long."""
     resets: int
     """How often the conversation was thrown away and started again (`/clear`) within this session."""
     compaction_helped: bool | None
     """Whether the first response after the last compaction was below 90 % of the size before; `None` while unknown."""
     by_reference: bool
-    """Whether the last compaction kept the words in place of a summary; a transcript tells it a row later."""
+    """Whether the last compaction kept the words instead of a summary; in a transcript, known one row later."""
     estimator: str
-    """The formula of `ratio`."""
+    """Name of the formula of `ratio`."""
     estimate: int | None
-    """What that formula says."""
+    """The value of that formula."""
     event: str
     """Name of the event that made this snapshot."""
     before: ContextSnapshot | None
-    """On the snapshot that a compaction makes: what was known just before it."""
+    """On a compaction's snapshot: the snapshot just before the compaction; otherwise `None`."""
     interval: Interval
-    """What came after the last response, for the two values below; not for use from outside."""
+    """The text after the last response, for the projections; not for use from outside."""
     appended: int
-    """How much of it was there."""
+    """How many parts of `interval` there were at this moment; later parts do not change this snapshot."""
     cut: bool
     """Whether the last answer was nothing but a thought, and so is not in the context."""
     told: bool
-    """Whether the last answer's output is real for sure."""
+    """Whether the last answer's output is certainly real, not a placeholder."""
     switched: int
-    """Tokens of thinking that the next request holds more, below 0 fewer; see `ContextState.switched`."""
+    """Tokens of thinking that the next request holds more (below 0: fewer) than the last; see `ContextState.switched`.
+    """
     map: MapView = EMPTY
-    """What fills the context, for `parts`; not for use from outside."""
+    """The sizes from which `parts` is made; not for use from outside."""
     cache: CacheUse = CacheUse()
-    """What the prompt cache read and wrote for this agent in this session, and what it wrote again."""
+    """Tokens that the prompt cache read, wrote and wrote again for this agent in this session."""
 
     @property
     def ratio(self) -> float | None:
@@ -91,13 +92,13 @@ class ContextSnapshot(NamedTuple):
 
     @property
     def usable_ratio(self) -> float | None:
-        """`tokens` as a share of the auto-compact threshold, where there is one."""
+        """`tokens` as a share of the auto-compact threshold; `None` without a threshold."""
         threshold = self.auto_compact_threshold
         return None if self.tokens is None or not threshold else self.tokens / threshold
 
     @property
     def tokens_left(self) -> int | None:
-        """Tokens until the CLI compacts, or until the window is full where it does not by itself; never below 0."""
+        """Tokens until the CLI compacts by itself or, without a threshold, until the window is full; never below 0."""
         if self.tokens is None:
             return None
         limit = self.window if self.auto_compact_threshold is None else self.auto_compact_threshold
@@ -105,19 +106,19 @@ class ContextSnapshot(NamedTuple):
 
     @property
     def parts(self) -> tuple[ContextPart, ...]:
-        """What fills the context: parts that sum up to `tokens`; empty while that is unknown."""
+        """The parts of the context, which sum up to `tokens`; empty while `tokens` is unknown."""
         return self.map.parts(self.tokens)
 
     @property
     def reserve(self) -> int | None:
-        """Tokens of the window that the CLI keeps free, since it compacts before; they are no part of `tokens`."""
+        """Tokens of the window that stay free because the CLI compacts before; they are no part of `tokens`."""
         return None if self.auto_compact_threshold is None else self.window - self.auto_compact_threshold
 
     @property
     def projected(self) -> int | None:
-        """What the next request will hold: the last one, its answer, and what was appended since.
+        """Size of the next request: the last request, its answer, and the text that was appended since.
 
-        Counted when first asked for; the value does not change after that.
+        It is counted when it is first asked for, and does not change after that.
         """
         if self.tokens is None:
             return None
@@ -127,7 +128,7 @@ class ContextSnapshot(NamedTuple):
 
     @property
     def projected_by_table(self) -> int | None:
-        """What `projected` would be had the session taught nothing; it follows from the last rows alone."""
+        """The value of `projected` without prices learned in this session; it depends on the last rows alone."""
         if self.tokens is None:
             return None
         output = self.output_tokens or 0
@@ -135,7 +136,10 @@ class ContextSnapshot(NamedTuple):
 
     @property
     def cli_estimate(self) -> int | None:
-        """What the CLI compares with its threshold and records as preTokens: chars/4 on top of the last request."""
+        """The CLI's own estimate: the last request and chars/4 of the new text.
+
+        The CLI compares it with its threshold, and records it as preTokens.
+        """
         if self.tokens is None:
             return None
         return self.interval.cli_estimate(self.tokens, self.output_tokens or 0, parts=self.appended)

@@ -1,12 +1,12 @@
-"""Blocks of thinking: which are signed or redacted, and how much of a redacted one is the thought.
+"""Blocks of thinking: which of them are signed or redacted, and how much of a redacted block is the thought.
 
-The API encrypts some thinking and gives it as `redacted_thinking`, a block with `data` alone. That is base64 of the
-thought, as a signature is, in an envelope of 170 to 260 bytes: a message of Protocol Buffers whose field 5 is the
-encrypted text and 16 bytes more. An answer that is streamed may have dozens of such blocks, each with a word or two, so
-that the envelopes would count twenty times what the thinking does.
+The API encrypts some thinking and gives it as `redacted_thinking`, a block that has only `data`. Like a signature, the
+data are base64 of the encrypted thought in an envelope of 170 to 260 bytes: a message of Protocol Buffers, whose field
+5 holds the encrypted text and 16 bytes more. A streamed answer may have dozens of such blocks, each of a word or two.
+The envelopes alone would then count twenty times as much as the thinking.
 
-Nothing documents this. It is what six answers of Claude Sonnet 3.7 and 4.5 look like, which the public tests of
-pydantic-ai recorded, and the signatures there are built alike.
+No documentation says this. It was read from six answers of Claude Sonnet 3.7 and 4.5 that the public tests of
+pydantic-ai recorded; the signatures there have the same form.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, Final
 
 REDACTED: Final = "redacted_thinking"
 _HEAD: Final = 1_024
-"""Characters of base64 that are looked at."""
+"""Characters of base64 that are read."""
 _OUTER, _TEXT = 0x12, 0x2A
-"""Tags of the field that all else is in, and of the encrypted text."""
+"""Tags of the outer field, which holds all others, and of the encrypted text."""
 _TAG: Final = 16
-"""Bytes of the encrypted text that are not the thought's."""
+"""Bytes of the encrypted text that do not belong to the thought."""
 _USUAL: Final = 256
-"""Characters of an envelope that is not understood."""
+"""Characters that are taken for the envelope if it cannot be read."""
 
 
 def signed_blocks(content: Any) -> list[Any]:
-    """Return the blocks of thinking in a response that have a signature, or are redacted."""
+    """Return the blocks of thinking in a response that have a signature or are redacted."""
     return [block for block in content if is_signed(block)] if content.__class__ is list else []
 
 
@@ -37,7 +37,7 @@ def is_signed(block: Any) -> bool:
 
 
 def redacted_data(block: Any) -> str:
-    """Return the data of a block of redacted thinking; nothing for any other block."""
+    """Return the data of a block of redacted thinking; an empty text for any other block."""
     if block.__class__ is dict:
         data = block.get("data") if block.get("type") == REDACTED else None
     else:  # no SDK has such a class yet: it drops these blocks
@@ -46,7 +46,7 @@ def redacted_data(block: Any) -> str:
 
 
 def thought_chars(data: Any) -> int:
-    """Return how many characters of a redacted block's data are its thought. Never raises."""
+    """Return how many characters of a redacted block's data hold its thought. Never raises."""
     if not isinstance(data, str):
         return 0
     try:
@@ -58,7 +58,10 @@ def thought_chars(data: Any) -> int:
 
 
 def _text_size(raw: bytes) -> int:
-    """Go from field to field up to the encrypted text; raises IndexError where there is none."""
+    """Return the length of the encrypted text, in bytes; raises `IndexError` if there is none.
+
+    It goes from field to field, and enters the outer field instead of skipping it.
+    """
     place = 0
     while True:
         tag, size, shift, more = raw[place], 0, 0, True

@@ -1,8 +1,8 @@
-"""What text and things cost, in tokens: tables by family of models, and the functions that read them.
+"""Prices of text and of other content, in tokens: tables by family of models, and the functions that read them.
 
 `tests/benchmarks/fit_text.py` fits these tables. A family has one price for each count of a text (see `text_counts`).
-A thing without text has a constant: a tool's result, an attachment of any kind, a document. Images cost by their size
-(see `images`), and hidden thinking by the length of its signature.
+A unit without text has a constant price: a tool's result, an attachment of any kind, a document. The price of an image
+follows from its size (see `images`), the price of hidden thinking from the length of its signature.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "classic": {"first result": 19, "result": 35, "attachment": 107, "tool_use": 77, "document": 3_000},
     "dense": {"first result": 7, "result": 50, "attachment": 41, "tool_use": 45, "document": 3_000},
 }
-"""Tokens that a thing costs besides its text, by family; the name before the colon counts where the whole is not here.
+"""Tokens of a unit besides its text, by family. A name `kind:detail` that is not here has the price of `kind`.
 Images are priced by their size, see `images`."""
 REFERENCES: Final[Mapping[str, float]] = {
     "CronCreate": 1_600,
@@ -69,10 +69,10 @@ REFERENCES: Final[Mapping[str, float]] = {
     "WebSearch": 340,
     "mcp": 500,
 }
-"""Tokens of a tool's description that a `tool_reference` loads, by tool; `mcp` is any tool of an MCP server. Those that
-no recording names are told from the length of the descriptions that CLI 2.1.332 sends, at 2.9 characters a token."""
+"""Tokens of the tool description that a `tool_reference` loads, by tool; `mcp` is any tool of an MCP server. For tools
+that no recording has, they follow from the length of the description in CLI 2.1.332, at 2.9 characters a token."""
 _REFERENCE: Final = 800
-"""The same of any other tool."""
+"""The same for any other tool."""
 THINKING: Final[Mapping[str, tuple[float, float]]] = {
     "haiku-4-5": (0, 0.165),
     "sonnet-4-5": (-20, 0.18),
@@ -85,21 +85,22 @@ THINKING: Final[Mapping[str, tuple[float, float]]] = {
     "fable-5": (-60, 0.278),
     "opus-5": (-55, 0.3),
 }
-"""Tokens of hidden thinking: a part of the model's name, and what to add to how many for a character of the signature.
-See case core-24; the lines were fitted to 5,660 answers, each project's by those of the others."""
+"""Tokens of hidden thinking by a part of the model's name: a constant, and tokens for each character of the signature.
+See case core-24. These lines were fitted to 5,660 answers; each project's answers were tested with the lines of all
+other projects."""
 _THINKING: Final[Mapping[str, tuple[float, float]]] = {"classic": (-10, 0.19), "dense": (-50, 0.285)}
 """The same for any other model of a family."""
 
 _GLANCE: Final = 512
 """Characters of a long text that are counted for `rough_tokens`, from two places in it."""
 _LONG: Final = 768
-"""Characters from which a text is looked at for `rough_tokens`; a shorter one may cost nothing, or the most."""
+"""Characters from which `rough_tokens` reads a text; a shorter text may cost nothing, or the dearest price."""
 _ROUGHLY: Final = 0.6
-"""Share by which two places of a text may cost more or less than the rest of it."""
+"""Share by which the two places of a text may be dearer or cheaper than the rest of it."""
 _MOST_CHARACTER: Final = 1.5
 """Tokens of the dearest character of usual text."""
 _MOST_UNIT: Final = 150
-"""Tokens that a block costs at most besides its text."""
+"""Most tokens of a block besides its text."""
 _FORGETFUL: Final = re.compile(r"claude-3-7|(?:sonnet|haiku)-4-[0-5](?!\d)|opus-4-[01](?!\d)|(?:sonnet|opus)-4-20")
 _MEASURED: Final = r"claude-3|(?:opus|sonnet|haiku)-4|(?:opus|sonnet|haiku|fable|mythos)-5(?!\d)"
 _DENSE: Final = r"opus-4-(?:[7-9]|\d\d)(?!\d)|(?:opus|sonnet|haiku|fable|mythos)-[5-9](?!\d)"
@@ -113,11 +114,12 @@ def family(model: str | None) -> str:
 
 @lru_cache(maxsize=256)
 def is_measured(model: str | None) -> bool:
-    """Tell whether the prices of a model's text were measured on its own requests; those of a newer one may be others.
+    """Tell whether the prices of a model's text were measured on its own requests; a newer model may have other prices.
 
-    To learn from a session what its text costs improves no projection of a measured model. The errors' 90th and 99th
-    percentiles of 5,712 requests are 0.322 and 1.68 % without, 0.314 and 1.78 % with it; of 11,925 others 0.181 and
-    1.71 %, 0.191 and 1.75 %. With the prices of the wrong family it takes a fifth of the error away.
+    For a measured model it does not pay to learn prices from the session. Over 5,712 requests, the 90th and 99th
+    percentiles of the error are 0.322 and 1.68 % without learning, and 0.314 and 1.78 % with it; over 11,925 others,
+    0.181 and 1.71 % without, 0.191 and 1.75 % with it. With the prices of the wrong family, learning removes a fifth of
+    the error.
     """
     return bool(model and re.search(_MEASURED, model))
 
@@ -129,26 +131,26 @@ def thinking_line(model: str | None) -> tuple[float, float]:
 
 
 def thinking_tokens(signature: int, model: str | None) -> float:
-    """Return how many tokens a model thought, by the length of the signature; 0 where there is none."""
+    """Return how many tokens a model thought, by the length of the signature; 0 without a signature."""
     added, rate = thinking_line(model)
     return max(0.0, added + rate * signature) if signature else 0.0
 
 
 def redacted_tokens(chars: int, model: str | None) -> float:
-    """Return how many tokens a model thought, by the characters of a redacted block's data that are the thought.
+    """Return how many tokens a model thought, by the characters of a redacted block's data that hold the thought.
 
-    They cost what those of a signature do. The six answers of Sonnet 3.7 and 4.5 that `thinking_blocks` names are met
-    within 35 tokens. One says what it thought: 47 tokens in 19 blocks, which come to 48, and to 850 were each priced as
-    a signature. With other models it is not measured: no recording has such a block.
+    Each of them costs as much as a character of a signature. This is within 35 tokens for the six answers of Sonnet 3.7
+    and 4.5 that `thinking_blocks` names. One of them has an exact count, 47 tokens in 19 blocks: this gives 48, and the
+    line of a signature for each block would give 850. No recording has such a block of another model.
     """
     return thinking_line(model)[1] * chars
 
 
 def rough_tokens(parts: Iterable[tuple[str, Any]], model: str | None, *, answers: bool) -> tuple[float, float]:
-    """Return the least and the most tokens that some parts of a request may take, at a first glance.
+    """Return the least and the most tokens that some parts of a request may take.
 
-    Of a long text 512 characters are counted, which takes a tenth of the time of the whole price. Where a glance does
-    not do, the most is infinite. Without `answers` the answers' own text is left out.
+    Only 512 characters of a long text are counted, which takes a tenth of the time of the exact price. If this does not
+    bound the price, the most is infinite. Without `answers` the answers' own text is left out.
     """
     if not is_measured(model):
         return 0.0, inf
@@ -196,17 +198,17 @@ def thinking_in(signed: Iterable[Any], model: str | None) -> float:
 
 @lru_cache(maxsize=256)
 def forgets_thinking(model: str | None) -> bool:
-    """Tell whether a model may no longer get its thinking of a turn when the next turn begins.
+    """Tell whether a model may lose its thinking of a turn when the next turn begins.
 
-    Opus 4.5 and Sonnet 4.6 are the first that keep it. CLIs before 2.1.41 leave that to the model; newer ones ask for
-    all of it in most sessions.
+    Opus 4.5 and Sonnet 4.6 are the first models that keep it. CLIs before 2.1.41 leave the choice to the model; newer
+    CLIs ask the API to keep all thinking in most sessions.
     """
     return bool(model and _FORGETFUL.search(model))
 
 
 @lru_cache(maxsize=512)
 def unit_tokens(unit: str, kind: str) -> float:
-    """Return what a unit costs, in tokens, with models of a family."""
+    """Return the tokens of a unit with models of a family."""
     name, _, tool = unit.partition(":")
     if name == "tool_reference":
         return REFERENCES.get("mcp" if tool.startswith("mcp__") else tool, _REFERENCE)
@@ -215,12 +217,12 @@ def unit_tokens(unit: str, kind: str) -> float:
 
 
 def text_tokens(piece: Countable, table: Family) -> float:
-    """Return what a piece's text costs, in tokens, before any ratio."""
+    """Return the tokens of a piece's text, before any learned ratio is applied."""
     return float(sum(map(mul, piece.counts[1:], table)))
 
 
 def fixed_tokens(piece: Countable, model: str | None) -> float:
-    """Return what a piece costs besides its text: a constant, an image by its size, thinking by what is encrypted."""
+    """Return the tokens of a piece besides its text: of a unit, of an image, or of encrypted thinking."""
     unit = piece.unit
     if unit == "image":
         return image_tokens(piece.size, family(model))

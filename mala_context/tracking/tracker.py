@@ -1,6 +1,6 @@
 """Events in, snapshots out: how full each agent's context is.
 
-The reducer knows what an event changes. The tracker answers what that comes to, at any time.
+The reducer applies each event to the agents' states. The tracker makes a snapshot of a state at any time.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ class ContextTracker:
     Args:
         estimator: the formula of `ratio`; one of `estimators.ESTIMATORS`.
         window: the window from the configuration, in tokens; it wins over every other source.
-        model: the model before the first message names it, with its `[1m]` suffix.
+        model: the model until a message names one, with its `[1m]` suffix.
         betas: beta features that the options ask for.
         auto_compact_window: `CLAUDE_CODE_AUTO_COMPACT_WINDOW`; without it the CLI does not compact proactively.
-        remembers: how many rows and responses are remembered at most, to know those that come again, and where a
-            conversation goes back to. `registry.LIVE` is enough for one client's messages, and keeps a tracker small.
-        parts: whether snapshots say what fills the context, and requests are compared with their projections.
-        alarm_at: share of the projected request from which a difference is an alarm; `None` for never.
+        remembers: the most rows and responses that are remembered. The tracker needs them to recognise rows that come
+            again, and to find the place where a conversation goes back to. `registry.LIVE` is enough for the messages
+            of one client, and keeps a tracker small.
+        parts: whether snapshots list what fills the context, and requests are compared with their projections.
+        alarm_at: share of the projected request from which a difference is an alarm; `None` for no alarms.
 
-    Raises `ValueError` for an unknown estimator, a model that is no text and a window that is no number or above
-    100,000,000, and nothing on any event. Memory stays flat however long it runs. Not safe to share between threads.
+    Raises `ValueError` for an unknown estimator, a model that is no text, and a window that is no number or above
+    100,000,000. No event raises anything. Memory stays flat however long it runs. Not safe to share between threads.
     """
 
     def __init__(
@@ -75,18 +76,18 @@ class ContextTracker:
             auto_compact_window=auto_compact_window,
             lookout=self.lookout,
         )
-        """What events have told; for those who take a short way to it, see `fast_path`."""
+        """The state that the events have made; `fast_path` changes it directly."""
 
     def apply(self, event: Event) -> ContextSnapshot | None:
-        """Take one event; return the snapshot of the agent that it changed, or `None` where no number moved.
+        """Take one event; return the snapshot of the agent that it changed, or `None` if no number moved.
 
-        What was appended moves only `projected` and `cli_estimate`: ask `snapshot()` for them.
+        An appended text moves only `projected` and `cli_estimate`: ask `snapshot()` for them.
         """
         agent = self.advance(event)
         return None if agent is None else self.snapshot_of(agent, event.__class__.__name__)
 
     def advance(self, event: Event) -> AgentState | None:
-        """Take one event like `apply`, but return the changed agent's state itself, for those who read many rows.
+        """Take one event like `apply`, but return the changed agent's state itself, for readers of many rows.
 
         The state is the tracker's own: read it before the next event, and change nothing in it.
         """
@@ -95,12 +96,12 @@ class ContextTracker:
 
     @property
     def session_id(self) -> str | None:
-        """The session that goes on; `None` before the first event that names it."""
+        """The present session; `None` before the first event that names one."""
         return self.reducer.session_id
 
     @property
     def sessions_seen(self) -> int:
-        """How many sessions there were."""
+        """How many sessions there have been, the present one included."""
         return self.reducer.sessions_seen
 
     @property
@@ -128,7 +129,7 @@ class ContextTracker:
         return self.reducer.registry.subagents
 
     def state_of(self, event: Response | Appended | Compaction) -> AgentState:
-        """Return the state of the agent that an event is about; right after the event was taken."""
+        """Return the state of the agent that an event is about; call it right after the event was taken."""
         return self.reducer.registry.owner(event)
 
     def estimates_of(self, agent: AgentState) -> Mapping[str, Estimate]:
@@ -177,34 +178,34 @@ class ContextTracker:
         )
 
     def estimates(self, agent_id: str | None = None) -> Mapping[str, Estimate]:
-        """Return what every formula says of an agent, by name.
+        """Return the estimate of every formula for an agent, by the formula's name.
 
-        `characters` needs all text to be counted, which costs; it is from the first call on, or from the start where
-        it is the chosen estimator. Where text went by uncounted before, its value is `None`.
+        `characters` needs all text to be counted, which costs time. So text is counted from the first call on, or from
+        the start if `characters` is the chosen estimator. If earlier text was not counted, its value is `None`.
         """
         self.reducer.count_text()
         return self.estimates_of(self.reducer.registry.find(agent_id) or AgentState(agent_id))
 
     def note_kept(self, agent_id: str | None, characters: int | None) -> None:
-        """Take note of what the compaction to come keeps; its estimate then goes by that, since the CLI's count varies.
+        """Note how much the next compaction keeps; its estimate then uses this number, because the CLI's count varies.
 
         Args:
-            agent_id: the agent, by either of its ids; `None` for the main one.
-            characters: what stays of the messages; `None` where the CLI compacts itself after all.
+            agent_id: the agent, by either of its ids; `None` for the main agent.
+            characters: the characters of messages that stay; `None` if the CLI makes the compaction after all.
         """
         agent = self.reducer.registry.find(agent_id)
         if agent is not None:
             agent.kept_chars = characters
 
     def reset(self) -> None:
-        """Forget the conversation and its session, as before a fresh one; what is known of windows stays."""
+        """Forget the conversation and its session before a fresh one begins; the windows of models stay."""
         self.reducer.leave()
 
     def note_opening(self, events: Sequence[Event]) -> None:
-        """Take note of what the session's first request held, e.g. from the head of its transcript.
+        """Note the text of the session's first request, for example from the head of its transcript.
 
-        Live messages do not show it. Only the events before the first response count, and no size changes: the
-        estimate after a compaction gets better.
+        Live messages do not show this text. Only events before the first response count. No size changes now, but the
+        estimate after a compaction becomes better.
         """
         opening = FirstRequest()
         for event in events:
@@ -216,7 +217,7 @@ class ContextTracker:
             self.main.opening = opening
 
     def snapshot_of(self, agent: AgentState, event: str = "snapshot") -> ContextSnapshot:
-        """Return what is known now of an agent whose state `advance` returned; `event` names what changed it."""
+        """Return the present snapshot of an agent's state, as `advance` returns it; `event` names the last change."""
         context, model = agent.context, agent.model
         parts = len(context.parts)
         window, source, doubtful = self.windows.of(model)

@@ -1,8 +1,8 @@
 """Token counts: of one API response (`Usage`), and of a session so far (`ContextUsage`).
 
-Usage objects come from three places (the SDK, stream-json, transcripts) in versions of many ages, so parsing takes a
-mapping or any object with the fields as attributes, and never raises: what cannot be read as a count is 0, and what is
-no usage at all is `None`.
+Usage objects come from three sources (the SDK, stream-json, transcripts) of old and new versions. So parsing takes a
+mapping, or any object with the fields as attributes, and never raises: a field that cannot be read as a count is 0, and
+an object that is no usage at all gives `None`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRACKING_DISABLED: Final = -1
 
 
 MOST: Final = 1 << 50
-"""No count of tokens is as large; what is, was no count, and sums of what is smaller fit wherever they are kept."""
+"""A value from here on is no count of tokens. Sums of smaller values fit wherever they are kept."""
 
 
 def _field(raw: Any, name: str) -> Any:
@@ -37,10 +37,11 @@ _PROMPT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_inp
 
 
 def strangers(raw: Any) -> tuple[str, ...]:
-    """Name the fields that may count a part of the prompt under a name of tomorrow.
+    """Return the names of unknown fields that may count a part of the prompt.
 
-    There are none where all of today's three counts of the prompt are: a new one then says more of the same. Nor are
-    there in a usage that simply has no cache, or that repeats its counts in the spelling of OpenAI-compatible servers.
+    A future API may rename a count; to read the rest would give too small a size. There are no such fields if all three
+    known counts of the prompt are there: an unknown field then only divides them. Nor are there any in a usage that
+    simply has no cache, or that repeats its counts in the spelling of OpenAI-compatible servers.
     """
     fields = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", None)
     if not isinstance(fields, Mapping) or all(name in fields for name in _PROMPT):
@@ -67,7 +68,7 @@ def is_call(kind: Any) -> bool:
 
 
 LEAST_INCLUSIVE: Final = 1_000
-"""Smaller counts may agree by chance."""
+"""Fewest tokens at which equal counts mean that the cache is counted twice: smaller counts may be equal by chance."""
 
 
 class Usage(NamedTuple):
@@ -90,9 +91,9 @@ class Usage(NamedTuple):
 
     @property
     def counts_cache_twice(self) -> bool:
-        """Whether `input_tokens` is the whole prompt, as some proxies have it: to the token the sum of the two others.
+        """Whether `input_tokens` is exactly the sum of the two cache counts: some proxies put the whole prompt there.
 
-        See case core-23. A real API gives a few uncached tokens there.
+        See case core-23. The real API gives the few uncached tokens there.
         """
         fresh, written, read, _ = self
         return fresh == written + read and fresh >= LEAST_INCLUSIVE
@@ -128,17 +129,17 @@ class Usage(NamedTuple):
 
     @classmethod
     def understood(cls, raw: Any) -> Usage | None:
-        """Read the top-level counts as `parse` does; `None` also where one may stand under a name we do not know."""
+        """Read the top-level counts as `parse` does; `None` also if a count may be there under an unknown name."""
         return None if strangers(raw) else cls.parse(raw)
 
     @classmethod
     def of_last_call(cls, raw: Any) -> Usage | None:
-        """Read the counts of the last model call of a response; `None` where one may stand under a new name.
+        """Read the counts of a response's last model call; `None` if a count may be there under an unknown name.
 
-        A server-side loop puts several calls into one response; then the top level is a sum, and the last entry of
-        `iterations` that is a call (see `is_call`) is the one that the next request builds on. An entry that equals the
-        top level is that call, whatever its type is called. Where the top level is all zero the iterations are left
-        over from before a compaction, and the zero is what is returned.
+        A server-side loop puts several calls into one response. Then the top level is a sum, and the next request
+        builds on the last entry of `iterations` that is a call (see `is_call`). An entry that equals the top level is
+        that call, whatever its type is named. If the top level is all zero, the iterations are left over from the time
+        before a compaction, and the zeros are returned.
         """
         usage = cls.understood(raw)
         if usage is None or not usage.context_tokens:
@@ -171,9 +172,9 @@ class ContextUsage(Record):
     """Tokens read from the prompt cache so far; for telemetry, never part of the pressure."""
 
     def add_turn(self, *, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0) -> None:
-        """Add one turn's counts, each taken as at least 0; nothing happens while disabled.
+        """Add the counts of one turn; a negative count is taken as 0. Does nothing while disabled.
 
-        `input_tokens` and `output_tokens` make the sum; `cache_read_tokens` are kept for telemetry alone.
+        `input_tokens` and `output_tokens` make the sum; `cache_read_tokens` are kept only for telemetry.
         """
         if not self.is_tracking_enabled():
             return
@@ -182,7 +183,7 @@ class ContextUsage(Record):
         self.cache_read_tokens += max(0, cache_read_tokens)
 
     def reset(self) -> None:
-        """Zero the counts; a disabled ledger stays disabled."""
+        """Set the counts to 0; a disabled ledger stays disabled."""
         if self.is_tracking_enabled():
             self.input_tokens = 0
         self.output_tokens = 0

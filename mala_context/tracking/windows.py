@@ -1,20 +1,21 @@
-"""Which context window a model has, and which source said so.
+"""The context window of each model, and the source that it comes from.
 
 The first source that answers wins::
 
     config → a refusal by the API → model_usage → get_context_usage → suffix or beta → a compaction → table → a guess
 
-Sources differ in what they know: the API's refusal states the limit that the next request meets, the CLI's
-`model_usage` is what the CLI goes by, names and tables age. What a source said sticks to the model, under a plain
-form of its name, so that an alias, a dated name, a Bedrock id and a Vertex id are one model.
+The order follows from what a source knows. A refusal by the API states the limit for the next request. `model_usage` is
+the window that the CLI uses. Names and tables grow old. The answer of a source is kept under a plain form of the
+model's name, so that an alias, a dated name, a Bedrock id and a Vertex id are one model.
 
-The table holds names that the bundled CLI was asked for, one by one (2.1.332). Any other name of a Claude model is a
-guess of 1,000,000, as the CLI's own is. Three kinds of names are a guess although the CLI answers for them, since a
-recording does not show which of two windows the session had: `claude-opus-4-6` and `claude-sonnet-4-6`, whose `[1m]`
-no row repeats, and retired names that today's CLI runs as a newer model. The first automatic compaction tells.
+The table holds names for which the bundled CLI (2.1.332) was asked one by one. Any other name of a Claude model gives a
+guess of 1,000,000, which is also the CLI's guess. For some names the answer is a guess although the CLI knows them,
+because a recording does not show which of two windows the session had: `claude-opus-4-6` and `claude-sonnet-4-6`, whose
+suffix `[1m]` no row repeats, and retired names that today's CLI runs as a newer model. The first automatic compaction
+then shows the window.
 
-A request that was accepted above the window refutes the source: the window is then at least that request, and
-doubtful.
+If the API accepts a request above the window, the source was wrong: the window is then at least as large as that
+request, and doubtful.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ LONG_WINDOW: Final = 1_000_000
 OPENAI_WINDOW: Final = 128_000
 """The guess for a model of an OpenAI-compatible server, in tokens."""
 LONGEST_NAME: Final = 256
-"""Characters of the longest name that is taken apart and remembered; a longer one is no model's, and a guess."""
+"""Most characters of a name that is taken apart and remembered; a longer text is no model's name, and gets a guess."""
 MOST_MODELS: Final = 32
-"""Models whose windows are remembered at a time; real sessions have a few."""
+"""Most models whose windows are remembered; real sessions have a few."""
 FAR_BELOW: Final = 0.8
 """An automatic compaction below this share of its threshold makes the window doubtful."""
 OVER: Final = 1.1
-"""A refused request, by the CLI's own estimate, is at most this share of the window."""
+"""Largest share of the window that the CLI's own estimate gives for a request that the API refuses."""
 
 SOURCES: Final = (
     *("config", "api_error", "model_usage", "context_usage", "suffix", "beta", "compaction", "table", "guess"),
 )
 """Names of the sources, the strongest first."""
 WindowState = Literal["known", "guess", "doubtful"]
-"""How well a window is known: a source says it, nothing does, or something was seen that it does not explain."""
+"""How well a window is known: from a source, not at all, or from a source that an event has contradicted."""
 _RANK: Final = {name: rank for rank, name in enumerate(SOURCES)}
 
 TABLE: Final[Mapping[str, int]] = {
@@ -59,12 +60,12 @@ TABLE: Final[Mapping[str, int]] = {
     ),
     **dict.fromkeys(("opus", "sonnet", "haiku", "fable", "opusplan", "best", "default"), LONG_WINDOW),
 }
-"""Windows by plain name without `claude-`, as CLI 2.1.332 says them, the aliases too."""
+"""Windows by plain name without `claude-`, and by alias, as CLI 2.1.332 reports them."""
 GUESSES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("opus-4-6", "sonnet-4-6"), DEFAULT_WINDOW),
     **dict.fromkeys(("opus-4-0", "opus-4-1", "opus-4-20250514"), LONG_WINDOW),
 }
-"""What the CLI says for names that stand for one of two windows."""
+"""The CLI's windows for names that may have one of two windows."""
 _LONG: Final = re.compile(r"\[1m\]|\(1m context\)", re.IGNORECASE)
 _NOISE: Final = re.compile(
     r"\s*(?:\[1m\]|\(1m context\))|@\d+$|-v\d+(?::\d+)?$|-v\d+@\d+$|-(?:20\d{6}|latest)$", re.IGNORECASE
@@ -79,11 +80,11 @@ class Window(NamedTuple):
     source: str
     """One of `SOURCES`."""
     doubtful: bool = False
-    """Whether something was seen that this window does not explain."""
+    """Whether an event has contradicted this window."""
 
 
 def plain_name(model: str) -> str:
-    """Return a model's name without provider, version, date and window suffix; one that is too long as it is."""
+    """Return a model's name without provider, version, date and window suffix; a name that is too long stays whole."""
     return _plain_name(model) if len(model) <= LONGEST_NAME else model
 
 
@@ -99,7 +100,7 @@ def _plain_name(model: str) -> str:
 
 
 def from_name(model: str | None, betas: Sequence[str] = ()) -> Window:
-    """Tell a model's window from its name alone; ids of Bedrock and Vertex work too."""
+    """Return the window that follows from a model's name; ids of Bedrock and Vertex work too."""
     short = model is None or len(model) <= LONGEST_NAME
     window = _from_name(model) if short else Window(DEFAULT_WINDOW, "guess")
     if window.source != "suffix" and any(beta.startswith("context-1m") for beta in betas):
@@ -123,7 +124,7 @@ def _from_name(model: str | None) -> Window:
 
 
 class Windows:
-    """What was learned about models' windows; `of` answers for one model.
+    """The windows that were learned; `of` answers for one model.
 
     Args:
         configured: the window from the configuration, which wins over all others; `None` or ≤ 0 for none.
@@ -141,11 +142,11 @@ class Windows:
         self._answers: dict[str | None, Window] = {}
         self._forgot = False
         self.smallest = 0
-        """The smallest window that was asked for: a request up to this size is below every one of them. 0 once there
-        were more than `MOST_MODELS`."""
+        """The smallest window that was asked for: a request up to this size fits into each of them. 0 after there were
+        more than `MOST_MODELS`."""
 
     def of(self, model: str | None) -> Window:
-        """Return the window of a model; never fails, a guess says that it is one."""
+        """Return the window of a model; never fails, and marks a guess as one."""
         answer = self._answers.get(model)
         if answer is None:
             answer = self._answer(model)
@@ -173,13 +174,15 @@ class Windows:
         if self._configured is not None:
             window = Window(self._configured, "config")
         seen = self._at_least.get(name, 0)
+        # There are two usual windows. A request above the small one means the large one; but the user's own number
+        # stays, and is only marked.
         if seen > window.tokens:
             tokens = window.tokens if window.source == "config" else max(seen, LONG_WINDOW)
             return Window(tokens, window.source, doubtful=True)
         return window._replace(doubtful=name in self._doubtful)
 
     def learn(self, model: str | None, tokens: int, source: str) -> bool:
-        """Take a source's answer for a model; return whether it says something new. A weaker source changes nothing."""
+        """Take a source's answer for a model; return whether it is new. A weaker source changes nothing."""
         name = plain_name(model) if model else ""
         known = self._learned.get(name)
         if not 0 < tokens <= LARGEST_WINDOW or (known is not None and _RANK[known.source] < _RANK[source]):
@@ -187,6 +190,7 @@ class Windows:
         if known == (tokens, source, False):
             return False
         self._learned[name] = Window(tokens, source)
+        # The API's own limit holds, even if a larger request was accepted before.
         if source == "api_error":
             self._at_least.pop(name, None)
         self._ask_again()
@@ -210,19 +214,19 @@ class Windows:
         return any(news)
 
     def accepted(self, model: str | None, tokens: int) -> None:
-        """Take notice of an accepted request; one above the window refutes it."""
+        """Note the size of an accepted request; a size above the window proves that the window is larger."""
         if self.of(model).tokens < tokens <= LARGEST_WINDOW:
             name = plain_name(model) if model else ""
             self._at_least[name] = max(tokens, self._at_least.get(name, 0))
             self._ask_again()
 
     def compacted(self, model: str | None, pre_tokens: int, auto_compact_window: int | None = None) -> None:
-        """Take notice of an automatic compaction, which shows the window of a model that is known by its name alone.
+        """Note an automatic compaction, which shows the window if it is only guessed from the model's name.
 
-        `pre_tokens` is the CLI's own estimate; `auto_compact_window` is what the CLI was told to compact at, `None`
-        where that is unknown. The CLI compacts at its window less 33,000, or when the API refuses. Where the size fits
-        the usual window and the name is a guess, that is the window (case core-22). Elsewhere the session may have had
-        a smaller automatic window of its own, so the window stays, and is doubtful.
+        `pre_tokens` is the CLI's own estimate of the context; `auto_compact_window` is the window at which the CLI was
+        told to compact, `None` if unknown. The CLI compacts at its window less 33,000, or when the API refuses. If the
+        window is a guess, and the size is near the end of a usual window, that is the window (case core-22). Otherwise
+        the session may have had a smaller automatic window of its own, so the window stays, and is marked as doubtful.
         """
         window = self.of(model)
         if window.source == "guess" and auto_compact_window is None:

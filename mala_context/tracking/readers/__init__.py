@@ -1,8 +1,9 @@
-"""From what a source sends to events: one reader a source, none of which raises.
+"""Readers turn the input of a source into events: one reader for each source, and none of them raises.
 
 A reader takes one object (an SDK message, a stream-json dict, a transcript row, an answer of an OpenAI-compatible
-server) and returns the events in it, in order; what it does not know is no event. Nothing of the SDK is imported:
-messages are known by the name of their class, so that an older or newer SDK, or a double in a test, reads the same.
+server) and returns the events in it, in order; input that it does not know gives no event. Nothing of the SDK is
+imported. A message is known by the name of its class, so the messages of an older or newer SDK, and doubles in tests,
+read the same.
 """
 
 from __future__ import annotations

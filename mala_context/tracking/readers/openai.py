@@ -1,4 +1,4 @@
-"""Answers of OpenAI-compatible servers, whole or streamed, as objects or dicts."""
+"""Reads answers of OpenAI-compatible servers, whole or streamed, as objects or dicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from mala_context.tracking.readers.parts import count, text
 
 
 def read_openai(answer: Any) -> Events:
-    """Return the counts of an answer, or of a stream's chunk; the last one has them, and no choices. Never raises.
+    """Return the counts of an answer or of a stream's chunk. Never raises.
 
-    An answer without usage gives an event without a total: the last value stays. So does one whose total is 0, since no
-    answer takes no tokens (case core-35). Chunks of one stream share an id.
+    Only the last chunk of a stream has counts, and it has no choices. Chunks of one stream share an id. An answer
+    without usage gives an event without a total, so that the last value stays. The same holds for a total of 0, because
+    every answer takes tokens (case core-35).
     """
     try:
         usage = _get(answer, "usage")

@@ -1,4 +1,4 @@
-"""What the sources share: fields of unknown objects, usage, system messages, results."""
+"""The parts that several sources share: fields of unknown objects, usage, system messages, results."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SCALE = {"": 1, "k": 1_000, "m": 1_000_000}
 _MOST_DIGITS = 20
 _NOTHING: Mapping[str, Any] = {}
 COUNTS = itemgetter("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-"""The counts of a usage in the order of `Usage`; KeyError or TypeError where it has not all of them."""
+"""The counts of a usage in the order of `Usage`; raises `KeyError` or `TypeError` if one is missing."""
 new = tuple.__new__
-"""Makes a named tuple of all its values, at half the price of calling its class: for what comes with every message."""
+"""Makes a named tuple from all its values, for events of every message: calling the class takes twice as long."""
 _SETS_MODEL = "<local-command-stdout>Set model to "
 
 
@@ -54,14 +54,15 @@ def count(value: Any) -> int | None:
 
 
 def known(raw: Any) -> Usage | None:
-    """Read a response's usage; `None` where it is missing or its prompt is all zero, which is unknown and not 0."""
+    """Read a response's usage; `None` if it is missing or its prompt is all zero, because then the size is unknown."""
     if raw is None:
         return None
     if raw.__class__ is dict:  # nearly every message
         try:
             fresh, written, read, output = counts = COUNTS(raw)
             prompt = fresh | written | read
-            if prompt and 0 <= prompt | output < MOST:  # all are, and of the one kind that has this operator: integers
+            # `|` joins the range checks of four values, and raises TypeError if one is no integer.
+            if prompt and 0 <= prompt | output < MOST:
                 calls = raw.get("iterations")
                 if not calls or COUNTS(calls[-1]) == counts:
                     return new(Usage, counts)
@@ -72,7 +73,7 @@ def known(raw: Any) -> Usage | None:
 
 
 def written_for_an_hour(raw: Any) -> int:
-    """Return how many tokens a usage says were written to the cache for an hour; 0 where it does not say."""
+    """Return how many tokens of a usage were written to the cache for an hour; 0 if the usage does not state it."""
     if raw.__class__ is dict:  # what every live message has
         creation = raw.get("cache_creation")
         if creation.__class__ is dict and not creation.get("ephemeral_1h_input_tokens"):
@@ -83,7 +84,7 @@ def written_for_an_hour(raw: Any) -> int:
 
 
 def lists_calls(raw: Any) -> bool:
-    """Tell whether a usage lists the model calls that it sums, so that the last one is known."""
+    """Tell whether a usage lists the model calls of its sum, so that the last call is known."""
     iterations = raw.get("iterations") if isinstance(raw, Mapping) else getattr(raw, "iterations", None)
     if not isinstance(iterations, list | tuple):
         return False
@@ -100,7 +101,7 @@ def refusal(message: Any, agent: str | None, session_id: str | None) -> Events:
 
 
 def parse_context_text(message: Any) -> tuple[int, int] | None:
-    """Read (tokens, window) out of what `/context` prints: `27k/200k tokens (14%)`, `62.5k/1m`, `1,234/200,000`."""
+    """Read (tokens, window) from the output of `/context`: `27k/200k tokens (14%)`, `62.5k/1m`, `1,234/200,000`."""
     found = re.search(_CONTEXT, message) if isinstance(message, str) else None
     if found is None:
         return None
@@ -110,12 +111,12 @@ def parse_context_text(message: Any) -> tuple[int, int] | None:
 
 
 def number_in(words: str, unit: str = "") -> int | None:
-    """Return the whole number that digits in a text state: `1,234`, or `62.5` with the unit `k` or `m`.
+    """Return the whole number in a text: `1,234`, or `62.5` with the unit `k` or `m`.
 
-    `None` where they state none, and from 2^50 on: Python refuses 5,000 digits, and no window has that many tokens.
+    `None` for any other text, and for a number from 2^50 on, because no window has as many tokens.
     """
     digits = words.replace(",", "").replace("_", "")
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MOST_DIGITS:  # `int` raises on a text of 5,000 digits
         return None
     try:
         number = (float(digits) if "." in digits else int(digits)) * _SCALE[unit.lower()]
@@ -202,7 +203,7 @@ def _microcompaction(data: Mapping[str, Any], session_id: str | None) -> Events:
 
 
 def edited(message: Mapping[str, Any], agent: str | None, session_id: str | None) -> Events:
-    """Read from an API's message, or from the end of a streamed one, that the API edited the context."""
+    """Read from a message of the API, or from the end of a streamed message, that the API edited the context."""
     edits = mapping(message.get("context_management")).get("applied_edits")
     return (ContextEdited(agent, session_id, "context_editing"),) if edits and isinstance(edits, list) else ()
 
@@ -219,7 +220,7 @@ _SYSTEM = {
 
 
 def turn_end(get: Any) -> TurnEnd:
-    """Read a result through a getter of its fields, in the SDK's spelling or stream-json's."""
+    """Read a result; `get` returns a field by its name in the SDK's spelling or in stream-json's."""
     raw = get("usage")
     usage = Usage.understood(raw)
     last = known(raw) if lists_calls(raw) else None
@@ -249,8 +250,8 @@ def turn_end(get: Any) -> TurnEnd:
 def window_report(answer: Any, session_id: str | None = None) -> WindowReport:
     """Read the answer of the SDK's `get_context_usage()`.
 
-    Where the CLI acts on a window that somebody chose (`CLAUDE_CODE_AUTO_COMPACT_WINDOW`, a setting) its answer has
-    that one in the place of the model's, which then stays unknown.
+    If the user chose an automatic window (`CLAUDE_CODE_AUTO_COMPACT_WINDOW`, a setting), the CLI's answer has that
+    window instead of the model's, so the model's window stays unknown.
     """
     get = mapping(answer).get
     chosen = get("autocompactSource") not in (None, "auto", "model-default")
@@ -265,7 +266,7 @@ def window_report(answer: Any, session_id: str | None = None) -> WindowReport:
 
 
 def model_set(kind: str, content: Any) -> str | None:
-    """Return the model that requests are for from now on, where a message or an attachment of the CLI's own says it."""
+    """Return the model of later requests if a message or an attachment of the CLI's own names it, else `None`."""
     if kind == "attachment":
         return text(field_of(field_of(content, "identity"), "modelId")) if kind_of(content) == "model" else None
     if content.__class__ is not str or not content.startswith(_SETS_MODEL):

@@ -32,10 +32,10 @@ from mala_context.transcripts.compactions import BOUNDARY, MICRO_BOUNDARY, is_cl
 
 
 def read_row(row: Any) -> Events:
-    """Return the events in one decoded row; empty for what does not concern the context. Never raises.
+    """Return the events in one decoded row; empty if it does not concern the context. Never raises.
 
-    A row in the spelling of stream-json (`session_id` and no `sessionId`) is read as such, since both are found in
-    files of the same name.
+    A row with the field names of stream-json (`session_id` and no `sessionId`) is read as stream-json, because files
+    with the same name hold either.
     """
     if row.__class__ is not dict and not isinstance(row, Mapping):
         return ()
@@ -51,7 +51,7 @@ def read_row(row: Any) -> Events:
 
 
 class RowReader:
-    """Reads a transcript's rows in order, and tells when another process goes on: it has another version."""
+    """Reads a transcript's rows in order, and reports that another process goes on when the CLI's version changes."""
 
     def __init__(self) -> None:
         self._version: object = None
@@ -74,7 +74,7 @@ def _agent(row: Mapping[str, Any]) -> str | None:
 
 
 def _parent(row: Mapping[str, Any]) -> str | None:
-    """Return the id of the row before; empty for a root, `None` where the row does not say."""
+    """Return the id of the row before; empty for a root, `None` if the row has no such field."""
     parent = row.get("parentUuid", False)
     return "" if parent is None else text(parent)
 
@@ -86,7 +86,8 @@ def _assistant(row: Mapping[str, Any]) -> Events:
     if message.get("model") == "<synthetic>" or get("isApiErrorMessage") is True:
         found = refusal(get("errorDetails"), agent, session_id)
         found = found or refusal_text(message.get("content"), agent, session_id)
-        if not found and get("isApiErrorMessage") is False:  # a process that resumes a session writes such a row
+        # A process that resumes a session writes a synthetic row too, which says that it is no error.
+        if not found and get("isApiErrorMessage") is False:
             return (ContextEdited(agent, session_id, "resume"), *_link(row))
         return found or _link(row)
     return (
@@ -143,7 +144,7 @@ def _system(row: Mapping[str, Any]) -> Events:
 
 
 def _local_command(row: Mapping[str, Any]) -> Events:
-    """Read a command of the CLI's own, or what it printed: the model gets it as a user's message."""
+    """Read a command of the CLI's own, or its output, which the model gets as a user's message."""
     get = row.get
     uuid, parent = text(get("uuid")), _parent(row)
     content = text(get("content"))
@@ -170,7 +171,7 @@ def _progress(row: Mapping[str, Any]) -> Events:
 
 
 def _started(row: Mapping[str, Any], hook: Mapping[str, Any]) -> Events:
-    """Read a process's beginning from what a hook of the session's start left."""
+    """Read that another process goes on, from a row that a SessionStart hook left."""
     began = hook.get("hookEvent") == "SessionStart"
     return (ContextEdited(_agent(row), text(row.get("sessionId")), "resume"),) if began else ()
 
@@ -188,7 +189,8 @@ def _attachment(row: Mapping[str, Any]) -> Events:
     uuid, parent = text(get("uuid")), _parent(row)
     attachment = get("attachment")
     rendered = get("rendered")
-    if isinstance(rendered, list) and isinstance(attachment, Mapping):  # what the model gets stands beside it
+    # Newer CLIs write the text that the model gets beside the attachment's own fields.
+    if isinstance(rendered, list) and isinstance(attachment, Mapping):
         said = [mapping(part).get("content") for part in rendered]
         attachment = {**attachment, "rendered": "\n".join(part for part in said if isinstance(part, str))}
     return (

@@ -1,4 +1,4 @@
-"""Messages of `claude-agent-sdk`, known by the name of their class."""
+"""Reads messages of `claude-agent-sdk`, which are known by the name of their class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READERS: dict[type, Callable[[Any], Events]] = {}
 
 
 def read_message(message: Any) -> Events:
-    """Return the events in one SDK message; empty for what does not concern the context. Never raises."""
+    """Return the events in one SDK message; empty if it does not concern the context. Never raises."""
     reader = _READERS.get(message.__class__)
     try:
         return _reader_of(message.__class__)(message) if reader is None else reader(message)
@@ -33,9 +33,9 @@ def read_message(message: Any) -> Events:
 
 
 def _reader_of(cls: type) -> Callable[[Any], Events]:
-    """Look a class up by its name, once: its own `__name__` costs as much as all the rest of a look."""
+    """Find the reader of a class by the class's name, once: `__name__` costs as much as the rest of a look-up."""
     reader = _MESSAGES.get(cls.__name__, _nothing)
-    if len(_READERS) < _MOST_CLASSES:  # classes may be made by the thousand
+    if len(_READERS) < _MOST_CLASSES:  # memory stays flat even if a program makes classes without end
         _READERS[cls] = reader
     return reader
 
@@ -89,7 +89,7 @@ def _system(message: Any) -> Events:
 
 
 def read_turn_end(message: Any) -> TurnEnd:
-    """Return what a `ResultMessage` says of its turn; may raise where a field is not what it should be."""
+    """Read the end of a turn from a `ResultMessage`; may raise if a field has a wrong type."""
     return turn_end(lambda name: getattr(message, name, None))
 
 
@@ -107,7 +107,7 @@ def _reset(message: Any) -> Events:
 
 
 def message_start(event: Any, agent: str | None, session_id: str | None) -> Events:
-    """Read the start of a streamed response, which names it."""
+    """Read the start of a streamed response, which has its id, model and usage."""
     message = event["message"]
     usage = known(message.get("usage"))
     identity = text(message.get("id"))
@@ -127,7 +127,7 @@ STREAM_EVENTS: dict[Any, Callable[[Any, str | None, str | None], Events]] = {
     "message_start": message_start,
     "message_delta": message_delta,
 }
-"""Reader by type of raw stream event; the others, of which there are thousands, are not read."""
+"""Reader by type of raw stream event. The other types, which make up nearly all stream events, are not read."""
 
 _MESSAGES: dict[str, Callable[[Any], Events]] = {
     "AssistantMessage": _assistant,

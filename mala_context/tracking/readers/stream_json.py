@@ -1,4 +1,4 @@
-"""Lines of `claude --output-format stream-json`, as dicts: what the SDK's messages are made from."""
+"""Reads lines of `claude --output-format stream-json` as dicts; the SDK makes its messages from the same lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOO_LONG = "prompt is too long"
 
 
 def read_stream_json(line: Any) -> Events:
-    """Return the events in one decoded line; empty for what does not concern the context. Never raises."""
+    """Return the events in one decoded line; empty if it does not concern the context. Never raises."""
     if not isinstance(line, Mapping):
         return ()
     try:
@@ -56,7 +56,7 @@ def error_text(content: Any, agent: str | None, session_id: str | None) -> Event
 
 
 def refusal_text(content: Any, agent: str | None, session_id: str | None) -> Events:
-    """Find a refusal in the text of a transcript's error row, whether it says the size or not (case people-23)."""
+    """Find a refusal in the text of a transcript's error row, with or without the size (case people-23)."""
     found = error_text(content, agent, session_id)
     if found:
         return found
