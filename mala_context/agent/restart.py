@@ -1,9 +1,10 @@
-"""From a session that is full to a fresh one: a checkpoint, and the prompt that goes on from it.
+"""Move from a full session to a fresh one: get a checkpoint, and make the prompt that continues from it.
 
-The old session is asked in a fork, so that it stays as it was, and the fork leaves no transcript. It keeps the options
-and the tools of the old one, since they are part of what the prompt cache holds, but each tool call is denied: all it
-shall do is write. It gets `CHECKPOINT_SECONDS` at most, and never runs past the run's own deadline. Whatever goes
-wrong, the run goes on: without a checkpoint the fresh session is told where the archive is and what was asked last.
+The old session is asked in a fork, so that it stays as it was; the fork leaves no transcript. The fork keeps the
+options and the tools of the old session, because they are part of what the prompt cache holds. Each of its tool calls
+is denied: it shall only write. It gets `CHECKPOINT_SECONDS` at most, and never more than the run's own deadline leaves.
+If anything fails, the run continues: without a checkpoint the fresh session gets the archive's path and the last
+request.
 
 A driver of one's own::
 
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
     from mala_context.errors import ContextPressureError
 
 CHECKPOINT_SECONDS: Final = 30.0
-"""Longest that the old session is asked for its checkpoint."""
+"""Longest wait for the checkpoint of the old session."""
 INTERRUPT_SECONDS: Final = 0.5
-"""Longest that a fork which did not answer is asked to stop."""
+"""Longest wait for a fork without an answer to be interrupted."""
 DISCONNECT_SECONDS: Final = 5.0
-"""Longest that is waited for the fork's CLI to end."""
+"""Longest wait for the fork's CLI to end."""
 MOST_LAST_PROMPT: Final = 8_000
 """Characters of the last prompt that a continuation without a checkpoint repeats."""
 PLACE: Final = "{checkpoint}"
-"""What a continuation template holds where the checkpoint goes."""
+"""The place of the checkpoint in a continuation template."""
 
 CHECKPOINT_PROMPT: Final = """\
 The context of this session is full. The work goes on in a fresh session that sees nothing of this one but what you \
@@ -70,10 +71,10 @@ log = get_logger(__name__)
 
 
 def extract_checkpoint(text: str) -> str | None:
-    """Return what stands in an answer's first `<checkpoint>`, up to the tag that closes it; `None` if nothing does.
+    """Return the text between an answer's first `<checkpoint>` and the tag that closes it; `None` if it is empty.
 
-    Tags within it are kept as they are. An answer that was cut before its end gives what there is, one without any tag
-    is the checkpoint itself.
+    Tags inside stay as they are. If the answer was cut, the text up to its end is returned. An answer without any tag
+    is the checkpoint as a whole.
     """
     start, depth = None, 0
     for tag in _TAG.finditer(text):
@@ -88,31 +89,31 @@ def extract_checkpoint(text: str) -> str | None:
 
 
 class RestartLimits(Protocol):
-    """Who counts restarts across sessions, and may forbid the next; the runtime's `Actions` does."""
+    """Counts restarts across sessions, and may forbid the next one; the runtime's `Actions` is one."""
 
     @property
     def can_restart(self) -> bool:
         """Whether one more is allowed."""
 
     def restarted(self) -> object:
-        """Take note of one."""
+        """Count one."""
 
 
 class ContextPressureHandler:
-    """Takes a run from a full session to a fresh one; one handler a run, whatever the number of its sessions.
+    """Moves a run from a full session to a fresh one. Make one handler for a run with all its sessions.
 
     Args:
         options: the agent's options. `handler.options` is what to connect the fresh session with.
-        processor: whose counts are reset.
+        processor: the processor whose counts are reset.
         template: a continuation prompt with `{checkpoint}` in it; `None` for the plain one.
         max_restarts: restarts at most.
-        timeout_seconds: time that the whole run has, restarts included; `None` where nothing but the caller's own
-            cancel scope ends it.
+        timeout_seconds: time for the whole run, restarts included; `None` if only the caller's own cancel scope ends
+            it.
         keep: archives a session and returns the paths of its archive, the oldest first.
-        limits: counts the restarts, and forbids those that follow one another too fast; `None` for no such limit.
+        limits: counts the restarts, and forbids restarts that follow one another too fast; `None` for no limit.
         copy: `copy(options, **changes)` makes options with other fields; `dataclasses.replace` by default.
         connect: makes a client from options; the SDK's `ClaudeSDKClient` by default.
-        tell: is given a `Restarted` each time.
+        tell: called with a `Restarted` at each restart.
         clock: seconds from a clock that never goes back.
 
     Attributes:
@@ -140,7 +141,7 @@ class ContextPressureHandler:
         self.restarts = 0
         self.max_restarts = max_restarts
         self.had_checkpoint = False
-        """Whether the last restart had one."""
+        """Whether the last restart had a checkpoint."""
         self._processor = processor
         self._template = template
         self._keep = keep
@@ -166,11 +167,11 @@ class ContextPressureHandler:
         return max(0.0, left)
 
     async def handle_pressure_error(self, error: ContextPressureError, last_prompt: str | None = None) -> str:
-        """Archive the session that is full, take its checkpoint, reset the counts; return the prompt to go on with.
+        """Archive the full session, get its checkpoint, reset the counts; return the prompt that continues the work.
 
-        Send it in a fresh session, connected with `options`. `last_prompt` is what was asked last; it is used where
-        there is no checkpoint. Raises `error` itself once `max_restarts` are used up, and where restarts followed one
-        another too fast.
+        Send it in a fresh session, connected with `options`. `last_prompt` is the last request; it is used if there is
+        no checkpoint. Raises `error` itself when `max_restarts` are used up, and if restarts follow one another too
+        fast.
         """
         if self.restarts >= self.max_restarts or (self._limits is not None and not self._limits.can_restart):
             raise error
@@ -184,11 +185,12 @@ class ContextPressureHandler:
         *,
         reason: Literal["threshold", "overflow"] = "threshold",
     ) -> str:
-        """Do the same, whatever the limits say; return the first prompt of the fresh session.
+        """Do what `handle_pressure_error` does without asking the limits; return the fresh session's first prompt.
 
-        `session_id` is the session that is left: it is archived and asked for a checkpoint. `last_prompt` is what was
-        asked last, for where there is none. `reason` is what the record of it says.
+        `session_id` is the session that is left: it is archived and asked for a checkpoint. `last_prompt` is the last
+        request, used if there is no checkpoint. `reason` goes into the `Restarted` record.
         """
+        # The archive first: if the fork gives no checkpoint, its paths are all that the fresh session gets.
         paths = await self._archived(session_id)
         checkpoint = await self.fetch_checkpoint(session_id)
         self.had_checkpoint = checkpoint is not None
@@ -207,7 +209,7 @@ class ContextPressureHandler:
         return self.build_continuation_prompt(checkpoint, session_id=session_id, paths=paths, last_prompt=last_prompt)
 
     async def fetch_checkpoint(self, session_id: str) -> str | None:
-        """Ask a fork of the session for its checkpoint; `None` where there is none in time. Never raises."""
+        """Ask a fork of the session for its checkpoint; `None` if there is none in time. Never raises."""
         seconds = min(CHECKPOINT_SECONDS, self.seconds_left)
         answer: str | None = None
         why = f"no answer within {seconds:.0f} s"
@@ -238,10 +240,10 @@ class ContextPressureHandler:
         paths: Sequence[str] = (),
         last_prompt: str | None = None,
     ) -> str:
-        """Return the first prompt of the fresh session, from the template where there is one.
+        """Return the first prompt of the fresh session, from the template if there is one.
 
-        Without a `checkpoint` its place is taken by where the archive of `session_id` is, its `paths`, and by
-        `last_prompt`, what was asked last.
+        Without a `checkpoint`, the `paths` of the archive of `session_id` and the last request (`last_prompt`) take its
+        place.
         """
         words = _without_checkpoint(session_id, paths, last_prompt) if checkpoint is None else checkpoint
         if self._template is not None:
@@ -253,7 +255,7 @@ class ContextPressureHandler:
             return ()
         try:
             return await self._keep(session_id)
-        except Exception:  # the archive's own trouble is not the run's
+        except Exception:  # a failed archive must not stop the run
             log.warning("Session %s: could not be archived before the restart", session_id, exc_info=True)
             return ()
 
@@ -265,7 +267,7 @@ class ContextPressureHandler:
         return self._changed({**_NEW, **quiet, **fork})
 
     def _changed(self, changes: Mapping[str, Any]) -> Any:
-        """Return the options with these fields, of which an SDK of another version may lack some."""
+        """Return the options with these fields changed; an SDK of another version may lack some of them."""
         return self._copy(
             self.options, **{name: value for name, value in changes.items() if hasattr(self.options, name)}
         )
@@ -278,11 +280,11 @@ _NEW: Final[Mapping[str, Any]] = {
     "continue_conversation": False,
     "session_id": None,
 }
-"""Options of a session that goes on from no other."""
+"""Options of a session that continues no other one."""
 
 
 def _without_checkpoint(session_id: str | None, paths: Sequence[str], last_prompt: str | None) -> str:
-    """Say what a fresh session has to know where the old one could not tell it."""
+    """Return what a fresh session has to know if there is no checkpoint."""
     lines = [
         f"The context of an earlier session{f' ({session_id})' if session_id else ''} is full; go on with its work."
     ]
@@ -306,12 +308,12 @@ async def _answer(messages: Any) -> tuple[str | None, str]:
             elif kind == "ResultMessage":
                 if message.is_error:
                     why = str(message.result or getattr(message, "terminal_reason", None) or message.subtype)
-                scope.cancel()  # ends the generator where it waits; one that is left is a warning on trio
+                scope.cancel()  # ends the generator where it waits: trio warns of a generator that is left
     return "\n".join(texts) or None, why
 
 
 async def _interrupt(client: Any) -> None:
-    """Let the fork drop what it still waits for: a CLI in the middle of a request takes seconds to end."""
+    """Have the fork drop its request: a CLI in the middle of a request takes seconds to end."""
     with anyio.move_on_after(INTERRUPT_SECONDS, shield=True), contextlib.suppress(Exception):
         await client.interrupt()
 

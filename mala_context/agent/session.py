@@ -1,19 +1,19 @@
-"""One agent session over the SDK's client, and the fresh ones that follow it where `restart_at` is set.
+"""One agent session over the SDK's client, and the fresh sessions that follow it if `restart_at` is set.
 
-The SDK holds back at most 100 messages; while they are unread it answers no hook, and the agent stands still. So a
-session reads all the time, in a task of its own, into a buffer that its caller empties at leisure.
+The SDK buffers at most 100 messages. While these are unread it answers no hook, and the agent stands still. So a
+session reads all the time, in a task of its own, into a buffer that its caller empties at any speed.
 
-A prompt goes out with a uuid of its own, and a result ends `send` only if it names that uuid. A subagent that works in
-the background ends in a turn without a prompt, with a result of its own; that turn's messages reach the caller in
-their order, as what they are, and the answer is still to come.
+A prompt is sent with a uuid of its own, and a result ends `send` only if it names that uuid. A subagent that works in
+the background ends in a turn without a prompt, and that turn has its own result. Its messages reach the caller in
+their order, and the answer to the prompt is still to come.
 
-Before a prompt goes out the session asks its supervisor whether something should be done first (see `supervisor`): a
+Before a prompt is sent, the session asks its supervisor whether something should be done first (see `supervisor`): a
 compaction, whose messages then come before the prompt's own, or a restart. A turn that is cut for a restart, or that
-the API refused since the window is full, goes on in the fresh session: its result is no answer and reaches the caller
+the API refused because the window is full, continues in the fresh session. Its result is no answer: the caller gets it
 as part of the `SessionRestarted` that stands between the two sessions' messages.
 
-The task that reads takes each message in under the context (as `contextvars` means it) of the last prompt's sender, so
-that whoever observes finds the caller's trace there, and not that of the moment in which the session was opened.
+The reading task processes each message in the `contextvars` context of the last prompt's sender. So observers find the
+caller's trace there, and not the trace of the moment in which the session was opened.
 """
 
 from __future__ import annotations
@@ -46,53 +46,56 @@ if TYPE_CHECKING:
 Prompt = str | list[dict[str, Any]]
 
 _MOST_UUIDS_LISTED = 64
-"""The CLI lists at most this many prompts on a result: one that is missing from a full list may be among them."""
+"""The CLI lists at most this many prompts on a result. A prompt that is not in a full list may still belong to it."""
 _DISCONNECT_SECONDS = 30.0
 _SAYS_WINDOW = (2, 1, 257)
-"""The first CLI that leaves out the counting where only a summary is asked for; 2.1.252 makes up to 18 requests."""
+"""The first CLI that answers `detail: summary` without a request to the API.
+
+Measured: 2.1.119 to 2.1.252 make 6 `count_tokens` requests for an empty session and about 18 with tools.
+"""
 WINDOW_SECONDS = 0.6
-"""Longest that the CLI is waited for where somebody waits for its window."""
+"""Longest wait for the CLI's window if a caller waits for it."""
 _BESIDE_SECONDS = 10.0
-"""The same where nothing waits for it: the CLI of a busy machine may need a second."""
+"""Longest wait if no caller waits for it: on a busy machine the CLI may need a second."""
 
 log = get_logger(__name__)
 
 
 class Steward(Protocol):
-    """Who decides what a session does besides its prompts; see `supervisor`."""
+    """Decides what a session does besides its caller's prompts; see `supervisor`."""
 
     def serve(self, session: AgentSession) -> None:
         """Act on this session from now on."""
 
     async def before(self, prompt: Prompt) -> Prompt:
-        """Do what is due before a prompt; return the prompt to send."""
+        """Do the compaction or restart that is due before a prompt; return the prompt to send."""
 
     async def prompt_after(self, result: Any) -> Prompt | None:
-        """Return the prompt with which a turn goes on after its result; `None` where the turn is over."""
+        """Return the prompt that continues a turn after its result; `None` if the turn is over."""
 
 
 def answers(turn: TurnEnd, prompt_uuid: str) -> bool:
-    """Tell whether a result is that of the turn that took in the prompt with this uuid."""
+    """Tell whether a result belongs to the turn that got the prompt with this uuid."""
     if turn.user_uuids:
         return prompt_uuid in turn.user_uuids or len(turn.user_uuids) >= _MOST_UUIDS_LISTED
-    # An interrupted turn, a local command or an older CLI names none: then only the origin tells.
+    # An interrupted turn, a local command or an older CLI names no prompt: then only the turn's origin tells.
     return turn.origin in {None, "human"}
 
 
 class _Unread(NamedTuple):
-    """A message that waits for whoever reads the session."""
+    """A message that the session's caller has not read yet."""
 
     message: Any
     turn: TurnEnd | None = None
-    """What a result says of its turn; `None` for other messages and for the result of a prompt of our own."""
+    """The end of the turn that a result reports; `None` for other messages, and for the result of our own prompt."""
     pressure: ContextPressureError | None = None
     """The error to raise after the message."""
 
 
 async def says_window(client: Any, tracker: ContextTracker) -> bool:
-    """Tell whether the CLI says its window without an API request, which an unknown version may not.
+    """Tell whether the CLI can say its window without an API request; false while its version is unknown.
 
-    From 2.1.296 on the CLI names its version at connect, older ones with the first prompt's `init`. Raises what the
+    A CLI from 2.1.296 on names its version at connect, an older one in the `init` of the first prompt. Raises what the
     SDK raises.
     """
     version = mapping(await client.get_server_info()).get("claude_code_version") or tracker.reducer.cli
@@ -100,10 +103,10 @@ async def says_window(client: Any, tracker: ContextTracker) -> bool:
 
 
 async def ask_window(client: Any, tracker: ContextTracker, seconds: float = WINDOW_SECONDS) -> WindowReport | None:
-    """Ask the CLI for its model's window and its parts; `None` where it gives no answer in time. Never raises.
+    """Ask the CLI for its model's window and its parts; `None` if it gives no answer in time. Never raises.
 
-    The control request takes no API request and 0.09 to 0.54 s, and is not documented: the SDK's own method has no
-    `detail`, and without it the CLI counts through the API. This is the only place that knows of it.
+    The control request takes 0.09 to 0.54 s and makes no API request. It is not documented: the SDK's own method has no
+    `detail`, and without that the CLI counts through the API. No other place uses it.
     """
     ask = getattr(getattr(client, "_query", None), "_send_control_request", None)
     if ask is None:
@@ -115,7 +118,7 @@ async def ask_window(client: Any, tracker: ContextTracker, seconds: float = WIND
         with anyio.move_on_after(seconds):
             answer = await ask({"subtype": "get_context_usage", "detail": "summary"}, timeout=seconds)
             return window_report(answer, tracker.session_id)
-    except Exception as error:  # noqa: BLE001 - an older CLI refuses, one that ends does not answer: the table has to do
+    except Exception as error:  # noqa: BLE001 - an older CLI refuses, an ending one is silent: use the table of windows
         log.debug("Context: the CLI did not say its window: %s", error)
     return None
 
@@ -123,14 +126,14 @@ async def ask_window(client: Any, tracker: ContextTracker, seconds: float = WIND
 class AgentSession:
     """A connected session, which `AgentRuntime.session()` makes.
 
-    It is given the `client`, the `processor`, the task group `tasks` in which the reading task runs, the supervisor
-    `steward`, its supervisor, and `asked`, a function that is called at each prompt. `verbatim` says that the caller's
-    prompts are text, also where one begins with a slash.
+    It takes the `client`, the `processor`, the task group `tasks` in which the reading task runs, its supervisor
+    `steward`, and `asked`, a function that is called at each prompt. With `verbatim` the caller's prompts are text,
+    even if one begins with a slash.
 
     Attributes:
-        client: the SDK's client, for `interrupt`, `set_model` and the like; another one after a restart. Read messages
-            from the session only.
-        outstanding: what runs in the session now.
+        client: the SDK's client, for `interrupt`, `set_model` and the like; another client after a restart. Read
+            messages from the session only.
+        outstanding: the tasks that run in the session now.
     """
 
     def __init__(
@@ -163,14 +166,14 @@ class AgentSession:
         if steward is not None:
             steward.serve(self)
         self._window_of: str | None = None
-        """The model of which the CLI has said the window."""
+        """The model for which the CLI has reported the window."""
         processor.asks_why = lambda: tasks.start_soon(self._explain, self.client)
         tasks.start_soon(self._pump, client, self._reading)
         self._ask_window()
 
     @property
     def tracker(self) -> ContextTracker:
-        """What follows this session's contexts, those of its subagents too."""
+        """The tracker of this session's contexts, subagents included."""
         return self._processor.tracker
 
     @property
@@ -180,19 +183,19 @@ class AgentSession:
 
     @property
     def cache(self) -> CacheUse:
-        """What the prompt cache read and wrote for the main agent in this session, and what it wrote again."""
+        """The tokens that the prompt cache read, wrote and wrote again for the main agent in this session."""
         return self.tracker.main.cache.use
 
     def send(self, prompt: Prompt) -> AsyncIterator[Any]:
-        """Send a prompt (text, or content blocks as the Messages API has them) and yield what comes.
+        """Send a prompt (text, or content blocks of the Messages API) and yield the messages that come.
 
-        Messages left unread by an earlier `send`, those of turns without a prompt, and those of a compaction that
-        `compact_at` asked for come first. Ends with the prompt's own `ResultMessage`, or when the CLI ends. Where
-        `restart_at` is set a `SessionRestarted` may come at any place: what follows it is the fresh session's. A caller
-        who leaves early loses nothing: the next `send` or `receive` takes over, and going on with the older one raises
-        `RuntimeError`. Raises `ContextPressureError` after a result that reached `restart_at` when no restart is left
-        (from the next `send` or `receive` if the caller left at that result), and what the SDK raises. The prompt goes
-        out when the first message is asked for.
+        Messages that an earlier `send` left unread, messages of turns without a prompt, and those of a compaction that
+        `compact_at` asked for come first. It ends with the prompt's own `ResultMessage`, or when the CLI ends. If
+        `restart_at` is set, a `SessionRestarted` may come at any place; the messages after it are the fresh session's.
+        A caller that leaves early loses nothing: the next `send` or `receive` takes over, and a further message from
+        the older iterator raises `RuntimeError`. Raises `ContextPressureError` after a result that reached `restart_at`
+        when no restart is left (from the next `send` or `receive` if the caller left at that result), and what the SDK
+        raises. The prompt is sent when the first message is asked for.
         """
         return _Messages(self, prompt)
 
@@ -207,22 +210,22 @@ class AgentSession:
     # For the iterators of `send` and `receive`
 
     async def begin(self, prompt: Prompt) -> str:
-        """Do what has to be done before a prompt, send it, and return its uuid."""
+        """Let the supervisor act before a prompt, send the prompt, and return its uuid."""
         if self._steward is not None:
             prompt = await self._steward.before(prompt)
         return await self.put(prompt)
 
     async def goes_on(self, result: Any) -> str | None:
-        """Return the uuid of the prompt with which a cut turn goes on after its result; `None` where it is over."""
+        """Send the prompt that continues a cut turn, and return its uuid; `None` if the turn is over."""
         if self._steward is None:
             return None
         prompt = await self._steward.prompt_after(result)
         return None if prompt is None else await self.put(prompt)
 
     async def take(self, reader: object) -> _Unread | None:
-        """Return the next message for this reader; `None` where the CLI has ended.
+        """Return the next message for this reader; `None` if the CLI has ended.
 
-        Raises the error that ended the stream, and `RuntimeError` where another reader took over.
+        Raises the error that ended the stream, and `RuntimeError` if another reader took over.
         """
         while self._reader is reader:
             self.raise_pressure()
@@ -238,12 +241,12 @@ class AgentSession:
         raise RuntimeError("a later send() or receive() reads this session's messages now")
 
     def take_over(self, reader: object) -> None:
-        """Give the messages to this reader from now on; whoever else waits for one is told so."""
+        """Give the messages to this reader from now on, and wake a reader that waits, so that it raises."""
         self._reader = reader
         self._wake()
 
     def raise_pressure(self) -> None:
-        """Raise the pressure that the message taken last caused, if any."""
+        """Raise the pressure that the last taken message caused, if any."""
         pressure, self._pressure = self._pressure, None
         if pressure is not None:
             raise pressure
@@ -255,12 +258,14 @@ class AgentSession:
         self._tasks.start_soon(work)
 
     async def put(self, prompt: Prompt, *, own: bool = False) -> str:
-        """Send a prompt and return its uuid; `own` says that it is not the caller's, so its result ends no `send`."""
+        """Send a prompt and return its uuid. With `own` it is not the caller's prompt, so its result ends no `send`."""
         uuid = str(uuid4())
         content = {"role": "user", "content": prompt}
         message: dict[str, Any] = {"type": "user", "message": content, "parent_tool_use_id": None, "uuid": uuid}
         if self._verbatim and not own:
-            message["client_composed"] = True  # so that the CLI runs no slash command of the user's
+            # The CLI then runs no slash command in it. The option `verbatim_prompts` of the client would do that too,
+            # but also to our own `/compact`, which reached the model as words (case guard-15).
+            message["client_composed"] = True
         self._awaited, self._own_prompt = uuid, own
         self._context = contextvars.copy_context()
         self._asked()
@@ -273,18 +278,18 @@ class AgentSession:
         return self._awaited is not None and not self._ended
 
     async def answered(self) -> None:
-        """Wait until the last prompt's result has come, or the CLI has ended; the messages stay for the caller."""
+        """Wait for the last prompt's result or the end of the CLI; the messages stay in the buffer for the caller."""
         while self.awaits_answer:
             await self._changed.wait()
 
     async def leave(self) -> None:
-        """Stop reading and disconnect; what was read stays for the caller."""
+        """Stop reading and disconnect; messages that were read stay for the caller."""
         self._reading.cancel()
         with anyio.move_on_after(_DISCONNECT_SECONDS, shield=True):
             await self.client.disconnect()
 
     async def enter(self, client: Any, marker: SessionRestarted) -> None:
-        """Go on with another client, after `marker`; raises what the SDK raises on connecting."""
+        """Continue with another client; its messages follow `marker`. Raises what the SDK raises on connecting."""
         self.client = client
         await client.connect()
         self.outstanding = RunningTasks()
@@ -306,20 +311,21 @@ class AgentSession:
                         self._ask_window()
                     is_result = type(message).__name__ == "ResultMessage"
                     turn = self._processor.turn_end(message) if is_result else None
+                    # The result of our own prompt (`/compact`) must not look like the answer to the caller's.
                     if turn is not None and self._awaited is not None and answers(turn, self._awaited):
                         self._awaited = None
                         turn = None if self._own_prompt else turn
                     self._unread.append(_Unread(message, turn, self._processor.take_pressure()))
                     self._wake()
-        except Exception as failure:  # noqa: BLE001 - handed to whoever reads
+        except Exception as failure:  # noqa: BLE001 - `take` raises it in the caller's task
             self._failure = failure
         finally:
-            if client is self.client:
+            if client is self.client:  # after a restart the old client's end is not the session's
                 self._ended = True
                 self._wake()
 
     def _ask_window(self) -> None:
-        """Have the CLI say its window, beside the turn."""
+        """Ask the CLI for its window in a task of its own."""
         if self._processor.enabled:
             self._tasks.start_soon(self._learn_window, self.client)
 
@@ -330,13 +336,14 @@ class AgentSession:
             self._processor.take(report)
 
     async def _explain(self, client: Any) -> None:
-        """Have the CLI say what stands before the conversation now: tools or memory files may have grown."""
+        """Ask the CLI for the parts before the conversation (tools, memory files): they may have grown."""
         try:
             await self._learn_window(client)
         finally:
             self._processor.explain()
 
     def _wake(self) -> None:
+        # An event of anyio cannot be reset: each wait gets a new one.
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
@@ -381,7 +388,7 @@ class _Messages:
 
 
 def _may_change_window(message: Any, model: str | None) -> bool:
-    """Tell whether the CLI's window may be another one from this message on: it compacted, or names another model."""
+    """Tell whether the CLI's window may change with this message: it compacted, or names another model."""
     subtype, data = getattr(message, "subtype", None), getattr(message, "data", None)
     if subtype == "init" and isinstance(data, dict):
         return data.get("model") != model
@@ -404,10 +411,9 @@ async def open_session(
 ) -> AsyncIterator[AgentSession]:
     """Connect `client`, read from it while the body runs, disconnect, then `await close()`, whatever happened.
 
-    `asked` is called by whoever sends a prompt, just before it goes out. `verbatim` has the CLI
-    take the caller's prompts as text although the client's options have no `verbatim_prompts`: only then is `/compact`
-    a command beside them.
-    Raises what the body raises, as itself and not in a group, and what the SDK raises on connecting.
+    `asked` is called just before each prompt is sent. With `verbatim` the CLI takes the caller's prompts as text
+    without the client's option `verbatim_prompts`, so that our own `/compact` stays a command. Raises what the body
+    raises, as itself and not in a group, and what the SDK raises on connecting.
     """
     failure: BaseException | None = None
     session: AgentSession | None = None
