@@ -1,9 +1,11 @@
-"""One word for one thing: no two classes of the package have one name."""
+"""The package's classes: each has a name of its own, and none holds a `partial` that a newer Python binds."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import mala_context
@@ -16,3 +18,20 @@ def test_each_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(path.name)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_class_holds_a_bare_partial() -> None:
+    """Python 3.13 warns of it on standard error, and Python 3.14 calls it with the object as its first argument."""
+    root = Path(mala_context.__file__).parent
+    bare, classes = [], 0
+    for path in root.rglob("*.py"):
+        if path.name != "__main__.py":
+            module = importlib.import_module(".".join(("mala_context", *path.relative_to(root).with_suffix("").parts)))
+            for cls in vars(module).values():
+                if isinstance(cls, type) and cls.__module__ == module.__name__:
+                    classes += 1
+                    bare += [
+                        f"{cls.__qualname__}.{name}" for name, value in vars(cls).items() if type(value) is partial
+                    ]
+    assert classes > 300
+    assert bare == []

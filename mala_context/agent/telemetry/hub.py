@@ -218,7 +218,7 @@ _RENAMED = {"session_id": "session", "bytes": "size"}
 class LogObserver:
     """Logs records; `ContextUpdated` is left to the processor's own line."""
 
-    wants = partial(is_not, ContextUpdated)
+    wants = staticmethod(partial(is_not, ContextUpdated))  # a bare `partial` is a method from Python 3.14 on
     """Tells whether records of a class are logged; no function of ours, since each response asks."""
 
     def __call__(self, record: object) -> None:
