@@ -110,6 +110,9 @@ class ContextState:
         held = self.thought
         if held is None or held is SHARED or not self.signed or self.cut_at(parts):
             return held
+        return self._thought_with_answer(held)
+
+    def _thought_with_answer(self, held: Mapping[str, float]) -> Mapping[str, float]:
         name = plain_name(self.model or self.owner.model or "")
         if name not in held and len(held) >= _MOST_MODELS:
             return held
@@ -123,7 +126,10 @@ class ContextState:
     def settle(self, parts: int) -> None:
         """Note what the first `parts` parts say of thinking, before their text is freed."""
         if self.signed:
-            self.thought, self.alone, self.signed = self.thought_after(parts), self.cut_at(parts), 0.0
+            held, self.alone = self.thought, self.cut_at(parts)
+            if held is not None and held is not SHARED and not self.alone:
+                self.thought = self._thought_with_answer(held)
+            self.signed = 0.0
 
     def goes_on(self, before: ContextState, parts: int) -> None:
         """Take over the earlier thinking from the context before; call it only where there was any."""

@@ -312,8 +312,12 @@ def hidden_thinking(signed: Iterable[Any]) -> int:
 
 def is_thought(content: Any) -> bool:
     """Tell whether a response's content is nothing but thinking."""
-    blocks = content if isinstance(content, list | tuple) else (content,)
-    return all((_CLASSES.get(block.__class__.__name__) or kind_of(block)) in _THOUGHTS for block in blocks)
+    for block in content if isinstance(content, list | tuple) else (content,):
+        cls = block.__class__
+        kind = block.get("type") if cls is dict else _CLASSES.get(cls.__name__) or kind_of(block)
+        if kind not in _THOUGHTS:
+            return False
+    return True
 
 
 def pieces(kind: str, content: Any, names: Names) -> list[Countable]:
@@ -410,7 +414,7 @@ _BLOCKS: Final[Mapping[Any, Callable[[Any, str, Names, list[Countable]], None]]]
     "document": _unit,
     "tool_reference": _unit,
 }
-_THOUGHTS: Final = frozenset({"thinking", REDACTED})
+_THOUGHTS: Final = ("thinking", REDACTED)  # no set: a type that is a list has no hash
 _CLASSES: Final[Mapping[str, str]] = {
     "TextBlock": "text",
     "ThinkingBlock": "thinking",

@@ -32,7 +32,10 @@ def signed_blocks(content: Any) -> list[Any]:
 
 def is_signed(block: Any) -> bool:
     """Tell whether a block is thinking that has a signature, or is redacted."""
-    signature = block.get("signature") if block.__class__ is dict else getattr(block, "signature", None)
+    if block.__class__ is dict:  # first, and without a call: so are the blocks of all recorded messages
+        signature = block.get("signature")
+        return isinstance(signature, str) if signature else block.get("type") == REDACTED and bool(redacted_data(block))
+    signature = getattr(block, "signature", None)
     return isinstance(signature, str) if signature else bool(redacted_data(block))
 
 

@@ -135,11 +135,13 @@ def few_objects(data: bytes, decode: Callable[[bytes], list[dict[str, Any]]] = o
     found = decode(data)
     if len(data) < _DENSE:
         return found
-    containers = data.count(b"[") + data.count(b"{")
-    for end in (b",", b'",'):  # the first is counted in half the time, and there are as many or more
-        values = containers + data.count(end)
-        if values < _DENSE or values * _SPARSE < len(data):
-            return found
+    # There are at most as many values as these bytes, which one pass counts. Only where that may be too many, commas
+    # inside of texts are left out.
+    least = max(_DENSE, len(data) / _SPARSE)
+    if len(data) - len(data.translate(None, b"[{,")) < least:
+        return found
+    if data.count(b"[") + data.count(b"{") + data.count(b'",') < least:
+        return found
     left = [_WIDTH]
     return [_thinned(each, 0, left) for each in found]
 

@@ -108,8 +108,9 @@ class TranscriptState:
         self.microcompactions += is_microcompaction(row)
 
     def _event(self, event: Event, row: Mapping[str, Any]) -> None:
-        if self._given_id is not None and not isinstance(event, TotalTokens):
-            event = event._replace(session_id=self._given_id)
+        given = self._given_id
+        if given is not None and not isinstance(event, TotalTokens) and event.session_id != given:
+            event = event._replace(session_id=given)
         if isinstance(event, Appended) and event.kind == "user" and self._is_own(event) and begins_turn(row):
             self.pace.prompt()
         state = self.tracker.advance(event)
