@@ -1,11 +1,12 @@
-"""What the requests of a simulated course would have cost, beside what the recorded ones did.
+"""The costs of the requests of a simulated course, beside the costs of the recorded requests.
 
-The recorded request says what it read from the cache and what it wrote. A simulated one of another size reads as much
-more or less of its beginning as it had in the cache, loses what the recorded one lost, and writes what is left. After
-something that the policy did it reads no more than the system prompt and the tools. Compactions have no rows, so theirs
-is computed, by one formula for both sides. Where the two courses are equal so are their costs, to the token.
+A recorded request says how many tokens it read from the cache and how many it wrote. A simulated request of another
+size reads what the simulated course had in the cache, less the tokens that the recorded request lost there, and writes
+the rest. After an action of the policy it reads no more than the system prompt and the tools. The rows of a compaction
+have no counts, so its cost is computed, by one formula for both sides. While the two courses are equal, their costs are
+equal to the token.
 
-All in units of an uncached input token; what an agent says costs the same on both sides.
+All costs are in units of an uncached input token. The answers of the agent cost the same on both sides.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class PricedRequest(NamedTuple):
     tokens: int
     """Its size."""
     usage: Usage
-    """What the API counted."""
+    """The API's counts."""
     hour: int
     """Tokens that it wrote for an hour."""
     lost: int
-    """Tokens of the request before that it did not find in the cache any more."""
+    """Tokens of the request before it that were no longer in the cache."""
     held: int
-    """Tokens that the request before had left there; 0 for a first one."""
+    """Tokens that the request before it had left in the cache; 0 for a first request."""
     cold: bool
     """Whether the cache had lapsed."""
     window: int
@@ -37,15 +38,15 @@ class PricedRequest(NamedTuple):
     model: str | None = None
     """The model."""
     base: int | None = None
-    """What a fresh session holds before its first prompt, where that is known."""
+    """Size of a fresh session before its first prompt; `None` if unknown."""
 
     @property
     def write(self) -> float:
-        """What a written token costs."""
+        """Price of a written token."""
         return write_price(self.usage.cache_creation_tokens, min(self.hour, self.usage.cache_creation_tokens))
 
     def cost(self, uncached: int, written: int, read: int) -> float:
-        """Return what a request of this model with such a prompt costs, the recorded answer included."""
+        """Return the cost of a request of this model with such a prompt, the recorded answer included."""
         said = self.usage.output_tokens * OUTPUT
         return uncached + written * self.write + read * read_price(self.model) + said
 
@@ -64,16 +65,17 @@ class Costs:
         self.recorded += compaction_cost(size, model)
 
     def compacted(self, size: int, model: str | None, *, write: float | None = None, free: bool = False) -> None:
-        """Take a compaction of the simulated course, or a checkpoint; a free one asks no model."""
+        """Take a compaction or a checkpoint of the simulated course; a `free` compaction asks no model."""
         if not free:
             self.simulated += compaction_cost(size, model, write=write)
 
     def request(self, request: PricedRequest, size: int, *, equal: bool, broken: int | None) -> None:
-        """Take a request, and the size that the simulated one has.
+        """Take a recorded request, and the size of the simulated one.
 
-        `equal` says that both courses are the same up to here. `broken` is what the cache still has where the policy
-        made the conversation another one since the last request; `None` where it went on.
+        `equal` says that both courses have been the same until now. If the policy changed the conversation since the
+        last request, `broken` is the tokens that the cache still has of it; otherwise it is `None`.
         """
+        # Step 1: the recorded cost, from the API's counts.
         fresh, written, read, _ = request.usage
         if request.usage.counts_cache_twice:
             fresh = 0
@@ -83,12 +85,15 @@ class Costs:
             self.simulated += recorded
             self._held = read + written
             return
+        # Step 2: the tokens that the simulated request finds in the cache. If the recorded request lost half or more of
+        # the cache, the loss is no matter of size: both find the same beginning.
         if broken is not None:
             kept = min(read, broken)
         elif request.lost and request.lost * 2 >= request.held:
             kept = min(read, self._held)
         else:
             kept = self._held - request.lost
+        # Step 3: price the request, and note what it leaves in the cache.
         kept = max(0, min(kept, size))
         rest = size - kept
         uncached = min(fresh, rest) if written else rest

@@ -1,11 +1,13 @@
 """The fast way through a transcript: the tracker gets only the rows that it needs.
 
-Most rows change nothing that a replay tells. A response says how large its request was; what its agent's conversation
-held before, the response before it and the text between, no longer counts. So rows come as columns (see `columns`),
-and each agent's rows since its last response are held back, unread: its next response lets them go. Where a row may
-need them, the tracker gets what is held back, then the row itself, both read whole: a compaction, a prompt that goes
-back or begins a new conversation, a `/clear`, a refusal, a response without counts, an agent's first row. What such a
-row does is the tracker's business alone (see `follow`).
+Most rows change nothing in the result of a replay. A response says how large its request was, so the response before it
+and the text between them no longer count. Rows therefore come as columns (see `columns`), without their text. The rows
+of each agent since its last response are held back undecoded, and the agent's next response drops them.
+
+Some rows may depend on the rows that are held back: a compaction, a prompt that goes back or begins a new conversation,
+a `/clear`, a refusal, an agent's first row. Such a row is called special. The tracker then gets the rows that are held
+back and the special row, all of them decoded. Only the tracker knows what the row does (see `follow`), so each rule
+stands in one place.
 """
 
 from __future__ import annotations
@@ -38,28 +40,30 @@ from mala_context.tracking.text_counts import is_result
 
 
 def read(recording: Recording) -> list[record.Stretch]:
-    """Read one recording, the fast way where that is possible; never raises."""
+    """Read one recording, the fast way if possible; never raises."""
+    # Step 1: without learning prices, which is enough for most recordings. Step 2: with it, if the last number is an
+    # estimate. Step 3: the careful way.
     if is_plain(recording):
         for learns in (False, True):
             try:
                 with lent_buffer() as buffer:
                     return Scanner(recording, learns=learns).run(buffer)
             except NeedsRatio:
-                recording = recording._replace(watch=None)  # its bytes were told
+                recording = recording._replace(watch=None)  # the progress has been told all of its bytes already
             except (NeedsFullReader, OSError):
                 break
     return RecordingReader(recording).run()
 
 
 class Scanner(Follower):
-    """Scans one plain transcript; `run` once.
+    """Scans one plain transcript; call `run` once.
 
-    One that `learns` lets the tracker have all rows that it learns from what text costs, see `AgentState.due`: the
-    estimate after a compaction depends on them.
+    A scanner that `learns` gives the tracker all rows from which it learns the price of text (see `AgentState.due`).
+    The estimate after a compaction depends on these prices.
     """
 
     def run(self, buffer: bytearray | None = None) -> list[record.Stretch]:
-        """Read the recording; raises `NeedsFullReader` where all text in it counts, or it cannot be read to its end."""
+        """Read the recording; raises `NeedsFullReader` if columns do not tell enough, or if its end cannot be read."""
         for block in blocks(self.recording, self._unreadable, buffer):
             found, ends = columns.skim(block)
             self._source.begin(block, ends)
@@ -75,7 +79,7 @@ class Scanner(Follower):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _columns(self, found: Iterable[RowRun | Odd], line: int, begin: int) -> None:
-        """Take lines of the present block, which are counted from one of its lines and that one's first byte."""
+        """Take rows whose line numbers and bytes count from the line `line` of the present block, at byte `begin`."""
         for item in found:
             if len(item) == 3:
                 number, start, stop = item
@@ -104,9 +108,10 @@ class Scanner(Follower):
             left = self._take(left)
 
     def _take(self, stretch: RowRun) -> RowRun | None:  # noqa: C901  (a call costs more than most stretches may)
-        """Hold rows back, or let the tracker have them; return those that are left."""
+        """Hold rows back, or give them to the tracker; return the rows that are left, which have to be taken next."""
         line, lines, kind, author, session, parent, uuids, answers, model, started, ended, forked = stretch
         if kind != FILLER:
+            # Step 1: find the agent. Nearly every stretch goes on with the agent of the stretch before.
             places, older = self._places, self._older
             place = places.get(parent)
             if place is None and older:
@@ -119,12 +124,14 @@ class Scanner(Follower):
                     known = uuids[0] in places or uuids[0] in older
                     return self._apart(stretch, begins=begins and not known)
                 self._lane, self._who, lane = found, author, found
+            # Step 2: set rows apart that were there before; they must not count twice.
             if (lines > 1 and len(set(uuids)) != len(uuids)) or not places.keys().isdisjoint(uuids):
                 self._again(stretch, lane)
                 return None
             if older and not older.keys().isdisjoint(uuids):
                 self._again(stretch, lane)
                 return None
+            # Step 3: give a special first row to the tracker, then take the rest.
             if kind == ASSISTANT:
                 special = lines == 1 and self._is_special(stretch, place, lane)
             elif kind == BARE:
@@ -133,6 +140,7 @@ class Scanner(Follower):
                 special = place != lane.context and self._elsewhere(stretch, place, lane)
             if special:
                 return self._apart(stretch)
+            # Step 4: hold rows back, and let responses drop those that were held.
             if answers is None or kind == BARE:
                 self._hold(lane, uuids, line, lines)
             elif lines == 1 or self._may_answer(stretch, place, lane):
@@ -146,6 +154,7 @@ class Scanner(Follower):
             else:
                 self._singly(line, lines)
                 return None
+        # Step 5: what each row says of its session, also a row without an id.
         if started is not None:
             if self._started is None or started < self._started:
                 self._started = started
@@ -158,23 +167,24 @@ class Scanner(Follower):
         return None
 
     def _at_once(self, lane: Lane, answers: Answers) -> int:
-        """Return how many of the responses may be taken together: text is learned from before some."""
+        """Return how many of the responses may be taken together: before some of them the tracker learns from text."""
         if not self._learns:
             return len(answers[0])
         state = lane.state
         return max(1, state.due - 1 - state.responses - lane.bare - (not lane.fed)) + (answers[0][0] == lane.current)
 
     def _hold(self, lane: Lane, uuids: Iterable[str], line: int, lines: int) -> None:
-        """Hold rows back that go on from a lane's context."""
+        """Hold back rows that go on from a lane's context."""
         places, context, first = self._places, lane.context, self._source.first + line
         places.update(dict.fromkeys(uuids, context))
         lane.held.extend(range(first, first + lines))
 
     def _of(self, author: str | bool | None, place: int | None) -> Lane | None:
-        """Return the lane of a row by its author; of an old sidechain, which has no name, by the row before.
+        """Return the lane of a row by its author or, in an old sidechain without a name, by the row before it.
 
-        Raises `NeedsFullReader` where a row with a name goes on from a sidechain without one: whose the next rows are
-        then depends on rows that were let go. No CLI is known to write such a file.
+        Raises `NeedsFullReader` if a row with a name goes on from a sidechain without a name: the owner of the next
+        rows then depends on rows that were dropped, and the fast way found only 4 responses of 5. No CLI is known to
+        write such a file.
         """
         if author is None:
             return self._main_lane
@@ -187,9 +197,9 @@ class Scanner(Follower):
         return None if lane is self._main_lane else lane
 
     def _apart(self, stretch: RowRun, *, begins: bool = False) -> RowRun | None:
-        """Let the tracker have the first of some rows; return the others, which may go on from it.
+        """Give the tracker the first of some rows; return the other rows, which may go on from it.
 
-        `begins` tells that it only begins an agent's conversation.
+        `begins` tells that the row only begins an agent's conversation, so that no other agent's rows have to be read.
         """
         line, lines, _, _, _, _, _, answers, *_ = stretch
         if begins:
@@ -200,7 +210,7 @@ class Scanner(Follower):
             return None
         if answers is None or answers[4][0]:
             return divided(stretch, 1, 1)[1]
-        # Which of the rows are the same response's the columns do not say.
+        # A stretch does not say which rows belong to the same response. Skimming the rest again does.
         begin, end = self._source.ends[line] + 1, self._source.ends[line + lines - 1]
         self._columns(columns.skim(self._source.block[begin:end])[0], line + 1, begin)
         return None
@@ -218,8 +228,8 @@ class Scanner(Follower):
     def _again(self, stretch: RowRun, lane: Lane) -> None:
         """Take rows of which some were there before.
 
-        Such a row changes nothing, but a response may have more output now; one of another session, and a response that
-        was not there before, are special.
+        Such a row changes nothing, but a response's row may have more output now. A row of another session is special,
+        and so is a response that was not there before.
         """
         line, lines, kind, _, session, _, _, answers, *_ = stretch
         if lines > 1:
@@ -235,10 +245,10 @@ class Scanner(Follower):
         if special:
             self._apart(stretch)
         else:
-            self._stretch(RowRun(line, lines, FILLER, *stretch[3:]))  # for its time
+            self._stretch(RowRun(line, lines, FILLER, *stretch[3:]))  # only its time counts
 
     def _elsewhere(self, stretch: RowRun, place: int | None, lane: Lane) -> bool:
-        """Look at rows that do not go on from their lane's context; return whether the first of them is special."""
+        """Tell whether the first of some rows, which do not go on from their lane's context, is special."""
         line, _, kind, _, session, parent, *_ = stretch
         if kind == USER and parent is None and session and self._session_id and session != self._session_id:
             return True  # perhaps another session's transcript
@@ -248,11 +258,13 @@ class Scanner(Follower):
             return place is not None or (parent is None and bool(self._places))
         if place is None and (parent is not None or lane is not self._main_lane or not lane.answered):
             return False
+        # Columns do not tell a prompt from a tool's result. Results of tools that ran side by side name the call as
+        # their parent, and only prompts go back.
         (row,) = decode(self._source.at(line))[0]
         return not is_result(mapping(row.get("message")).get("content"))
 
     def _may_hold(self, stretch: RowRun, lane: Lane) -> bool:
-        """Tell whether a response's row without counts can be held back, and take notice of it."""
+        """Tell whether a response's row without counts can be held back; if it can, note the response."""
         (identity,), (request,), *_ = cast("Answers", stretch[7])
         if stretch[4] not in (None, self._entered) or stretch[8] not in (None, lane.model) or not lane.answered:
             return False
@@ -270,20 +282,23 @@ class Scanner(Follower):
         identity = ids[0]
         if session is not None and session != self._entered is not None:
             return True
+        # A later row of the present response: its counts may be the first ones, or correct those that the tracker has.
         if identity == lane.current:
             return lane.based != identity or tokens > lane.limit or (lane.fed and tokens != lane.known.tokens)
         if identity in self._seen:
             return True
+        # A response that goes back, or a root that begins a new conversation.
         if place != lane.context and (
             place is not None or (parent is None and lane.answered and lane is self._main_lane)
         ):
             return True
+        # A request above the window corrects the window; another model changes the prices and the window.
         if model == lane.model or model is None:
             return tokens > lane.limit
         return lane.model is not None or "[" in model or tokens > self.tracker.window_of(model).tokens
 
     def _may_answer(self, stretch: RowRun, place: int | None, lane: Lane) -> bool:
-        """Tell whether none of a stretch's responses is special, so that all are taken at once."""
+        """Tell whether no response of a stretch is special, so that all of them can be taken at once."""
         ids, _, _, tokens, _, _ = cast("Answers", stretch[7])
         place = place if stretch[2] == ASSISTANT else lane.context
         if self._is_special(stretch, place, lane):
@@ -296,7 +311,8 @@ class Scanner(Follower):
         return len(new) + again == len(ids) and max(tokens) <= limit and self._seen.keys().isdisjoint(new)
 
     def _answer(self, lane: Lane, uuids: list[str], line: int, lines: int, answers: Answers, model: str | None) -> None:
-        """Take rows with responses: each lets go of the one before."""
+        """Take rows with responses; each response drops the rows that were held back before it."""
+        # Step 1: the peak of all requests, and the rows that still belong to the present response.
         tally, first = lane.tally, self._source.first + line
         ids, requests, counts, tokens, at, after = answers
         if model is not None and lane.model is None:
@@ -310,7 +326,10 @@ class Scanner(Follower):
             if not ids:
                 self._hold(lane, uuids, line, lines)
                 return
+        # Step 2: hold back the rows before the first new response, which are a part of its request.
         self._hold(lane, uuids[: at[0]], line, after[0])
+        # Step 3: give the held rows to the tracker if it learns from them, or if only it knows their context; otherwise
+        # drop them. The tracker never hears of the dropped responses, so they are counted here.
         state = lane.state
         passed = len(ids) - 1
         learned = self._learns and state.responses + lane.bare + (not lane.fed) + 1 >= state.due
@@ -318,8 +337,9 @@ class Scanner(Follower):
             self._sync(lane)
         else:
             passed += lane.bare + (not lane.fed)
-        state.responses += passed  # of which the tracker will never hear
+        state.responses += passed
         lane.dropped = lane.dropped or passed > 0
+        # Step 4: the last response is the lane's present one; the rows after it are held back.
         self._number_all(lane, uuids, first, at, after)
         self._seen.update(zip(ids, requests, strict=True))
         tally.counts.update(zip(ids, counts, strict=True))
@@ -328,7 +348,11 @@ class Scanner(Follower):
         self._hold(lane, uuids[at[-1] :], line + after[-1], lines - after[-1])
 
     def _number_all(self, lane: Lane, uuids: list[str], first: int, at: list[int], after: list[int]) -> None:
-        """Give numbers to the contexts of responses: the last two have one each, those before share one."""
+        """Give numbers to the contexts of responses: each of the last two has its own, all earlier ones share one.
+
+        A row that goes back needs a context of its own only for the previous and the present response: that is all the
+        tracker keeps of text (`AgentState.left`). For an earlier one, `_begun` says where each response begins.
+        """
         places, last = self._places, len(at) - 1
         for start, end in ((0, last - 1), (max(0, last - 1), last)):
             if start < end:
