@@ -1,9 +1,9 @@
-"""What is done about a context that fills: asks the policy, and carries out what comes back.
+"""Act on a context that fills: ask the policy, and carry out its decisions.
 
-The policy decides, this module acts. It listens to the processor's events and asks the policy once a response, and in
-those hooks after which the next request goes out: a prompt or a tool's result may have added a lot since.
-What it can do alone it does at once: a log line, a note that the next hook hands to the agent, a final turn's gate. A
-compaction and a restart need somebody who can send prompts: a session asks for its `next_step` at a safe point.
+The policy decides, this module acts. It listens to the processor's events. It asks the policy once for each response,
+and in each hook after which the next request is sent, because a prompt or a tool's result may have added a lot. Some
+actions are done at once: a log line, a note that the next hook gives to the agent, the gate of a final turn. A
+compaction and a restart need a session that can send prompts: it asks for its `next_step` at a safe point.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ log = get_logger(__name__)
 
 
 class Actions:
-    """Acts on the main agent of one runtime.
+    """Acts on the agents of one runtime.
 
     Args:
-        policy: what decides.
-        processor: whose events it listens to.
-        finishing_tools: what a final turn may use.
+        policy: decides.
+        processor: the processor whose events are heard.
+        finishing_tools: the tools that a final turn may use.
         clock: seconds from any clock that never goes back.
-        hub: tells observers; a new one by default.
+        hub: passes records to observers; a new one by default.
         subagents: when to act in a subagent, as ratios of its own window; never by default.
 
     Attributes:
@@ -93,10 +93,10 @@ class Actions:
         self._subagents = Subagents(subagents, tracker, guarded)
         self._asked_about: object = None
         self._quiet = Quiet(NOT_QUIET)
-        """Sizes of responses about which the policy need not be asked."""
+        """Sizes of responses at which the policy would decide nothing, so that they need not come here."""
         self._compacted_from: int | None = None
         self._believed = False
-        """Whether the last compaction seems to have helped."""
+        """Whether the estimate after the last compaction says that it helped."""
         processor.observe(self.on_event, *_EVENTS, wants=self._quiet)
         processor.overflow_observers.append(self.on_overflow)
         processor.alarm_observers.append(self.on_alarm)
@@ -104,35 +104,35 @@ class Actions:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
-        """Take in one event of the processor."""
-        self._quiet.sizes = NOT_QUIET  # it may be about another window, session or size
+        """Handle one event of the processor."""
+        self._quiet.sizes = NOT_QUIET  # the window, the session or the size may have changed
         handler = _EVENTS.get(event.__class__)
         if handler is not None:
             handler(self, event, snapshot)
 
     def on_overflow(self, overflow: ContextOverflow) -> None:
-        """Take note that the context ran over; the processor has said so already."""
+        """Handle an overflow; the processor has logged it already."""
         self._quiet.sizes = NOT_QUIET
         self.policy.overflowed(overflow)
         self.happened(overflow)
 
     def on_alarm(self, surprise: Surprise) -> None:
-        """Tell that a request was not what was projected; the processor has said so already."""
+        """Report a request that was not what was projected; the processor has logged it already."""
         agent, model, projected, tokens, cause, _, _ = surprise
         session_id = self._processor.tracker.session_id
         self.happened(SilentChange(session_id, agent, model, projected, tokens, cause))  # type: ignore[arg-type]  # one of them
 
     def happened(self, record: object) -> None:
-        """Give a record to every observer."""
+        """Pass a record to every observer."""
         self._hub.tell(record)
 
     @property
     def observers(self) -> list[Observer]:
-        """Those who are told every record of `telemetry.records`; add to it at any time."""
+        """The callables that get every record of `telemetry.records`; add to the list at any time."""
         return self._hub.observers
 
     def acted(self, action: GuardAction, tool: str | None = None) -> None:
-        """Tell the observers what was done."""
+        """Report an action to the observers."""
         self._main.acted(self._processor.tracker.session_id, action, tool)
 
     def _on_response(self, event: Response | UsageDelta, snapshot: ContextSnapshot | None) -> None:
@@ -140,6 +140,8 @@ class Actions:
         tracker = self._processor.tracker
         if event.agent is not None or snapshot is None or tracker.main.current == self._asked_about:
             return
+        # A response comes in several messages, and its counts may come late: the policy is asked once for each
+        # response.
         self._asked_about = tracker.main.current
         if self._compacted_from is not None:
             self._check_compaction(snapshot)
@@ -150,13 +152,15 @@ class Actions:
             self._listen(snapshot)
 
     def _listen(self, snapshot: ContextSnapshot) -> None:
-        """Take note of the sizes of responses about which the policy need not be asked."""
+        """Update the sizes of responses about which the policy need not be asked."""
         every = self._compacted_from is not None or self._main.debug is not None
         self._quiet.sizes = NOT_QUIET if every else self.policy.quiet(snapshot)
 
     def _on_compaction(self, event: Compaction, snapshot: ContextSnapshot | None) -> None:
         if event.agent is not None:
             return
+        # The size after is an estimate here. The policy gets it now, so that it does not ask for another `/compact`;
+        # `_check_compaction` corrects it with the first response.
         before, after = size_before(event, snapshot), None if snapshot is None else snapshot.tokens
         self._carry_out(self.policy.compacted(before, after, self.clock()))
         self._compacted_from, self._believed = before, False
@@ -166,7 +170,7 @@ class Actions:
             self._ask(snapshot)
 
     def _check_compaction(self, snapshot: ContextSnapshot) -> None:
-        """Take back that the last compaction helped, where the first response after it says otherwise."""
+        """Compare the first response after a compaction: the estimate may have said that it helped when it did not."""
         before, self._compacted_from, tokens = self._compacted_from, None, snapshot.tokens
         if before is None or tokens is None:
             return
@@ -178,7 +182,7 @@ class Actions:
             self._carry_out(self.policy.compacted(before, tokens, self.clock()))
 
     def _helped(self, before: int, after: int) -> bool:
-        """Tell whether a compaction freed enough, and say so where it did not."""
+        """Tell whether a compaction freed enough, and log it if it did not."""
         helped = after <= before * (1 - LEAST_FREED)
         if not helped and self.policy.thresholds.compact_at is not None:
             freed = percent(max(0, before - after) / before) if before else "nothing"
@@ -191,7 +195,7 @@ class Actions:
             log.warning("Context: the compaction failed: %s", event.error or "no reason was given")
 
     def _on_news(self, event: Event, snapshot: ContextSnapshot | None) -> None:
-        """Ask the policy about the next response, whatever its size: a session or a window may be another one."""
+        """Do nothing more than `on_event`: the next response reaches the policy, whatever its size."""
 
     def _on_reset(self, event: Reset, snapshot: ContextSnapshot | None) -> None:
         self.policy.reset()
@@ -200,23 +204,23 @@ class Actions:
     def _on_turn_end(self, event: TurnEnd, snapshot: ContextSnapshot | None) -> None:
         if self._main.final is not None:
             self.final_turn = self._main.ended() or self.final_turn
-        if self.policy.looks_ahead:  # the answer may be longer than its first block
+        if self.policy.looks_ahead:  # asked at the first block of the answer, which may have grown since
             self._ask(self._processor.tracker.snapshot())
 
     # -- the policy --------------------------------------------------------------------------------------------------
 
     def next_step(self) -> Step | None:
-        """Return what a session should do now that it is at a safe point, once; then say how it went.
+        """Return, once, what a session should do at this safe point. The caller then reports how it ended.
 
-        After a compaction the boundary says it, or `failed`; after a restart `restarted` or `failed` does.
+        After a compaction the boundary reports it, or `failed`; after a restart `restarted` or `failed` does.
         """
         self._steps_asked = True
         return self._ask(self._processor.tracker.snapshot(), safe=True)
 
     def restart_with(self, cut_turn: Callable[[], bool] | None) -> None:
-        """Leave restarts to a session that does them by itself, until `None` ends that.
+        """Leave restarts to a session that does them by itself; `None` ends that.
 
-        `cut_turn` cuts its turn for a restart where that is safe, and returns whether it did.
+        `cut_turn` cuts the session's turn for a restart if that is safe, and returns whether it did.
         """
         self._cut_turn = cut_turn
         self.policy.attend(by_session=cut_turn is not None)
@@ -227,12 +231,12 @@ class Actions:
         return self.policy.can_restart
 
     def failed(self) -> None:
-        """Take note that nothing came of the last step."""
+        """Report that the last step failed."""
         self._quiet.sizes = NOT_QUIET
         self.policy.action_failed()
 
     def restarted(self) -> None:
-        """Take note that the run goes on in a fresh session."""
+        """Report that the run continues in a fresh session."""
         self._main.forget()
         self._quiet.sizes = NOT_QUIET
         self._carry_out(self.policy.restarted(self.clock()))
@@ -248,7 +252,7 @@ class Actions:
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     async def tell(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Hand the notes to the agent with its prompt (UserPromptSubmit)."""
+        """Give the notes to the agent with its prompt (UserPromptSubmit)."""
         guarded = await self._look(hook_input)
         if guarded is None:
             return None
@@ -260,7 +264,7 @@ class Actions:
         return guarded.note("UserPromptSubmit", self._processor.tracker.session_id)
 
     async def after_tools(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Cut the turn for a restart where that is due, else hand the notes to the agent (PostToolBatch)."""
+        """Cut the turn if a restart is due, else give the notes to the agent (PostToolBatch)."""
         guarded = await self._look(hook_input)
         if guarded is None:
             return None
@@ -281,13 +285,13 @@ class Actions:
         return guarded.answer(hook_input, tracker.session_id, None if agent is None else agent.current)
 
     async def agent_stopped(self, hook_input: Mapping[str, Any]) -> None:
-        """Tell how a subagent's final turn ended (SubagentStop)."""
+        """Report how a subagent's final turn ended (SubagentStop)."""
         self._subagents.stopped(text_in(hook_input, "agent_id") or "")
 
     async def _look(self, hook_input: Mapping[str, Any]) -> Guarded | None:
-        """Ask the policy about what came since the last response; return what guards the agent, `None` for nothing."""
+        """Ask the policy about what came since the last response; return the agent's `Guarded`, if it has one."""
         agent = text_in(hook_input, "agent_id")
-        await checkpoint()  # so that the messages before this hook have been taken in
+        await checkpoint()  # let the reading task process the messages before this hook
         guarded: Guarded | None = self._main
         if agent is None:
             self.transcript = text_in(hook_input, "transcript_path") or self.transcript

@@ -1,10 +1,10 @@
-"""The baseline: what a fresh session holds before its first prompt: system prompt, tools, memory files, MCP servers.
+"""Measure the baseline: what a fresh session holds before its first prompt (system prompt, tools, memory, MCP).
 
-It says how much of the window a set of options costs by itself. It stands beside a figure and is never added to one:
-what the API counts for a request has the baseline in it already.
+It says how much of the window a set of options takes by itself. Show it beside a figure and never add it to one: the
+API's count of a request includes the baseline already.
 
-The CLI is asked through the SDK's `get_context_usage()`. Where that is missing, refused or without a count (an older
-SDK or CLI), the text that the `/context` command prints is read instead; that one is rounded to three digits or so.
+The CLI is asked through the SDK's `get_context_usage()`. If that is missing, refused or without a count (an older SDK
+or CLI), the text of the `/context` command is read instead. Its numbers are rounded to about three digits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OF_A_SESSION: dict[str, Any] = {
     "session_store": None,
     "hooks": None,
 }
-"""Fields that tie options to a session, or that would tell an observer of one that is none of its own."""
+"""Fields that tie options to a session, or would report the measurement to an observer as one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

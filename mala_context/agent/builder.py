@@ -1,4 +1,4 @@
-"""The two ways to a runtime: from options that are there, and from nothing."""
+"""Two ways to make a runtime: from the options of an agent (`instrument`), or step by step (`AgentRuntimeBuilder`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def instrument(
     config: ContextConfig | None = None,
     observers: Iterable[Observer] = (),
 ) -> AgentRuntime:
-    """Add tracking and archive to options that are there already; a copy, the original is not touched.
+    """Add tracking and archive to a copy of an agent's options; the original is not changed.
 
     Args:
         options: the agent's options; `None` for the SDK's defaults.

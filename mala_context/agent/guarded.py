@@ -1,7 +1,7 @@
-"""What an agent is told and denied: the notes of its thresholds, and the gate of its final turn.
+"""Guard one agent: the notes about its thresholds, and the gate of its final turn.
 
-The main agent has one of these, and each subagent has one where `context.subagents` asks for it: a subagent has a
-window of its own, and dies at its end.
+The main agent has a `Guarded`, and so has each subagent if `context.subagents` asks for it: a subagent has a window of
+its own, and fails when that is full.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Guarded:
     """One agent under a policy.
 
     Args:
-        policy: what decides.
-        hub: tells observers.
-        finishing_tools: what a final turn may use.
+        policy: decides.
+        hub: passes records to observers.
+        finishing_tools: the tools that a final turn may use.
         name: the agent's name in log lines.
         agent: a subagent's id; `None` for the main agent.
 
     Attributes:
-        notes: what the agent is told with the next hook that can.
-        final: the final turn that goes on; `None` where none does.
+        notes: texts for the agent, given with the next hook that can carry them.
+        final: the present final turn; `None` if there is none.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Guarded:
         self._name = name
         self._agent = agent
         self.debug = debug_printer()
-        """Prints what is decided where `CONTEXT_DEBUG=true` asks for it; `None` elsewhere."""
+        """Prints each decision if `CONTEXT_DEBUG=true` is set, else `None`."""
 
     def forget(self) -> None:
         """Drop the notes and the final turn."""
@@ -65,13 +65,13 @@ class Guarded:
         self.final = None
 
     def acted(self, session_id: str | None, action: GuardAction, tool: str | None = None) -> None:
-        """Tell the observers what was done."""
+        """Report an action to the observers."""
         self._hub.tell(GuardActed(session_id, action, tool, self._agent))
 
     def ask(
         self, snapshot: ContextSnapshot, now: float, *, safe: bool = False, new_prompt: bool = False
     ) -> Step | None:
-        """Carry out what the policy says of a snapshot; return the step that is left for a session."""
+        """Carry out the policy's decisions about a snapshot; return the step that only a session can do."""
         decisions = self.policy.decide(snapshot, now, safe=safe, new_prompt=new_prompt)
         if self.debug is not None:
             self._print(decisions, snapshot)
@@ -81,7 +81,7 @@ class Guarded:
         return step
 
     def _print(self, decisions: Decisions, snapshot: ContextSnapshot) -> None:
-        """Print the sizes and what was decided by them, under a plain guard's topics."""
+        """Print the sizes and the decisions, under the topics of a plain guard."""
         rules, window, projected = self.policy.thresholds, snapshot.window, snapshot.projected
         limit = round(window * (rules.final_at or rules.restart_at or rules.compact_at or 1.0))
         fields = {
@@ -100,7 +100,7 @@ class Guarded:
                 self.debug(GuardEvent(topic, fields))
 
     def carry_out(self, decisions: Decisions, snapshot: ContextSnapshot) -> Step | None:
-        """Log, note and tell what was decided; return the step that is left for a session."""
+        """Log and report each decision, and keep its note; return the step that only a session can do."""
         step: Step | None = None
         finishing = any(isinstance(decision, Finish) for decision in decisions)
         for decision in decisions:
@@ -111,14 +111,14 @@ class Guarded:
                 self.notes.append(f"{decision.text} {self._finishing_words}" if finishing else decision.text)
             elif isinstance(decision, Caution):
                 log.warning("%s", decision.message if self._agent is None else f"{decision.message}, in a subagent")
-                if decision.kind != "overflow":  # has a record of its own
+                if decision.kind != "overflow":  # an overflow has a record of its own
                     self.acted(snapshot.session_id, decision.kind)
             else:
                 self._announce(decision, snapshot)
         return step
 
     def _step(self, step: Step, snapshot: ContextSnapshot) -> None:
-        """Tell of a compaction or a restart that is asked for; log it where only a guess says that it is time."""
+        """Report a compaction or a restart that is due; log it if only a guessed window says so."""
         threshold: Threshold = "compact_at" if isinstance(step, Compact) else "restart_at"
         at: float | None = getattr(self.policy.thresholds, threshold)
         if snapshot.window_source == "guess" and step.cause == "threshold" and at is not None:
@@ -143,7 +143,7 @@ class Guarded:
     def _crossed(
         self, threshold: Threshold, decision: Warn | Finish | Compact | Restart, snapshot: ContextSnapshot
     ) -> None:
-        """Tell the observers of a threshold, unless it was something else that asked for the step."""
+        """Report a threshold to the observers, unless the step has another cause."""
         at: float | None = getattr(self.policy.thresholds, threshold)
         if at is None or decision.ratio is None or getattr(decision, "cause", "threshold") != "threshold":
             return
@@ -155,7 +155,7 @@ class Guarded:
         return f"Finishing tools: {', '.join(self._tools) or 'none'}."
 
     def note(self, event: str, session_id: str | None) -> Mapping[str, Any] | None:
-        """Hand the notes to the agent, as the answer of a hook; `None` where there are none."""
+        """Return the notes as a hook's answer, once; `None` if there are none."""
         if not self.notes:
             return None
         text = "\n".join(self.notes)
@@ -166,7 +166,7 @@ class Guarded:
     def answer(
         self, hook_input: Mapping[str, Any], session_id: str | None, response: object
     ) -> Mapping[str, Any] | None:
-        """Answer a tool call (PreToolUse); everything is let through before a final turn."""
+        """Answer a tool call (PreToolUse); before a final turn every call is allowed."""
         if self.final is None:
             return None
         tool, tool_input = str(hook_input.get("tool_name")), hook_input.get("tool_input")
@@ -177,12 +177,12 @@ class Guarded:
         answer = deny(verdict.reason)
         if verdict.action != "stop":
             return answer
-        if self._agent is not None:  # no SubagentStop follows
+        if self._agent is not None:  # a stopped subagent has no SubagentStop hook, so report its end now
             self.ended()
         return {**answer, **stop(verdict.reason)}
 
     def ended(self) -> FinalTurn | None:
-        """Return how the final turn ended, once; `None` where none did, or the agent never heard of it."""
+        """Return, once, how the final turn ended; `None` if there was none, or the agent was never told of it."""
         final = self.final
         if final is None or not final.heard or final.told:
             return None
@@ -199,8 +199,8 @@ class Subagents:
 
     Args:
         thresholds: when to act, as ratios of the subagent's own window.
-        tracker: returns the runtime's tracker, which says how full the subagent is.
-        make: makes what guards one, from its policy and its id.
+        tracker: the runtime's tracker, which knows how full a subagent's context is.
+        make: makes a `Guarded` from a policy and a subagent's id.
     """
 
     def __init__(self, thresholds: Thresholds, tracker: ContextTracker, make: Callable[[Policy, str], Guarded]) -> None:
@@ -210,7 +210,7 @@ class Subagents:
         self._guarded: dict[str, Guarded] = {}
 
     def look(self, agent: str, now: float) -> Guarded | None:
-        """Return what guards a subagent, by what is known of it now; `None` where no threshold is set."""
+        """Return a subagent's `Guarded`, after asking its policy; `None` if no threshold is set."""
         rules = self._thresholds
         if rules.warn_at is None and rules.final_at is None:
             return None
@@ -223,7 +223,7 @@ class Subagents:
         return guarded
 
     def stopped(self, agent: str) -> None:
-        """Tell how a subagent's final turn ended."""
+        """Report how a subagent's final turn ended."""
         guarded = self._guarded.get(agent)
         if guarded is not None:
             guarded.ended()

@@ -1,8 +1,8 @@
-"""The input of a hook or a status line, and what a hook answers the CLI; for SDK callbacks and command hooks alike.
+"""Read the input of a hook or a status line, and make a hook's answers; for SDK callbacks and command hooks.
 
-An input is JSON of another program, of which nothing is sure: a field is read as a text or as nothing. An answer is a
-mapping in the SDK's spelling, which is the CLI's own but for `continue_`. This module imports nothing before it is
-needed: a command hook lives for milliseconds.
+The input is another program's JSON and may hold anything, so a field is read as a text or as nothing. An answer is a
+mapping in the SDK's spelling, which is the CLI's own except for `continue_`. This module delays its imports: a command
+hook lives for milliseconds.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     Answer = Mapping[str, Any] | None
-    """What an action has to say to the CLI; `None` or empty for nothing."""
+    """An action's answer to the CLI; `None` or empty for none."""
 
 MOST_INPUT = 64 << 20
-"""Bytes of input that are read; of a longer one the beginning, which is no JSON."""
+"""Most bytes of input that are read. A longer input is cut, and is then no valid JSON."""
 INPUT_SECONDS = 2.5
-"""Longest that is waited for the rest of an input: the other program may never close its end of the pipe. Less than the
-shortest time of a hook, so that this is what it says."""
+"""Longest wait for the rest of an input: the other program may never close its end of the pipe.
+
+It is shorter than the shortest time limit of a hook, so that the hook's message names the input and not the disk.
+"""
 _BLOCK = 1 << 20
 _QUIET_SECONDS = 0.1
 _MOST_DIGITS = 400
@@ -29,12 +31,12 @@ _MOST_DIGITS = 400
 def object_from(
     read: Callable[[int], bytes], is_ready: Callable[[float], bool] = lambda _seconds: True
 ) -> dict[str, Any]:
-    """Return the JSON object that a process is told.
+    """Return the JSON object that a process gets as its input.
 
-    `read(n)` returns at most n bytes of it, none at its end; `is_ready(s)` waits s seconds for more and says
-    whether there is any. The object counts once it is whole, at its end or where nothing follows it: Claude Code may
-    leave the pipe open, so whoever waits for its end waits for ever. Raises `ValueError` with `no JSON`, `no JSON
-    object` or, where it is not whole after `INPUT_SECONDS`, `not whole`, and what `read` raises.
+    `read(n)` returns at most n bytes, and none at the end. `is_ready(s)` waits s seconds for more bytes and tells
+    whether there are any. The object is accepted when it is complete and nothing follows: Claude Code may leave the
+    pipe open, and all hooks hung that waited for its end. Raises `ValueError` with `no JSON`, `no JSON object` or, if
+    it is not complete after `INPUT_SECONDS`, `not whole`; and what `read` raises.
     """
     import time
 
@@ -50,6 +52,7 @@ def object_from(
             value = _decoded(data)
             if value is not None:
                 return _as_object(value)
+        # The last try: the object may have ended with a character after which it was not decoded above.
         if not is_ready(max(0.0, end - time.monotonic())):
             value = _decoded(data)
             if value is None:
@@ -66,7 +69,11 @@ def object_from(
 
 
 def _decoded(data: bytearray) -> object:
-    """Return the JSON value; `None` where it is none or not whole. A whole number that Python refuses is infinite."""
+    """Return the JSON value; `None` if the data is no JSON or not complete.
+
+    An integer of more than `_MOST_DIGITS` digits becomes infinite. Python refuses 4,300 digits: the whole input then
+    counted as not complete, and nothing was archived.
+    """
     import json
 
     try:
@@ -82,9 +89,9 @@ def _as_object(value: object) -> dict[str, Any]:
 
 
 def text_in(hook_input: Mapping[str, Any], name: str) -> str | None:
-    """Return the text under a name; `None` where there is none, where it is empty, and for anything else.
+    """Return the text under a name; `None` if it is missing, empty, or not a text.
 
-    `agent_id` is that of a subagent: a hook of the main agent has none.
+    `agent_id` names a subagent: a hook of the main agent has none.
     """
     value = hook_input.get(name)
     return value if isinstance(value, str) and value else None
@@ -96,7 +103,7 @@ def texts_in(hook_input: Mapping[str, Any], *names: str) -> list[str | None]:
 
 
 def add_context(event: str, words: str) -> dict[str, Any]:
-    """Hand words to the agent with the next request; `event` is the hook's own name, or the CLI ignores the answer."""
+    """Give words to the agent with the next request. The CLI ignores them if `event` is not the hook's own event."""
     return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": words}}
 
 
@@ -107,10 +114,10 @@ def deny(reason: str) -> dict[str, Any]:
 
 
 def replace_output(output: Any) -> dict[str, Any]:
-    """Show the agent this in place of a tool's result (PostToolUse); it has to have the result's own shape."""
+    """Replace a tool's result for the agent (PostToolUse); `output` must have the shape of the result."""
     return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": output}}
 
 
 def stop(reason: str) -> dict[str, Any]:
-    """End the turn. In PreToolUse the call itself would still run: join it with `denied`."""
+    """End the turn. In PreToolUse the call itself would still run, so combine it with `deny`."""
     return {"continue_": False, "stopReason": reason}

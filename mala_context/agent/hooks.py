@@ -1,9 +1,9 @@
-"""Callbacks for the SDK's hooks: one thin function an event.
+"""Callbacks for the SDK's hooks: one thin function for each event.
 
-A callback asks its actions in turn; most have nothing to say, and then the answer is `{}`. A hook never blocks a
-compaction (a blocked automatic one leaves the agent stuck), never raises into the SDK, and has answered within the
-archivist's `ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` stands above that, so that the SDK never
-cancels a callback that is about to answer.
+A callback calls its actions in turn. Most return nothing, and then the answer is `{}`. A hook never blocks a compaction
+(a blocked automatic one leaves the agent stuck), never raises into the SDK, and answers within the archivist's
+`ANSWER_SECONDS` whatever the disk does. `HookMatcher.timeout` is longer than that, so that the SDK never cancels a
+callback that is about to answer.
 """
 
 from __future__ import annotations
@@ -56,23 +56,24 @@ _TEXTS = ("session_id", "transcript_path", "cwd", "trigger", "agent_id", "agent_
 def make_precompact_hook(repo_path: str | os.PathLike[str], archive: Any = None) -> HookCallback:
     """Return a PreCompact callback that archives the transcript under the runs directory of `repo_path`.
 
-    For those who wire their hooks themselves: `HookMatcher(hooks=[make_precompact_hook(repo)], timeout=20)`. It is
-    called as `hook(hook_input, *args, **kwargs)` with a dict or an object, answers `{}` within ten seconds whatever
-    happens, and never raises. `archive` takes the place of the repository's own `TranscriptArchive`.
+    For programs that set up their hooks themselves: `HookMatcher(hooks=[make_precompact_hook(repo)], timeout=20)`. It
+    is called as `hook(hook_input, *args, **kwargs)` with a dict or an object, answers `{}` within ten seconds whatever
+    happens, and never raises. `archive` is used instead of the repository's own `TranscriptArchive`.
     """
     archivist = SessionArchiver(archive) if archive is not None else SessionArchiver.for_repo(os.fspath(repo_path))
     return _callback("PreCompact", archivist.before_compaction)
 
 
 def is_ours(hook: object) -> bool:
-    """Tell whether a callback came out of this module."""
+    """Tell whether a callback was made by this module."""
     return getattr(hook, "__mala_context__", False) is True
 
 
 def as_mapping(hook_input: object) -> Mapping[str, Any]:
-    """Return a hook's input as a mapping, whether it came as one or as an object with attributes.
+    """Return a hook's input as a mapping, whether it is a mapping or an object with attributes.
 
-    A field of `_TEXTS` is a text or is not there; the session's id is that of its transcript where it is no plain one.
+    A field of `_TEXTS` that is no text is left out. If the session's id is not a plain name, it is taken from the
+    transcript's name.
     """
     if isinstance(hook_input, Mapping):
         found = dict(hook_input)
@@ -95,7 +96,7 @@ def _callback(event: str, *actions: Action) -> HookCallback:
                 raise
             log.warning("%s: the hook failed, the agent goes on", event, exc_info=True)
         if str(found.get("tool_name", "")).startswith(_ASKED_BY_OUR_MOD):
-            return {}  # no tool of the agent's: its answer must not be capped, nor the call denied in a final turn
+            return {}  # our mod's own tool: its answer must not be capped, nor its call denied in a final turn
         for action in actions:
             try:
                 answers.append(await action(found))
@@ -111,12 +112,12 @@ def _callback(event: str, *actions: Action) -> HookCallback:
 
 
 def _is_for_the_caller(error: BaseException) -> bool:
-    """Tell whether an error goes on to whoever waits for the hook: the end of their task, Ctrl-C, a signal."""
+    """Tell whether an error must reach the hook's caller: the cancellation of its task, Ctrl-C, a signal."""
     return isinstance(error, (anyio.get_cancelled_exc_class(), GeneratorExit)) or passes(error)
 
 
 def merge(answers: Iterable[Answer]) -> dict[str, Any]:
-    """Return several actions' answers as one: words for the agent one below the other, of the rest the last wins."""
+    """Merge the actions' answers: texts for the agent are joined, and of each other field the last one wins."""
     whole: dict[str, Any] = {}
     for answer in answers:
         output = dict((answer or {}).get("hookSpecificOutput") or {})
@@ -133,7 +134,7 @@ Factory = Callable[[Mapping[str, Any]], "HookCallback | None"]
 
 
 def _factory(event: str, actions: Sequence[tuple[str, str]]) -> Factory:
-    """Return what makes the callback of `event` from the parts that are there, `None` where none of them listens."""
+    """Return a function that makes the callback of `event` from the parts that exist; `None` if none handles it."""
 
     def make(parts: Mapping[str, Any]) -> HookCallback | None:
         bound = [getattr(parts[part], method) for part, method in actions if parts.get(part) is not None]
@@ -168,7 +169,8 @@ HOOKS: Final[Mapping[str, Factory]] = {
         ("SubagentStop", ("archivist", "subagent_stopped"), ("pin", "agent_stopped"), ("gate", "agent_stopped")),
     )
 }
-"""Event → factory of its callback, which is given the runtime's parts by name; they are asked in this order.
+"""Event → factory of its callback, which gets the runtime's parts by name. The parts are called in this order.
 
-The events are the CLI's; the SDK's `HookEvent` lists only some of them.
+The gauge comes before `notes`, which
+decides by the sizes that the gauge has read. The events are the CLI's; the SDK's `HookEvent` lists only some of them.
 """

@@ -1,12 +1,12 @@
-"""What goes back to the agent after a compaction: what the summary lost, or a file's text.
+"""Give the agent something back after a compaction: what the summary lost, or the text of a file.
 
-`SessionStart` with source `compact` is the only hook whose words stand in the first request after an automatic
-compaction; it fires before `PostCompact` tells the summary. But the summary is written by an agent of the CLI's own,
-and its `SubagentStop` (of no type, with its last message) comes first. So what was lost is measured then, and
-`SessionStart` has the answer. Where a CLI does not say so, or two compactions run at once, `PostCompact` is waited for,
-and the answer comes with the next prompt or after the next tools.
+Only the `SessionStart` hook with source `compact` adds words to the first request after an automatic compaction. It
+fires before `PostCompact`, which has the summary. But an agent of the CLI's own writes the summary, and its
+`SubagentStop` hook (with an empty type, and its last message) comes earlier. So the loss is measured from that message,
+and `SessionStart` has the answer. If a CLI sends no such hook, or two compactions run at once, the summary comes with
+`PostCompact`, and the answer with the next prompt or after the next tools.
 
-Only the main agent is answered: a subagent's rows are not in the archive before it ends.
+Only the main agent gets an answer: a subagent's rows are not in the archive before it ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 SECONDS: Final = 5.0
-"""Longest that the agent waits for what was lost."""
+"""Longest that the agent waits for the list of what was lost."""
 _MOST_BYTES: Final = 64_000
 
 Words = Callable[[str, str], "Future[str | None]"]
@@ -53,13 +53,14 @@ class Pin:
         self._owed: str | None = None
 
     async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
-        """Take note of a compaction that begins, and of whose it is."""
+        """Note that a compaction begins, and which agent's it is."""
         self._compacting.add(text_in(hook_input, "agent_id"))
         self._summary = None
 
     async def agent_stopped(self, hook_input: Mapping[str, Any]) -> None:
         """Take the summary from the agent that wrote it."""
         words = text_in(hook_input, "last_assistant_message")
+        # With two compactions at once nothing tells whose summary this is.
         if self._compacting == {None} and hook_input.get("agent_type") == "" and words is not None:
             self._summary = words
 
@@ -76,14 +77,14 @@ class Pin:
         return _answer("SessionStart", await self._words(hook_input, summary))
 
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
-        """Measure what is still owed, now that the summary is known."""
+        """Measure the loss that `SessionStart` could not answer, now that the summary is known."""
         agent, summary = text_in(hook_input, "agent_id"), hook_input.get("compact_summary")
         self._compacting.discard(agent)
         if agent is None and self._owed is not None and isinstance(summary, str) and summary:
             self._owed = await self._words(hook_input, summary)
 
     async def next_chance(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Answer a prompt, or the end of a batch of tools, with what is still owed."""
+        """Answer a prompt, or the end of a batch of tools, with the words that `SessionStart` could not give."""
         if not self._owed or hook_input.get("agent_id"):
             return None
         words, self._owed = self._owed, None

@@ -1,8 +1,7 @@
-"""Whether a session is at a safe point: what still runs in it, from its own messages.
+"""Follow what still runs in a session: tell whether it is at a safe point for a compaction or a restart.
 
-A compaction or a restart must not cut off a tool or a subagent. Inside a turn tools run; after a turn's result what
-was sent to the background may still run, and ends in a message of its own. A task's end is told in one of two messages,
-sometimes in both.
+These must not cut off a tool or a subagent. Tools run inside a turn. After a turn's result, tasks in the background may
+still run; each ends with a message of its own. The end of a task is reported in one of two messages, sometimes in both.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class RunningTasks:
     """Follows one client's messages.
 
     Attributes:
-        in_turn: whether a turn is going on, asked for or not.
+        in_turn: whether a turn is going on, with or without a prompt of the caller's.
         tasks: type of each task that runs beside the agent, by its id.
     """
 
@@ -38,7 +37,7 @@ class RunningTasks:
 
     @property
     def subagents(self) -> bool:
-        """Whether a subagent is out."""
+        """Whether a subagent is running."""
         return any(kind != _SHELL for kind in self.tasks.values())
 
     def _started(self, message: Any) -> None:
@@ -60,7 +59,7 @@ class RunningTasks:
             self._in_front.discard(str(message.task_id))
 
     def _system(self, message: Any) -> None:
-        """Take in a task's change from an SDK that has no class for it."""
+        """Handle a task's change from an older SDK, which has no class for it."""
         data = getattr(message, "data", None)
         if getattr(message, "subtype", None) == "task_updated" and isinstance(data, dict) and "task_id" in data:
             self._changed(SimpleNamespace(task_id=data["task_id"], patch=data.get("patch")))
@@ -75,7 +74,7 @@ class RunningTasks:
 
     def _result(self, message: Any) -> None:
         self.in_turn = False
-        for task in list(self._in_front):  # the turn waited for it; after an interrupt nothing tells of its end
+        for task in list(self._in_front):  # the turn waited for these; after an interrupt no message reports their end
             self._over(task)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a runtime is made of; `wiring` makes it."""
+    """The parts of a runtime, made by `wiring`."""
 
     config: ContextConfig
     processor: MessageStreamProcessor
@@ -88,7 +88,7 @@ class AgentRuntime:
 
     @property
     def observers(self) -> list[Observer]:
-        """Those who are told every record of `telemetry.records`, the log and OpenTelemetry among them."""
+        """The callables that get every record of `telemetry.records`, the log and OpenTelemetry included."""
         return self._parts.hub.observers
 
     def session(self) -> AbstractAsyncContextManager[AgentSession]:
@@ -117,8 +117,8 @@ class AgentRuntime:
         from claude_agent_sdk import ClaudeSDKClient
 
         options = self.options
-        # With verbatim_prompts the SDK would mark our own /compact as text too: each prompt of the user's is marked
-        # by the session instead.
+        # With verbatim_prompts the SDK would mark our own /compact as text too, and the model would read it as words
+        # (case guard-15). So the option is switched off, and the session marks each of its caller's prompts.
         compacts = self.config.compact_at is not None or self.config.compact_idle
         verbatim = compacts and bool(getattr(options, "verbatim_prompts", False))
         if verbatim:
@@ -133,11 +133,11 @@ class AgentRuntime:
         )
 
     async def learn_window(self, client: ClaudeSDKClient) -> int | None:
-        """Have the CLI of your own client say the window of its model, and return it; `session()` does so by itself.
+        """Ask the CLI of your own client for its model's window, and return it; `session()` does so by itself.
 
-        Call it after `connect`, `set_model` and a compaction, beside the turn if you like. Takes 0.6 s at most and no
-        API request. `None`, and no change, where the CLI does not answer, is older than 2.1.257, or has not named its
-        version (before 2.1.296 the first prompt's messages do). Never raises.
+        Call it after `connect`, `set_model` and a compaction; it may run beside a turn. It takes at most 0.6 s and no
+        API request. Returns `None`, and changes nothing, if the CLI does not answer, is older than 2.1.257, or has not
+        named its version (before 2.1.296 it does so with the first prompt's messages). Never raises.
         """
         report = await ask_window(client, self.tracker)
         if report is None:
@@ -146,9 +146,9 @@ class AgentRuntime:
         return report.window
 
     def pressure_handler(self, *, timeout_seconds: float | None = None) -> ContextPressureHandler:
-        """Return what takes one run from a full session to a fresh one; for those who hold their own client.
+        """Return a handler that moves one run from a full session to a fresh one; for programs with their own client.
 
-        `timeout_seconds` is what the whole run has, from now on.
+        `timeout_seconds` is the time for the whole run, from now on.
         """
         return self._handler(self.options, timeout_seconds)
 
@@ -166,14 +166,14 @@ class AgentRuntime:
         )
 
     async def _keep(self, session_id: str) -> Sequence[str]:
-        """Archive a session that is left; return its archive's paths, or the transcript's where nothing is archived."""
+        """Archive a session that is left; return the archive's paths, or the transcript's if nothing is archived."""
         archivist = self._parts.archivist
         paths = [] if archivist is None else await archivist.keep(session_id)
         transcript = self.actions.transcript
         return paths or ([transcript] if transcript and session_id in transcript else [])
 
     async def aclose(self) -> None:
-        """Archive what the last compaction of each session has not archived; may be called again. Never raises."""
+        """Archive the rest of each session since its last compaction; may be called again. Never raises."""
         parts = self._parts
         if parts.archivist is not None and self.config.archive.at_session_end:
             await parts.archivist.close()

@@ -1,7 +1,7 @@
-"""`search_history`: a tool with which the agent searches what compactions dropped of its own session.
+"""`search_history`: a tool with which the agent searches the rows of its own session that compactions dropped.
 
-It runs inside this process, as an MCP server of the SDK's. It sees the archives of the session that asks and nothing
-else; what is still in the context is not archived, so the agent does not find its own question.
+It runs inside this process as an MCP server of the SDK. It searches only the archive of the agent's own session. Rows
+that are still in the context are not archived yet, so the agent does not find its own question.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class HistorySearch:
         from claude_agent_sdk import create_sdk_mcp_server, tool
 
         made = create_sdk_mcp_server(SERVER, tools=[tool(TOOL, DESCRIPTION, dict(SCHEMA))(self.answer)])
-        return {**made, "alwaysLoad": True}  # else the CLI has the model look for its schema first
+        return {**made, "alwaysLoad": True}  # otherwise the model must first ask the CLI for the tool's schema
 
 
 def as_text(hits: Sequence[Hit], where: str) -> str:

@@ -1,17 +1,18 @@
-"""When a session compacts or restarts by itself: between turns, at a safe point.
+"""Decide when a session compacts or restarts by itself: between turns, at a safe point.
 
-Before each prompt the supervisor asks for the next step. A compaction is a turn of its own; it waits for no subagent,
-and shell commands in the background do not mind it. A restart ends the CLI, so it waits for those too. The restart of a
-turn that is over is put off until there is something to go on with: the next prompt.
+Before each prompt the supervisor asks for the next step. A compaction is a turn of its own. It is put off while a
+subagent runs; shell commands in the background are not disturbed by it. A restart ends the CLI, so it is put off while
+those run too. After the end of a turn a restart waits for the next prompt: without one the fresh session would have no
+work.
 
-A long turn need not run into the wall. After a batch of tools, with nothing else running, the turn may be cut where a
-restart is due, and goes on in the fresh session at once. So does a turn that was refused since the window is full;
-that one waits for no subagent, for the old session can take nothing in any more.
+A long turn need not fill the window. After a batch of tools, if nothing else runs and a restart is due, the turn may be
+cut, and continues in the fresh session at once. A turn that was refused because the window is full also continues
+there. That restart does not wait for subagents, because the old session cannot take their results any more.
 
-An idle session may compact shortly before its prompt cache lapses, where a cold start would cost more. A task looks at
-the session again and again: the machine may have slept, so a moment is asked of the wall clock and not waited for at
-once. It acts only while nothing is under way, and once an answer: what it does not reach in time is left alone. The
-CLI's own idle compaction begins earlier; after it the context is too small for this one.
+An idle session may compact shortly before its prompt cache lapses, if a cold start would cost more. A task looks at the
+session every few seconds and asks the wall clock, instead of one long wait: the machine may sleep in between. It acts
+only while nothing runs, and once for each answer. The CLI's own idle compaction begins earlier; after it the context is
+too small for this one.
 """
 
 from __future__ import annotations
@@ -36,23 +37,22 @@ if TYPE_CHECKING:
 CUT: Final = "hook_stopped"
 """`terminal_reason` of a turn that was cut."""
 GO_ON: Final = "Go on."
-"""Prompt for a turn that was cut for a restart that then was not wanted any more."""
+"""Prompt for a turn that was cut for a restart which then did not happen."""
 LOOK_EVERY: Final = 15.0
 """Seconds between two looks at an idle session, at most."""
 FRESH: Final = 19_000
-"""What a fresh session is taken to hold where that is not known; a usual one holds 15,000 to 25,000 tokens."""
+"""Assumed tokens of a fresh session if its baseline is unknown; usual ones have 15,000 to 25,000."""
 
 log = get_logger(__name__)
 
 
 class SessionSupervisor:
-    """Does for one session what the policy asks for.
+    """Carries out the policy's compactions and restarts for one session.
 
     Args:
-        actions: knows what is to be done.
-        processor: whose overflow counts.
-        handler: takes a run from one session to the next, with `actions` for its limits; `None` where `restart_at` is
-            not set.
+        actions: gives the next step.
+        processor: knows whether the window is full.
+        handler: moves a run to the next session, with `actions` for its limits; `None` if `restart_at` is not set.
         connect: makes a client from options.
         idle: whether an idle session compacts before its prompt cache lapses.
     """
@@ -72,7 +72,7 @@ class SessionSupervisor:
         self._connect = connect
         self._idle = idle
         self._busy = anyio.Lock()
-        """Held while something is done between turns: a prompt waits for it."""
+        """Held during a compaction or a restart between turns: a prompt waits for it."""
         self._session: AgentSession | None = None
         self._asked: str | None = None
         self._under_way: tuple[str, Restart] | None = None
@@ -95,7 +95,7 @@ class SessionSupervisor:
                 await self._compact(session, Compact(policy.thresholds.compact_focus, 0.0, "idle"))
 
     async def before(self, prompt: Prompt) -> Prompt:
-        """Compact or restart where that is due; return the prompt to send. Raises what the SDK raises."""
+        """Compact or restart if that is due; return the prompt to send. Raises what the SDK raises."""
         async with self._busy:
             return await self._before(prompt)
 
@@ -107,8 +107,11 @@ class SessionSupervisor:
         if self._under_way is not None:  # the caller left in the middle of a restart
             return _joined(await self._restart(session, self._under_way[1], asked, None), prompt)
         outstanding, full = session.outstanding, self._processor.overflow is not None
+        # Not at a safe point: a turn is still going on.
         if session.awaits_answer or outstanding.in_turn:
             return prompt
+        # A subagent would be cut off by either step, a shell command only by a restart. With a full window waiting is
+        # of no use.
         if not full and (outstanding.subagents or (outstanding.tasks and self._actions.policy.restart_due)):
             return prompt
         step = self._actions.next_step()
@@ -119,7 +122,7 @@ class SessionSupervisor:
         return prompt
 
     async def prompt_after(self, result: Any) -> Prompt | None:
-        """Return what a turn that was cut or refused goes on with; `None` where the turn is over."""
+        """Return the prompt that continues a turn that was cut or refused; `None` if the turn is over."""
         session, stopped, self._cut = self._session, self._cut, False
         cut = stopped and getattr(result, "terminal_reason", None) == CUT
         refused = bool(result.is_error) and self._processor.overflow is not None
@@ -146,7 +149,9 @@ class SessionSupervisor:
     async def _restart(self, session: AgentSession, step: Restart, asked: str | None, result: Any) -> str:
         handler = self._handler
         if handler is None:
-            raise RuntimeError("a restart without a handler")  # `restart_at` is what makes both
+            raise RuntimeError("a restart without a handler")  # `restart_at` makes both the step and the handler
+        # The step is remembered until the fresh session is entered: a caller may leave (be cancelled) in between, and
+        # then its next prompt must finish this restart.
         if self._under_way is None:
             self._under_way = (session.context.session_id or str(getattr(result, "session_id", "")), step)
         old, _ = self._under_way
@@ -160,7 +165,7 @@ class SessionSupervisor:
         return prompt
 
     def _cut_turn(self) -> bool:
-        """Tell whether the turn may be cut for a restart now, which it then is."""
+        """Tell whether the turn may be cut for a restart now; if so, it counts as cut."""
         session = self._session
         if session is None or not session.awaits_answer or session.outstanding.tasks:
             return False
@@ -185,7 +190,7 @@ def _joined(first: str, prompt: Prompt) -> Prompt:
 
 
 def due_in(session: AgentSession, now: float) -> float | None:
-    """Return in how many seconds an idle session should compact, 0 for now; `None` where it should not."""
+    """Return in how many seconds an idle session should compact, 0 for now; `None` if it should not."""
     main, outstanding = session.tracker.main, session.outstanding
     cache, tokens, last = main.cache, main.context.tokens, seconds(main.cache.time)
     busy = session.awaits_answer or outstanding.in_turn or bool(outstanding.tasks)
@@ -201,9 +206,9 @@ def due_in(session: AgentSession, now: float) -> float | None:
 async def compact_when_idle(
     session: AgentSession, clock: Callable[[], float], compact: Callable[[], Awaitable[Any]]
 ) -> None:
-    """Call `compact` whenever the session is due for it, once an answer; runs until it is cancelled.
+    """Call `compact` when the session is due for it, at most once for each answer; runs until it is cancelled.
 
-    A `clock` with a method `sleep` says itself how long a wait takes.
+    If `clock` has a method `sleep`, that is used to wait.
     """
     sleep = getattr(clock, "sleep", anyio.sleep)
     tried: object = None

@@ -1,15 +1,16 @@
-"""The cap on tool results, as a hook's action: what the model gets of a large one is its head, its tail and a path.
+"""Cap tool results in a hook: the model gets the head and the tail of a large result, and the path of the whole.
 
-The guard's arithmetic decides how much (`ToolBudget`); results of tools that ran in parallel share one budget, which
-opens with the first of them and closes with their batch. `guard.tool_output` knows where the text stands, and the full
-text goes to a private file outside of the repository. A result that is read back from such a file is capped like any
-other, but never kept again: the marker says how to page through it.
+The guard's arithmetic decides how much (`ToolBudget`). Results of tools that ran in parallel share one budget, which
+opens with the first of them and closes with their batch. `guard.tool_output` knows where a result has its text. The
+full text goes to a private file outside of the repository. If the agent reads such a file, the result is capped like
+any other, but never kept again: the marker says how to read it in parts.
 
-Where the CLI has cut a result itself (more than about 30,000 characters of a command's output), the model would be
-shown 2,000 characters of its beginning. It gets as much from us, but with the end too, and never more.
+If the CLI has cut a result itself (a command's output of more than about 30,000 characters), the model would get 2,000
+characters of its beginning. From us it gets as much and no more, but with the end.
 
-What no room is left for is refused: only its path is handed on, in a few words which the guard's buffer has room for.
-No hook can replace the result of a tool that failed, at most 10,000 characters; the mod of `compaction: reference` can.
+A result for which no room is left is refused: the model gets only its path, in a few words that the guard's buffer has
+room for. No hook can replace the result of a failed tool (at most 10,000 characters); the mod of
+`compaction: reference` can.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from mala_context.tracking.tracker import ContextTracker
 
 PAGING: Final = "read it in parts: Read with offset and limit, or head -c and tail -c"
-"""What follows the path of a full text."""
+"""Words after the path of a full text."""
 PREVIEW_TOKENS: Final = 550
-"""What the model is shown at most of a result that the CLI has cut: about as much as the CLI would show."""
+"""Most tokens of a result that the CLI has cut: about as much as the CLI would show."""
 MOST_BYTES: Final = 64_000_000
-"""A larger output that the CLI has cut is left to it: the model gets the CLI's preview and path."""
+"""A larger output that the CLI has cut stays as it is: the model gets the CLI's preview and path."""
 LOST: Final = "the full text could not be kept"
 DISK_SECONDS: Final = 8.0
 """Longest that a result waits for the disk."""
@@ -53,7 +54,7 @@ log = get_logger(__name__)
 
 
 def count_tokens(text: str) -> int:
-    """Return the tokens that a text is taken for: a quarter for an ASCII character, three quarters for another."""
+    """Return the estimated tokens of a text: a quarter for an ASCII character, three quarters for another."""
     if text.isascii():
         return -(-len(text) // 4)
     plain = len(text.encode("ascii", "ignore"))
@@ -66,9 +67,9 @@ class _Full(NamedTuple):
     text: str
     data: bytes
     path: str
-    """Where it is kept, or would be; empty where there is no place."""
+    """Where it is kept, or would be; empty if there is no place."""
     ours: bool
-    """Whether it was read back from there."""
+    """Whether the agent read it from there."""
 
 
 class _Batch(NamedTuple):
@@ -78,16 +79,16 @@ class _Batch(NamedTuple):
     """Tokens of the context when it opened."""
     budget: ToolBudget
     noted: list[int]
-    """Tokens of the notes for results without room, the only item."""
+    """Tokens of the notes for results without room. A list of one, because it changes."""
 
 
 class ToolCap:
     """Caps tool results for one runtime.
 
     Args:
-        config: `tool_output_tokens` must be set; the buffer and the output's tokens are kept free.
-        spills: where full texts are kept.
-        tracker: says how much room is left.
+        config: `tool_output_tokens` must be set; the buffer and the tokens of the next answer are kept free.
+        spills: keeps the full texts.
+        tracker: knows how much room is left.
         acted: called with `capped` and the tool's name for each result that was capped.
     """
 
@@ -107,7 +108,7 @@ class ToolCap:
         self._said_reserve = False
 
     async def after_tool(self, hook_input: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Answer a PostToolUse hook: a result over the cap, in its own shape; nothing for any other."""
+        """Answer a PostToolUse hook: a capped result in its own shape, or nothing if the result stays."""
         tool, session_id = texts_in(hook_input, "tool_name", "session_id")
         response = hook_input.get("tool_response")
         if tool is None or session_id is None:
@@ -121,9 +122,10 @@ class ToolCap:
         return replace_output(found.shape.write(response, seen))
 
     async def failed(self, request: Mapping[str, Any]) -> list[str | None]:
-        """Return what the model may see of failed tools' results, which no hook can replace; `None` for one that stays.
+        """Return what the model may see of each failed tool's result; `None` for a result that stays.
 
-        `request` is the mod's, asked before a row is stored: `session`, `agent` and `texts`, the results.
+        No hook can replace these. `request` comes from the mod, before the CLI stores a row: it has `session`, `agent`
+        and `texts`, the results.
         """
         session_id, agent = texts_in(request, "session", "agent")
         texts = request.get("texts")
@@ -135,14 +137,15 @@ class ToolCap:
         return fitted
 
     async def after_batch(self, hook_input: Mapping[str, Any]) -> None:
-        """Close the batch: the next result is counted against what is left then."""
+        """Close the batch: the next result gets the room that is left then."""
         self._batches.pop(text_in(hook_input, "agent_id"), None)
 
     async def _fit(self, found: Found, tool: str, session_id: str, hook_input: Mapping[str, Any]) -> str | None:
-        """Return what the model may see; `None` where that is the CLI's to say."""
+        """Return what the model may see; `None` to leave the CLI's own answer."""
         count = _counter(found)
         batch = self._batch(text_in(hook_input, "agent_id"))
         cap = cap_tokens(self._config.tool_output_tokens, batch.budget.guard.remaining)
+        # Only a large result goes to the disk thread: the others must not wait for a slow disk.
         if found.persisted is not None or (cap is not None and count(found.text) > cap):
             full = await self._look(found, session_id, hook_input)
         else:
@@ -171,7 +174,7 @@ class ToolCap:
         return seen
 
     def _batch(self, agent: str | None) -> _Batch:
-        """Return the open batch; a new one where another response has come since."""
+        """Return the open batch; a new one if another response has come since."""
         snapshot = self._tracker.snapshot(agent)
         batch = self._batches.get(agent)
         if batch is not None and batch.base == snapshot.tokens:
@@ -188,7 +191,7 @@ class ToolCap:
         return batch
 
     def _target(self, model: str, window: int) -> TargetContextConfig:
-        """Return what the model can take; a reserve that leaves nothing of its window is said once and left out."""
+        """Return the model's limits. If the reserve leaves nothing of the window, it is left out, with one WARNING."""
         config = self._config
         try:
             return TargetContextConfig(
@@ -205,9 +208,9 @@ class ToolCap:
             return TargetContextConfig(provider="claude", model=model, window=max(2, window), buffer_tokens=1)
 
     def _note(self, batch: _Batch, text: str, path: str) -> str:
-        """Return what takes the place of a text without room: its path, or the text itself if that is shorter.
+        """Return the replacement of a text without room: its path, or the text itself if that is shorter.
 
-        This is paid from the buffer; once half of that is spent, a note names the file alone.
+        Its tokens come from the buffer. When half of the buffer is spent, a note names only the file.
         """
         where = path if batch.noted[0] < self._config.buffer_tokens // 2 else os.path.basename(path) + ", there too"
         note = f"[… {len(text):,} characters left out, no room; full text: {where} …]"
@@ -216,7 +219,7 @@ class ToolCap:
         return shorter
 
     async def _look(self, found: Found, session_id: str, hook_input: Mapping[str, Any]) -> _Full | None:
-        """Return the full text of a large result, from the disk if need be; `None` where it is the CLI's to keep."""
+        """Return the full text of a large result, if necessary from the disk; `None` to leave it to the CLI."""
 
         def look() -> _Full | None:
             text = _full_text(found)
@@ -237,7 +240,7 @@ class ToolCap:
             return _Full(text, data, "", ours=False)
 
     def _ours(self, hook_input: Mapping[str, Any]) -> str | None:
-        """Return the file of ours that the tool was asked to read, through whatever link."""
+        """Return the full text of ours that the tool was asked to read, also through a link."""
         given = hook_input.get("tool_input")
         if not isinstance(given, Mapping):
             return None
@@ -253,7 +256,7 @@ class ToolCap:
             return None
 
     async def _keep(self, session_id: str, data: bytes, hook_input: Mapping[str, Any]) -> bool:
-        """Keep a full text; false, with a WARNING, where that is impossible."""
+        """Keep a full text; false, with a WARNING, if that is impossible."""
         known = text_in(hook_input, "transcript_path")
         try:
             await wait_for(
@@ -269,7 +272,7 @@ class ToolCap:
 
 
 def _counter(found: Found) -> Callable[[str], int]:
-    """Return what counts a text as the model is shown it; numbers of lines cost what they cost the whole."""
+    """Return a function that counts a text as the model sees it, with the numbers that the CLI puts before lines."""
     if not found.shape.numbered:
         return count_tokens
     lines = found.text.count("\n") + 1
@@ -278,9 +281,9 @@ def _counter(found: Found) -> Callable[[str], int]:
 
 
 def _full_text(found: Found) -> str | None:
-    """Return all of a result that the CLI has cut; what there is of it where its file cannot be read.
+    """Return the whole of a result that the CLI has cut, or the cut text if the CLI's file cannot be read.
 
-    `None` where there is more of it than a copy is worth: the CLI has it on the disk.
+    `None` if the file is larger than `MOST_BYTES`: no second copy is made of the CLI's file.
     """
     if found.persisted is None:
         return found.text

@@ -1,15 +1,15 @@
-"""The gauge where no message reaches the processor: it follows the transcript instead.
+"""Feed the tracker from the transcript, for programs that pass no messages through the processor.
 
-Each hook names the transcript, so two lines are enough to adopt us. Once a message has gone through the processor the
-stream is the better source, and the transcript is read only for what the stream lacks:
+Each hook names the transcript, so two lines are enough to use this package. After the first message has passed through
+the processor, the stream is the better source. The transcript is then read only for what the stream lacks:
 
-* a resumed session's context, which is there before its first response;
-* what the session's first request held besides its prompt, without which the size after a compaction cannot be told;
-* the counts of responses that a server streams without any;
-* the window that an API names when it refuses a prompt: the stream says that it did, the transcript which window.
+* a resumed session's context, which exists before its first response;
+* the parts of the session's first request besides its prompt, needed to estimate the size after a compaction;
+* the counts of responses that a server streams without counts;
+* the window that an API names when it refuses a prompt: only the transcript has the number.
 
-The CLI writes its rows late: at `Stop` the answer's row is still to come (45 to 90 ms later, measured), so
-that hook waits for it, `SETTLE_SECONDS` at most.
+The CLI writes its rows late. At `Stop` the row of the answer is still missing (it comes 45 to 90 ms later, measured),
+so that hook waits for it, `SETTLE_SECONDS` at most.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mala_context.tracking.events import Event
 
 READ_SECONDS = 5.0
-"""Longest that a hook waits for a transcript; the agent goes on without a gauge sooner than it waits for one."""
+"""Longest that a hook waits for a transcript; then the agent goes on without a gauge."""
 SETTLE_SECONDS = 2.0
 """Longest that the end of a turn waits for the answer's row."""
 _POLL_SECONDS = 0.005
@@ -61,13 +61,13 @@ log = get_logger(__name__)
 
 
 class TranscriptFeed:
-    """Keeps the processor's tracker right from hook inputs.
+    """Keeps the processor's tracker up to date from hook inputs.
 
     Args:
-        processor: whose tracker it is; what it has seen itself is never read again.
-        resumes: whether the session goes on from an older one.
-        resume_of: that older one's id where it is known. A fork's transcript is written with its first answer; until
-            then the older one's, beside it, says what it holds.
+        processor: the owner of the tracker; messages that it has processed are never read again.
+        resumes: whether the session continues an older one.
+        resume_of: the older session's id, if it is known. A fork's transcript is written with its first answer; until
+            then the older session's transcript, beside it, has the rows.
         projects_dirs: where transcripts are looked for before a hook has named one; see `find_transcript`.
     """
 
@@ -94,7 +94,7 @@ class TranscriptFeed:
         processor.overflow_observers.append(self._on_overflow)
 
     async def connected(self) -> None:
-        """Take in what a resumed session holds, before its first prompt. Never raises."""
+        """Read a resumed session's transcript before its first prompt. Never raises."""
         older = self._resume_of
         if older is None or not self._to_seed or not self._processor.enabled:
             return
@@ -107,9 +107,9 @@ class TranscriptFeed:
             log.warning("Context: the resumed session's transcript could not be read", exc_info=True)
 
     async def observe(self, hook_input: Mapping[str, Any]) -> None:
-        """Take in what a hook tells: the session, its transcript so far, and the prompt about to be sent.
+        """Process a hook's input: the session, its transcript so far, and the prompt that is about to be sent.
 
-        Raises `OSError` where the transcript cannot be read and `TimeoutError` where that takes too long.
+        Raises `OSError` if the transcript cannot be read, and `TimeoutError` if that takes too long.
         """
         session_id, path = texts_in(hook_input, "session_id", "transcript_path")
         if hook_input.get("agent_id") or session_id is None:
@@ -127,14 +127,14 @@ class TranscriptFeed:
     async def after_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Count a subagent's compaction (PostCompact): the stream has no boundary for it.
 
-        What remains is told by the summary alone, at the CLI's own four characters a token.
+        The remaining size is estimated from the summary alone, at the CLI's own four characters a token.
         """
         session_id, agent, trigger, summary = texts_in(
             hook_input, "session_id", "agent_id", "trigger", "compact_summary"
         )
         if agent is None or not self._processor.enabled:
             return
-        await checkpoint()  # so that the messages before this hook have been taken in
+        await checkpoint()  # let the reading task process the messages before this hook
         remaining = None if summary is None else len(summary) // 4
         self._processor.take(Compaction(agent, session_id, trigger, None, remaining))
 
@@ -149,15 +149,21 @@ class TranscriptFeed:
                 break
         else:
             return
+        # Messages arrived while the disk was read. They are newer than these rows, unless the tracker still knows no
+        # size.
         if self._fed and not (seeding and self._processor.tracker.snapshot().tokens is None):
             return
         if from_start:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
         events = list(self._events(rows, session_id))
-        if seeding:  # another process sends the next request, with tools and memory of its own
+        if seeding:
+            # History: its compactions were reported when they happened. The next request comes from another process
+            # with tools and memory files of its own, so a size that differs is no alarm.
             self._processor.take_history(events)
             self._processor.take(ContextEdited(None, session_id, "resume"))
-        elif from_start:  # what changed in silence then is no news, and a fork's file begins with the older one's rows
+        elif from_start:
+            # A fork's file repeats the older session's rows: up to the last known row everything is history. Taken as
+            # news, an old compaction gave a WARNING, a line and a piece.
             known = self._known(events)
             if known:
                 self._processor.take_history(events[:known])
@@ -167,7 +173,7 @@ class TranscriptFeed:
             self._feed(events)
 
     async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
-        """Add what the stream does not say, where the processor is fed."""
+        """Add what the stream lacks, when the processor gets messages."""
         prompt = hook_input.get("prompt")
         if isinstance(prompt, str):
             self._processor.take(Appended(None, session_id, "user", prompt))
@@ -177,22 +183,22 @@ class TranscriptFeed:
             self._opening_of = session_id
             rows = await self._read(lambda: read_opening(path))
             self._processor.tracker.note_opening([event for row in rows for event in read_row(row)])
-        await checkpoint()  # so that the messages before this hook have been taken in
+        await checkpoint()  # let the reading task process the messages before this hook
         if self._uncounted or self._refused:
             self._refused = False
             try:
                 rows, _ = await self._read(lambda: self._tail_rows(path, settle))
-            except FileNotFoundError:  # another session by now, with nothing written
+            except FileNotFoundError:  # a new session has begun, and the CLI has written no row yet
                 return
             for row in rows:
                 for event in read_row(row):
                     if isinstance(event, Response) and event.message_id in self._uncounted:
                         self._processor.take(event._replace(session_id=session_id))
-                    elif isinstance(event, Refusal):  # the stream's own word of it was logged
+                    elif isinstance(event, Refusal):  # straight to the tracker: the stream's report of it was logged
                         self._processor.tracker.apply(event._replace(session_id=session_id))
 
     def _on_event(self, event: Event, snapshot: object) -> None:
-        """Keep the responses whose counts have not come yet."""
+        """Remember the responses whose counts have not come yet."""
         if isinstance(event, Response) and event.agent is None and event.message_id is not None:
             if event.usage is not None:
                 if self._uncounted:
@@ -212,7 +218,7 @@ class TranscriptFeed:
         return await wait_for(self._worker.submit(work), seconds=READ_SECONDS)
 
     def _tail_rows(self, path: str, settle: float) -> tuple[list[dict[str, Any]], bool]:
-        """Return what the tail gained; wait up to `settle` seconds for the row of the turn's answer."""
+        """Return the transcript's new rows; wait up to `settle` seconds for the row of the turn's answer."""
         rows, from_start = self._tail.read(path)
         end = time.monotonic() + settle
         while not self._has_answer(rows) and time.monotonic() < end:
@@ -243,7 +249,7 @@ class TranscriptFeed:
                 yield event if isinstance(event, TotalTokens) else event._replace(session_id=session_id)
 
     def _known(self, events: Sequence[Event]) -> int:
-        """Return how many events there are up to the last of a row that was taken before."""
+        """Return how many events there are up to the last one whose row the tracker has already."""
         holds = self._processor.tracker.holds_row
         known = (place for place in range(len(events), 0, -1) if holds(getattr(events[place - 1], "uuid", None) or ""))
         return next(known, 0)

@@ -1,4 +1,4 @@
-"""Makes the parts of a runtime and hangs them together: which hook asks whom, and what the options gain."""
+"""Make the parts of a runtime and connect them: which hook calls which part, and what is added to the options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 _MOST_TEMPLATE: Final = 1_000_000
-"""Bytes of a continuation template; what is longer is none."""
+"""Most bytes of a continuation template; a longer file is refused."""
 
 
 def wire(
@@ -51,7 +51,7 @@ def wire(
     hub: Hub,
     agent_id: str | None = None,
 ) -> AgentRuntime:
-    """Make the runtime's parts and hang them together; `copy(options, hooks=…)` makes the options to connect with."""
+    """Make the runtime's parts and connect them; `copy(options, hooks=…)` makes the options to connect with."""
     config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env, repo)
@@ -118,7 +118,7 @@ def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: 
 
 
 def _automatic_window(options: Any, env: Mapping[str, str], repo: str) -> int | None:
-    """Return the window on whose threshold a CLI with these options acts, as far as its files of settings say it."""
+    """Return the window that a CLI with these options compacts by, if its environment or settings files set one."""
     sources = getattr(options, "setting_sources", None)
     project = os.fspath(getattr(options, "cwd", None) or repo)
     whole = {name: str(value) for name, value in {**os.environ, **env}.items()}
@@ -131,7 +131,7 @@ def _automatic_window(options: Any, env: Mapping[str, str], repo: str) -> int | 
 
 
 def _own_settings(given: object, project: str) -> Mapping[str, Any]:
-    """Return the settings that options hold, as JSON or by a path; none where they cannot be read."""
+    """Return the settings in the options, given as JSON or as a path; an empty mapping if they cannot be read."""
     if not isinstance(given, str):
         return {}
     try:
@@ -145,9 +145,9 @@ def _own_settings(given: object, project: str) -> Mapping[str, Any]:
 def _wired(
     options: Any, config: ContextConfig, parts: Mapping[str, Any], tracker: ContextTracker, sdk: SDKClientFactory
 ) -> dict[str, Any]:
-    """Return the fields of the options that we set: hooks, and what the search and the mod need.
+    """Return the fields of the options that we set: hooks, and the fields that the search and the mod need.
 
-    Our callbacks come after the hooks that are there, for each event that one of the parts takes.
+    For each event that a part handles, our callback comes after the hooks that are there already.
     """
     hooks = _without_ours(getattr(options, "hooks", None) or {})
     for event, factory in HOOKS.items():
@@ -166,7 +166,7 @@ def _wired(
 def _search_tool(
     options: Any, config: ContextConfig, archive: TranscriptArchive | None, tracker: ContextTracker
 ) -> dict[str, Any]:
-    """Return the options that offer the agent a search of its own history; none where that is off or impossible."""
+    """Return the options that give the agent a search of its own history; empty if that is off or impossible."""
     if not config.search_tool and config.compaction != "reference":
         return {}
     servers = getattr(options, "mcp_servers", None) or {}
@@ -186,7 +186,7 @@ def _by_reference(
     processor: MessageStreamProcessor,
     cap: ToolCap | None,
 ) -> ByReference | None:
-    """Return what answers the CLI's compactions; `None` where that is off or impossible."""
+    """Return the part that answers the CLI's compactions; `None` if that is off or impossible."""
     if config.compaction == "cli":
         return None
     if archivist is None or not config.enabled:
@@ -197,7 +197,7 @@ def _by_reference(
 
 
 def _template(repo: str, name: str | None) -> str | None:
-    """Read the continuation template, a path below the repository; raises `ConfigError` where it is of no use."""
+    """Read the continuation template, a path below the repository; raises `ConfigError` if it cannot be used."""
     if name is None:
         return None
     path = os.path.join(repo, os.path.expanduser(name))
@@ -229,7 +229,7 @@ def _pin(repo: str, config: ContextConfig, archivist: SessionArchiver | None) ->
 
 
 def _without_ours(hooks: Mapping[str, Sequence[Any] | None]) -> dict[str, list[Any]]:
-    """Copy hooks, leaving out those that an earlier wiring put there; what is no matcher is the SDK's to judge."""
+    """Copy the hooks without those of an earlier wiring. An item that is no matcher stays: the SDK reports it."""
     kept = {
         event: [
             matcher for matcher in matchers or () if not any(is_ours(hook) for hook in getattr(matcher, "hooks", ()))
@@ -240,7 +240,7 @@ def _without_ours(hooks: Mapping[str, Sequence[Any] | None]) -> dict[str, list[A
 
 
 def _projects_dirs(env: Mapping[str, str]) -> list[str] | None:
-    """Where a CLI with these variables keeps its transcripts; `None` where they do not say, and this process's do."""
+    """Return where a CLI with these variables keeps its transcripts; `None` if this process's own variables decide."""
     if env.get("CLAUDE_CONFIG_DIR"):
         return [os.path.join(env["CLAUDE_CONFIG_DIR"], "projects")]
     if env.get("HOME") and not os.environ.get("CLAUDE_CONFIG_DIR"):

@@ -1,10 +1,10 @@
-"""What happens to an archive while a session runs.
+"""The archive's work while a session runs.
 
-The session archiver learns about a session in two ways. Hooks tell where its transcript is and that a compaction is
-about to begin; events tell how the compaction ended. `sessions` archives the transcripts, `compactions` writes down the
-outcomes. Both hand all disk work to one queue, so an outcome is never written before its piece. A hook waits for its
-piece, at most `ANSWER_SECONDS`; no caller waits for the rest. `maintenance` does the long work (catching up, packing,
-`keep`) in threads of its own.
+The session archiver learns about a session in two ways. Hooks name its transcript and announce a compaction; events
+report how the compaction ended. `sessions` archives the transcripts, `compactions` writes the outcomes. Both submit all
+disk work to one queue, so an outcome is never written before its piece. A hook waits for its piece, at most
+`ANSWER_SECONDS`; no caller waits for the rest. `maintenance` does the long work (catching up, packing, `keep`) in
+threads of its own.
 """
 
 from __future__ import annotations

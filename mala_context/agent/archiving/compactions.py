@@ -1,13 +1,13 @@
-"""What a compaction came to: from what hooks and events tell of it to its outcome in the manifest.
+"""Follow each compaction through hooks and events, and write its outcome into the manifest.
 
-A compaction begins with its hook, which may be skipped, and then tells its summary through another hook. How it ends
-is told in one of these ways, and each outcome is written once:
+A compaction begins with the PreCompact hook, which may be skipped. Another hook brings its summary. It ends in one of
+these ways, and each outcome is written once:
 
-* a boundary follows: it took place. Where no hook had announced it, what is there now is archived at once;
-* the CLI says that it failed, or that somebody's hook blocked it;
-* nothing is heard of it again before the turn, or the session, is over: with a summary it took place, without one it
-  is an automatic one that somebody's hook blocked, for which the CLI has no message;
-* a subagent's has no boundary in the stream: it is over with its summary.
+* a boundary follows: it took place. If no hook announced it, the transcript is archived at once;
+* the CLI reports that it failed, or that another program's hook blocked it;
+* nothing follows before the end of the turn or the session. With a summary it took place. Without one it was automatic
+  and blocked by another program's hook: the CLI sends no message for that;
+* a subagent's compaction has no boundary in the stream: it ends with its summary.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from mala_context.transcripts.reference import Replacement
 
 SETTLE_SECONDS: Final = 1.0
-"""Longest that the line about a compaction waits for the row of a summary that no hook told."""
+"""Longest that the line about a compaction waits for the row with the summary, if no hook brought it."""
 _POLL_SECONDS: Final = 0.05
 _MOST_SAID: Final = 1_000
 
 Where = Callable[[str], Callable[[], str | None]]
-"""Gives, for a session, what tells the path of its transcript in the archive's thread; `None` for none."""
+"""Returns, for a session, a function for the archive's thread that returns its transcript's path, or `None`."""
 
 T = TypeVar("T")
 Results = Sequence["ArchiveResult | None"]
@@ -66,10 +66,9 @@ class ArchiveWork:
         self._said_unavailable = False
 
     def submit(self, work: Callable[[], T], quiet: tuple[type[Exception], ...] = ()) -> Future[T | None]:
-        """Have `work` done in its turn, under the caller's `contextvars`; never blocks.
+        """Do `work` in the archive's thread, in order, under the caller's `contextvars`; never blocks.
 
-        The future's result is that of `work`; it is `None` where an archive or a disk failed, which is logged unless
-        it is one of the errors in `quiet`.
+        The future has the result of `work`, or `None` if it failed. A failure is logged unless it is in `quiet`.
         """
 
         def guarded() -> T | None:
@@ -88,24 +87,26 @@ class ArchiveWork:
         return self._worker.submit(partial(copy_context().run, guarded))
 
     async def finish(self, seconds: float) -> None:
-        """Wait until all is done that was asked for so far; raises `TimeoutError` after `seconds`."""
+        """Wait for all jobs that were submitted so far; raises `TimeoutError` after `seconds`."""
         with anyio.fail_after(seconds):
-            for _ in range(2):  # what was asked for may ask for one thing more: to tell of its archive
+            # Twice: a job of archiving submits a further job, which reports its `Archived` record. Waiting once, that
+            # record came after `SessionEnded` in one run of twelve.
+            for _ in range(2):
                 await wait_for(self._worker.submit(lambda: None), seconds=seconds)
 
     def archived(self, trigger: str, do: Callable[[], Results]) -> Results:
-        """Archive something, within what was submitted, and tell what was written; returns and raises as `do` does."""
+        """Archive by `do` inside a submitted job, and report what was written; returns and raises like `do`."""
         begun = time.monotonic()
         results = do()
         new = [result for result in results if result is not None and result.archived]
         if new:
             size, seconds = sum(result.bytes for result in new), time.monotonic() - begun
             record = Archived(new[0].session_id, trigger, len(new), size, seconds, new[0].path)
-            self.submit(lambda: self._tell(record))  # a hook that waits for the piece does not wait for observers
+            self.submit(lambda: self._tell(record))  # a job of its own: a hook waits for the piece, not for observers
         return results
 
     def found_place(self) -> None:
-        """Take note that there is a place for archives; should there be none again, that is news."""
+        """Note that there is a place for archives, so that its loss is logged again."""
         self._said_unavailable = False
 
     def _warn(self, error: ArchiveError) -> None:
@@ -125,11 +126,11 @@ class _Open:
     """Whether its hook ran, so that there is a piece."""
     summary: str | None = None
     kept: Replacement | None = None
-    """What takes the conversation's place, where we answered the CLI's mod."""
+    """The rows that replace the conversation, if we answered the CLI's mod."""
 
     @property
     def stays(self) -> str | None:
-        """What of the dropped rows is still there in words: the summary, or what was kept."""
+        """The text that remains of the dropped rows: the summary, or the kept rows."""
         texts = self.kept.texts() if self.kept is not None else []
         return "\n".join(texts) or self.summary
 
@@ -150,14 +151,14 @@ class Compactions:
         self.open: dict[tuple[str, str | None], _Open] = {}
         """Compactions that began, by session and agent."""
         self._said: dict[str, list[Item]] = {}
-        """Instructions of the user from before a session's last compaction, the newest stretch first."""
+        """Instructions of the user from before a session's last compaction, the newest first."""
 
     def on_started(
         self, session_id: str, agent: str | None, trigger: str | None, kept: Replacement | None = None
     ) -> None:
-        """Take note that a compaction is about to begin; `agent` is `None` for the main one.
+        """Note that a compaction begins; `agent` is `None` for the main agent.
 
-        `kept` is what takes the conversation's place where no summary does.
+        `kept` replaces the conversation in a compaction by reference.
         """
         self.open[session_id, agent] = _Open(trigger, kept=kept)
 
@@ -213,11 +214,12 @@ class Compactions:
             self._record(session_id, outcome, known.trigger, error=event.error)
 
     def on_abandoned(self, session_id: str, error: str | None) -> None:
-        """Write the outcome of a compaction of which nothing was heard again; `error` says what came instead."""
+        """Write the outcome of a compaction after which no boundary came; `error` says what came instead."""
         known = self.open.pop((session_id, None), None)
         if known is None:
             return
-        if known.summary is None or known.kept is not None:  # of ours there is a boundary, or it did not take place
+        # Without a summary a hook blocked it. One by reference always has a boundary, so without it none took place.
+        if known.summary is None or known.kept is not None:
             self._record(session_id, "blocked", known.trigger, error=error)
             return
         where, summary = self._where(session_id), known.summary
@@ -243,7 +245,8 @@ class Compactions:
             loss = self._loss(session_id, summary, (), where())
             if loss is None:
                 return ""
-            # What stands in the summary before, or was put back after it, is in no row of the user's any more.
+            # An instruction from before the last compaction is in no row of the user any more, so this summary would
+            # lose it without a trace: of six planted sentences one was left after two compactions.
             loss = loss.and_earlier(self._said.get(session_id, ()), summary)
             self._said[session_id] = [item for item in loss.items if item.kind == "instruction"][:_MOST_SAID]
             return loss.pin(history_path(self._archive, session_id))
@@ -276,7 +279,7 @@ class Compactions:
         self._work.submit(lambda: record(session_id, outcome, agent="main", trigger=trigger, error=error))
 
     def _settled_loss(self, session_id: str, summary: str | None, preserved: Collection[str], path: str) -> Loss | None:
-        """Return what was lost; where no hook told the summary, wait a while for the row that the CLI writes."""
+        """Return what was lost. If no hook brought the summary, wait a while for the CLI's row with it."""
         until = time.monotonic() + SETTLE_SECONDS
         while True:
             loss = self._loss(session_id, summary, preserved, path)

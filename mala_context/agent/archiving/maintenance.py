@@ -1,9 +1,9 @@
-"""What an archive needs besides its pieces, done where no hook can ever wait for it.
+"""The archive's long work, done in threads for which no hook ever waits.
 
-A hook's piece goes through one thread, in order. What is here may take as long as it likes: reading the rest of a
-hundred sessions that ended without anybody looking on, packing gigabytes, or sending them to an object store. So each
-kind has a thread of its own, and the archive's own locks keep them apart from the pieces. What goes wrong is a line of
-log; what a process's end cuts off is done at the next start in the same repository.
+A hook's piece goes through one thread, in order. The work here may take long: archiving the rest of a hundred sessions
+that ended unseen, packing gigabytes, or sending them to an object store. So each kind has a thread of its own, and the
+archive's locks keep it apart from the pieces. A failure is a line of log. If the process ends first, the next start in
+the same repository does the rest.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 CATCH_UP_SECONDS: Final = 5.0
 """Longest that a process's end is delayed by the archives of other sessions."""
 UPLOAD_SECONDS: Final = 10.0
-"""Longest that it is held up by an object store that answers; one that fails is not waited for."""
+"""Longest that a process's end is delayed by an object store that answers; a failing one does not delay it."""
 
 log = get_logger(__name__)
 
 
 class ArchiveMaintenance:
-    """Catches up, packs and holds `keep` for one runtime.
+    """Catches up, packs and applies `keep` for one runtime.
 
     Args:
-        archive: what to look after.
+        archive: the archive.
         tell: is given each record of an upload.
     """
 
@@ -50,7 +50,7 @@ class ArchiveMaintenance:
         self._uploads = None if archive.target is None else Uploads(archive, tell)
 
     def begin(self, own: Collection[str]) -> None:
-        """Archive the rest of what earlier sessions left, all but our `own`; only the first call does anything."""
+        """Archive the rest of all earlier sessions except our `own`; only the first call does anything."""
         if self._catching_up is not None:
             return
         if self._uploads is not None:
@@ -64,7 +64,7 @@ class ArchiveMaintenance:
         self._catching_up = Worker("mala-context catch-up").submit(lambda: _guarded(catch_up, "catching up"))
 
     def ended(self, session_ids: Sequence[str]) -> None:
-        """Pack these sessions, all of which is archived now, and hold `keep`, where the configuration says so."""
+        """Pack these sessions and apply `keep`, if configured. They must be completely archived."""
         archive = self._archive
         if not session_ids or (archive.compress == "none" and archive.keep is None):
             return
@@ -79,7 +79,7 @@ class ArchiveMaintenance:
             try:
                 await wait_for(job, seconds=max(0.0, min(most, end - time.monotonic())))
             except TimeoutError:
-                log.info("Archive: its upkeep is not finished; the next start goes on with it")
+                log.info("Archive: maintenance is not finished; the next start continues it")
         if self._uploads is not None:
             await self._uploads.finish(min(UPLOAD_SECONDS, end - time.monotonic()))
 

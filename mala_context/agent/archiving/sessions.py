@@ -1,7 +1,7 @@
-"""The sessions of one runtime, and the pieces of their transcripts.
+"""Archive the sessions of one runtime.
 
-A session is written down when it is first seen, so that the next start in this repository finds its transcript even
-if this process is killed before anything was archived.
+A session is registered in its manifest when it is first seen. If this process is killed before it archives anything,
+the next start in this repository finds the transcript there.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from mala_context.transcripts.reference import Replacement
 
 ANSWER_SECONDS: Final = 9.5
-"""Longest that a hook waits for the disk; it has answered within ten seconds."""
+"""Longest that a hook waits for the disk, so that it answers within ten seconds."""
 BESIDE_SECONDS: Final = 10.0
-"""Longest that a hook of another process is over before ours is called for the same compaction."""
+"""Longest time between another process's hook and ours for the same compaction."""
 _CLOSE_SECONDS: Final = 30.0
 _MOST_SESSIONS: Final = 256
 
@@ -47,15 +47,15 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Session:
-    """A session that goes on here."""
+    """A session that runs in this process."""
 
     transcript: str | None = None
-    """Its path, where a hook has told it; else it is looked for when it is needed."""
+    """Its path, if a hook has named it; otherwise it is looked for when it is needed."""
     cwd: str | None = None
     noted: bool = False
-    """Whether it was written down that it runs here."""
+    """Whether the manifest says that it runs here."""
     cleared: bool = False
-    """Whether a `/clear` left it, so that its rest is archived; the CLI writes a few more rows after that."""
+    """Whether a `/clear` ended it and its rest is archived; the CLI writes a few more rows after that."""
 
 
 class SessionArchiver:
@@ -83,7 +83,7 @@ class SessionArchiver:
         self._ended: list[str] = []
         self._overdue: Future[Any] | None = None
         self._process = 0
-        """The process whose hook did not wait for that; the child of a fork knows nothing of how it ends."""
+        """The process that submitted the overdue job. In a child of a fork that job never ends."""
         self._listening, self._kept_at = False, 0
 
     @classmethod
@@ -95,9 +95,9 @@ class SessionArchiver:
         *,
         tell: Callable[[object], object] = lambda _: None,
     ) -> SessionArchiver:
-        """Return the archivist of a repository; whether it is wanted, `config.enabled`, is for the caller to see.
+        """Return the archivist of a repository. The caller has to check `config.enabled`.
 
-        `projects_dirs` are those of `TranscriptArchive`: where the CLI keeps its transcripts.
+        `projects_dirs` are the directories in which the CLI keeps its transcripts.
         """
         config = config or ArchiveConfig()
         archive = archive_of(repo_path, config, projects_dirs=projects_dirs)
@@ -107,10 +107,12 @@ class SessionArchiver:
 
     async def before_compaction(self, hook_input: Mapping[str, Any]) -> None:
         """Archive before a compaction, waiting at most `ANSWER_SECONDS`. Never raises."""
-        self._remember(hook_input, note=False)  # the piece itself says where its transcript is
+        self._remember(hook_input, note=False)  # the row of the piece will name the transcript
         self._compactions.on_started(*_key(hook_input), hook_input.get("trigger"))
         called = time.time_ns() // 1000
         job = self._work.submit(lambda: self._keep(hook_input, called))
+        # The disk hangs: this hook would wait its whole time in the queue too, and every compaction would take ten
+        # seconds more.
         if self._overdue is not None and not self._overdue.done() and self._process == os.getpid():
             log.warning("PreCompact: an earlier archive is still being written; this one follows it, the agent goes on")
             return
@@ -123,9 +125,9 @@ class SessionArchiver:
             )
 
     async def by_reference(self, request: Mapping[str, Any], settings: Settings, seconds: float) -> Replacement:
-        """Archive a conversation and return what takes its place; `request` is that of `reference.answer`.
+        """Archive a conversation and return its replacement; `request` is that of `reference.answer`.
 
-        Raises `Doubt` for one that is the CLI's, and `TimeoutError` after `seconds`.
+        Raises `Doubt` if the CLI shall compact itself, and `TimeoutError` after `seconds`.
         """
         hook_input = {"transcript_path": request.get("transcript"), "session_id": request.get("session")}
         hook_input |= {name: request.get(name) for name in ("cwd", "trigger")}
@@ -159,10 +161,10 @@ class SessionArchiver:
         self._compactions.on_summary(*_key(hook_input), hook_input.get("trigger"), words)
 
     async def session_started(self, hook_input: Mapping[str, Any]) -> None:
-        """Learn where a session's transcript is; what a `/clear` left is archived now.
+        """Note where a session's transcript is; after a `/clear`, archive the session that it ended.
 
-        The hook for a session's end is of no use: when the CLI ends it cannot be answered any more, and older CLIs
-        print an error about that.
+        The SessionEnd hook cannot be used for that: when the CLI ends, the hook cannot be answered any more, and older
+        CLIs print an error.
         """
         if hook_input.get("source") == "clear":
             for session_id, session in list(self._sessions.items()):
@@ -172,7 +174,7 @@ class SessionArchiver:
         self._remember(hook_input)
 
     async def saw_session(self, hook_input: Mapping[str, Any]) -> None:
-        """Learn where a session's transcript is, from any hook."""
+        """Note where a session's transcript is, from any hook."""
         self._remember(hook_input)
 
     async def subagent_stopped(self, hook_input: Mapping[str, Any]) -> None:
@@ -196,13 +198,13 @@ class SessionArchiver:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def listen(self, processor: MessageStreamProcessor) -> None:
-        """Hear of a processor's events that say something about archives."""
+        """Observe the events of a processor that concern the archive."""
         self._listening = True
         processor.observe(self.on_event, *_EVENTS)
         processor.in_order = self._work.submit
 
     def announces(self, event: Compaction, snapshot: ContextSnapshot | None) -> bool:
-        """Tell whether the line about this compaction comes from here, once it is known what was lost."""
+        """Tell whether the archivist logs the line about this compaction, after it has measured the loss."""
         return event.agent is None and _session_of(event, snapshot) is not None
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
@@ -213,7 +215,7 @@ class SessionArchiver:
             handler(self, session_id, event, snapshot)
 
     def _started(self, session_id: str, event: SessionStart, snapshot: ContextSnapshot | None) -> None:
-        """Take note of a session of which no hook may ever tell."""
+        """Note a session: its hooks may be disabled, so that no hook ever names it."""
         self._sessions.setdefault(session_id, _Session(cwd=event.cwd))
         self._catch_up()
 
@@ -229,12 +231,12 @@ class SessionArchiver:
         if self._compactions.open:
             self._compactions.on_abandoned(session_id, event.terminal_reason)
         if session_id in self._sessions:
-            self._note(session_id)  # one whose hooks do not run has its transcript by now
+            self._note(session_id)  # if no hook runs, the transcript can be found by its name from now on
 
     # -- the end of a session ----------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Archive the rest of every session seen, pack, hold `keep`, and wait for it.
+        """Archive the rest of every session, pack, apply `keep`, and wait for that.
 
         Never raises; may be called again.
         """
@@ -250,9 +252,9 @@ class SessionArchiver:
         await self._upkeep.finish(_CLOSE_SECONDS - (time.monotonic() - begun))
 
     async def keep(self, session_id: str) -> list[str]:
-        """Archive what a session that is left still holds, wait for it, and return the paths of its pieces.
+        """Archive the rest of a session that is left, wait for that, and return the paths of its pieces.
 
-        Empty where the disk takes too long. Never raises.
+        Returns no paths if the disk takes too long. Never raises.
         """
         archive = self.archive
         if session_id in self._sessions:
@@ -287,7 +289,7 @@ class SessionArchiver:
         self._work.submit(finish, quiet=(TranscriptError,))
 
     def _tidy(self) -> None:
-        """Pack what has ended and hold `keep`, once all that was asked of the archive before is done."""
+        """Pack the ended sessions and apply `keep`, after all jobs that were submitted before."""
         ended, self._ended = self._ended, []
         self._work.submit(lambda: self._upkeep.ended(ended))
 
@@ -297,7 +299,8 @@ class SessionArchiver:
         """Archive for a hook that was called at this time, in microseconds since 1970."""
         self.archive.store(create=True)
         self._work.found_place()
-        # a piece since then that waits for its outcome is another hook's, for this same compaction
+        # A piece since then without an outcome was written by another program's hook for this same compaction. Not
+        # before our own last piece: that one belongs to an earlier compaction of this process.
         since = max(self._kept_at, called - round(BESIDE_SECONDS * 1e6))
         (result,) = self._work.archived(
             str(hook_input.get("trigger") or "unknown"),
@@ -309,9 +312,9 @@ class SessionArchiver:
                 self.archive.register_session(result.session_id, result.transcript, pid=os.getpid())
 
     def _where(self, session_id: str) -> Callable[[], str | None]:
-        """Return what tells a transcript's path: as a hook told it by now, else by its name, for the archive's thread.
+        """Return a function for the archive's thread that returns the transcript's path, from a hook or by its name.
 
-        That may raise `InvalidSessionIdError`.
+        It looks for the name on the disk, so it must not run in the event loop. It may raise `InvalidSessionIdError`.
         """
         known = self._sessions.get(session_id)
         path = None if known is None else known.transcript
@@ -337,7 +340,7 @@ class SessionArchiver:
             self._upkeep.begin(self._sessions.keys())
 
     def _note(self, session_id: str) -> None:
-        """Write down that this session runs here, once; no caller waits for it."""
+        """Register this session in its manifest, once; no caller waits for that."""
         session = self._sessions[session_id]
         if not self._at_session_end or session.noted:
             return
@@ -347,7 +350,7 @@ class SessionArchiver:
         def note() -> None:
             path = where()
             if path is None:
-                session.noted = False  # not there yet: the next turn's end looks again
+                session.noted = False  # no transcript yet: look again at the end of the next turn
             else:
                 self.archive.register_session(session_id, path, cwd=cwd, pid=os.getpid())
 

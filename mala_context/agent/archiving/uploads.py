@@ -1,12 +1,12 @@
-"""Uploading in the background: pieces go to the object store while the agent works, and no caller waits for them.
+"""Upload pieces to the object store in the background while the agent works; no caller waits for them.
 
-One worker for each archive. It never holds the process at its exit: what was not sent is found in the manifests by the
-next start, or by `archives push`. The first round looks at every session for what an earlier process left, later ones
-at those that changed.
+Each archive has one worker. It never delays the end of the process: the next start, or `archives push`, finds in the
+manifests what was not sent. The first round looks at every session for files that an earlier process left, later rounds
+only at sessions that changed.
 
-Where another process uploads from the same archive its turn is waited for. While the store cannot be used the thread
-tries again after 5 seconds, then 10, up to 5 minutes: one WARNING when it begins to fail, one INFO when it works
-again. Without the library there is one WARNING, and no further try.
+If another process uploads from the same archive, this one waits for its turn. While the store cannot be used, the
+worker tries again after 5 seconds, then 10, up to 5 minutes. It logs one WARNING when the store begins to fail, and one
+INFO when it works again. Without the library there is one WARNING, and no further try.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ class Uploads:
         self._job: Future[None] | None = None
 
     def wake(self, session_id: str | None = None) -> None:
-        """Send what is new of a session soon; returns at once, also while the store does not answer."""
+        """Send a session's new files soon; returns at once, even while the store does not answer."""
         if self._given_up:
             return
         if session_id is not None:
             self._waiting.add(session_id)
         if self._running:
-            self._worker.start()  # where its thread could not be started before
+            self._worker.start()  # its thread may have failed to start before (no memory, a limit of threads)
         else:
             self._begin(SETTLE_SECONDS)
 
     async def finish(self, seconds: float) -> None:
-        """Wait for what is to be sent, at most `seconds`, and not at all while the store fails. Never raises."""
+        """Wait at most `seconds` for the files to be sent, and not at all while the store fails. Never raises."""
         job = self._job
         if job is None or not self._running or self._failing:
             return
@@ -88,14 +88,14 @@ class Uploads:
         try:
             await wait_for(job, seconds=max(0.0, seconds))
         except TimeoutError:
-            log.info("Archive: not all is uploaded; the next start goes on, or `mala-context archives push` does")
+            log.info("Archive: not all is uploaded; the next start or `mala-context archives push` sends the rest")
 
     def _begin(self, pause: float) -> None:
         self._running = True
         self._job = self._worker.submit(partial(self._send, pause))
 
     def _send(self, pause: float) -> None:
-        """Send what waits after a pause in seconds; where the store fails, another job tries it again."""
+        """Send the waiting sessions after a pause in seconds; if the store fails, submit another job for them."""
         try:
             self._pause(self._hurry, pause)
             is_sent = self._rounds()
@@ -108,12 +108,14 @@ class Uploads:
             self._begin(FIRST_PAUSE if pause < FIRST_PAUSE else min(2 * pause, LONGEST_PAUSE))
             return
         self._running = False
-        if self._waiting:  # a change that came while this job ended, and saw it running
+        # A change between the last round and this line saw `_running` and began no job of its own.
+        if self._waiting:
             self.wake()
 
     def _rounds(self) -> bool:
-        """Send until nothing waits; false where it has to be tried again."""
+        """Send until no session waits; false if it has to be tried again."""
         while not self._given_up:
+            # One by one, since another thread may add to the set meanwhile: what it adds stays for the next round.
             waiting = sorted(self._waiting.pop() for _ in range(len(self._waiting)))
             sessions, self._everything = None if self._everything else waiting, False
             if sessions == []:
@@ -123,7 +125,7 @@ class Uploads:
         return True
 
     def _round(self, sessions: list[str] | None) -> bool:
-        """Send once; false where it has to be tried again."""
+        """Send once; false if it has to be tried again."""
         arrived: list[int] = []
         begun, pending = time.monotonic(), 0
 
