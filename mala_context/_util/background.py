@@ -1,12 +1,12 @@
 """Run blocking work beside an event loop, in order and under a deadline, on asyncio and trio.
 
-The thread is a daemon and not one of a pool: an abandoned pool worker holds the process at its exit until the disk
-answers, a daemon does not. Work that misses its deadline goes on; only the waiting ends.
+The thread is a daemon and not one of a pool: an abandoned pool worker delays the end of the process until the disk
+answers, a daemon does not. Work that misses its deadline continues; only the waiting ends.
 
 Three things must not stop a worker for good. A thread may fail to start (RLIMIT_NPROC, no memory, Ctrl-C): the jobs
-stay, and whoever submits or waits next tries again. A fork does not copy the thread: the child begins with no jobs and
-no thread, since the parent does its own. And a loop may stop while a job is waited for: its end is told without waiting
-for the loop.
+stay, and the next caller that submits or waits tries again. A fork does not copy the thread: the child begins without
+jobs and without a thread, because the parent does its own jobs. And an event loop may stop while a job is waited for:
+the thread notifies the loop without waiting for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import anyio
 T = TypeVar("T")
 
 START_SECONDS = 0.25
-"""How often whoever waits tries to start a thread that could not be started."""
+"""Seconds after which a waiting caller tries again to start a thread that could not be started."""
 
 
 class Worker:
@@ -53,7 +53,7 @@ class Worker:
         return future
 
     def start(self) -> None:
-        """Start the thread where there are jobs and it does not run; where it cannot be started, the jobs stay."""
+        """Start the thread if there are jobs and it does not run; if it cannot be started, the jobs stay."""
         with self._lock:
             if self._running or not self._jobs:
                 return
@@ -61,7 +61,9 @@ class Worker:
         try:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
         except BaseException as error:  # no more threads or memory just now, or Ctrl-C
-            self._running = False  # also where the thread did start: `_turn` keeps two of them in order
+            # After a Ctrl-C in `start` the thread may run all the same, and the next `start` makes a second one: then
+            # `_turn` keeps their jobs in order. Left true here, no job would ever be done again.
+            self._running = False
             if not isinstance(error, Exception):
                 raise
 
@@ -74,8 +76,10 @@ class Worker:
             raise
 
     def _do_next(self) -> bool:
-        """Do the next job; false where there is none."""
+        """Do the next job; false if there is none."""
         with self._turn:
+            # "No jobs" and "not running" change together under the lock: a job that `submit` adds in between would
+            # otherwise see a running thread that is about to end.
             with self._lock:
                 if not self._jobs:
                     self._running = False
@@ -100,7 +104,7 @@ class _Job(Future[T]):
 
 
 _in_forks: weakref.WeakSet[Any] = weakref.WeakSet()
-"""What is made again in the child of a fork, where no thread but the forking one is left."""
+"""Objects whose locks, queues and threads are made again in the child of a fork: only the forking thread lives on."""
 
 
 def _after_fork() -> None:
@@ -113,7 +117,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_forks(thing: Any) -> None:
-    """Have a thing's `_after_fork` called in the child of each fork, for locks, queues and threads that it has."""
+    """Have the `_after_fork` of an object called in the child of each fork, to make its locks and threads again."""
     _in_forks.add(thing)
 
 
@@ -127,13 +131,14 @@ async def wait_for(future: Future[T], *, seconds: float) -> T:
     soon = _soon()
 
     def wake(_: Future[T]) -> None:
-        with contextlib.suppress(Exception):  # the loop is gone, and with it the caller
+        with contextlib.suppress(Exception):  # the loop was closed, so no caller waits any more
             soon(finished.set)
 
     future.add_done_callback(wake)
     worker = getattr(future, "worker", None)
     with anyio.fail_after(seconds):
         while not finished.is_set():
+            # Wake up now and then: if the thread could not be started, no other call may ever try again.
             with anyio.move_on_after(START_SECONDS):
                 await finished.wait()
             if worker is not None:
@@ -142,10 +147,10 @@ async def wait_for(future: Future[T], *, seconds: float) -> T:
 
 
 def _soon() -> Callable[[Callable[[], object]], object]:
-    """Return what has this event loop call a function soon, from any thread, and does not wait until it did."""
+    """Return a function that any thread may use to call something in this event loop, without waiting for it."""
     if "trio" in sys.modules:
         import trio
 
-        with contextlib.suppress(RuntimeError):  # trio is there, but does not run here
+        with contextlib.suppress(RuntimeError):  # trio is loaded, but this is no trio task
             return trio.lowlevel.current_trio_token().run_sync_soon
     return asyncio.get_running_loop().call_soon_threadsafe

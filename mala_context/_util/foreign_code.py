@@ -1,8 +1,8 @@
-"""Which error of foreign code (an observer, a metric, a log handler) is that code's own fault, and which one passes.
+"""Tell which errors out of foreign code (an observer, a metric, a log handler) must reach our caller.
 
-A handler of a signal runs inside whatever runs just then, foreign code too, and may end the process with `SystemExit`
-or end some work with an error of its own. Such an error is for our caller. Asked in an `except` alone, so that it costs
-nothing where nothing is raised.
+An error of the foreign code itself must not: a `SystemExit` of a log handler once went through a hook into the agent.
+But a signal's handler runs inside any code, foreign code too, and may raise `SystemExit` or its own error: that error
+must pass. Call this only in an `except` branch, so that it costs nothing where nothing is raised.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from types import TracebackType
 
 
 def passes(error: BaseException) -> bool:
-    """Tell whether an error goes on to our caller: Ctrl-C, and what the handler of a signal raised."""
+    """Tell whether an error must reach our caller: Ctrl-C, and every error that a signal's handler raised."""
     return isinstance(error, KeyboardInterrupt) or _from_signal(error.__traceback__)
 
 
 def _from_signal(trace: TracebackType | None) -> bool:
-    """Tell whether a handler of a signal is on the way: it alone is given the frame that it interrupted."""
+    """Tell whether a signal's handler is in the traceback: only a handler gets the interrupted frame as an argument."""
     while trace is not None and trace.tb_next is not None:
         code, values = trace.tb_next.tb_frame.f_code, trace.tb_next.tb_frame.f_locals
         count = code.co_argcount + code.co_kwonlyargcount + 1  # `*args` comes last

@@ -26,7 +26,7 @@ class _Logger(structlog.stdlib.BoundLogger):
         except BaseException as error:
             if passes(error):
                 raise
-            return None  # there is no other place to say it
+            return None  # the log itself failed, so it cannot be logged
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

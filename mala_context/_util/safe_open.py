@@ -1,8 +1,8 @@
-"""Opening a file at a path that others may have filled: a FIFO, a device or a link to one never blocks the caller.
+"""Open a file at a path that other programs control: a FIFO, a device or a link to one never blocks the caller.
 
-What stands at the path is looked at before it is opened, since to open some devices is to act on them, and once more
-through the descriptor, since it may have been swapped in between. A hook and the status line live for milliseconds, so
-that this module imports nothing that they do not have.
+The path is checked before it is opened, because opening some devices has an effect. It is checked again through the
+descriptor, because the file may have been swapped in between. A hook and the status line live for milliseconds, so this
+module imports nothing that they do not load anyway.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 READ = _FLAGS | _NO_LINK
-"""How a file is opened for reading that may not be a link: without waiting for the writer of a FIFO."""
+"""Flags to read a file: not through a link, and without waiting for the writer of a FIFO."""
 DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
-"""How a directory is opened that may not be a link."""
+"""Flags to open a directory: not through a link."""
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK
-"""How a file that must be new is opened."""
+"""Flags to create a file that must be new."""
 _BLOCK = 1 << 20
 
 
 class Held:
-    """A descriptor for the `with` statement, which closes it; `contextlib` has none that costs a hook nothing."""
+    """Closes a descriptor at the end of a `with` statement; importing `contextlib` for that would cost a hook time."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,8 +1,8 @@
-"""`mala.yaml`: what it may say, and what it said.
+"""`mala.yaml`: its keys, and how it is read.
 
-`parse` and `load_config` give a `ContextConfig`, frozen and complete (each key that the file leaves out has its
-default), or raise one `ConfigError` with every problem of the file. `SCHEMA` is the table of all keys that both the
-reader and the reference page follow.
+`parse` and `load_config` return a `ContextConfig`, frozen and complete (a key that the file does not name has its
+default), or raise one `ConfigError` with every problem of the file. `SCHEMA` is the table of all keys; the reader and
+the reference page follow it.
 """
 
 from __future__ import annotations

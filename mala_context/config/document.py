@@ -1,8 +1,8 @@
-"""YAML text as a tree whose every node knows its line.
+"""Read YAML text into a tree in which every node knows its line.
 
-PyYAML composes the tree. Its nesting is checked on the parser's events before, since PyYAML recurses. An alias is the
-node that it names and is never copied, but what copying would amount to is counted and bounded: a small file must not
-stand for millions of values. Merge keys (`<<`) are applied here.
+PyYAML composes the tree. The depth is checked first, on the parser's events, because composing is recursive. An alias
+is the node that it names and is never copied. But the values that copies would have are counted and limited: a small
+file must not stand for millions of values. Merge keys (`<<`) are applied here.
 
 Scalars are read by YAML 1.1's rules, as PyYAML does, with three differences: numbers in base 60, numbers with a
 leading zero, and dates stay text, because no user means the number that they would become.
@@ -117,7 +117,7 @@ def _check_depth(events: Iterable[Any]) -> None:
 
 
 class _Tree:
-    """Makes our nodes of PyYAML's, each once."""
+    """Makes our nodes from PyYAML's, each once."""
 
     def __init__(self) -> None:
         self._made: dict[int, Node] = {}
@@ -167,7 +167,7 @@ def _apply_merges(table: MappingNode) -> None:
 
 
 def plain_value(tag: str, text: str) -> bool | int | float | str | None:
-    """Return what a scalar with the resolved `tag` stands for; what cannot be read stays text."""
+    """Return the value of a scalar with the resolved `tag`; a value that cannot be read stays text."""
     kind = tag.removeprefix(_CORE)
     if kind == "null":
         return None

@@ -1,4 +1,4 @@
-"""The document's tree against the table: values, or every problem at once."""
+"""Compare the document's tree with the table of keys: return the values, or raise every problem at once."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _unreadable(path: str, why: str, line: int | None = None) -> ConfigError:
 
 
 def _error(problems: list[ConfigProblem], path: str | None) -> ConfigError:
-    """Return one error for all problems: fields of old first, since their words are fixed, then the others."""
+    """Return one error for all problems: removed fields first, because their wording is fixed, then the others."""
     where = printable(path) if path else FILE_NAME
     ordered = sorted(problems, key=lambda problem: problem.line or 0)
     removed = [problem.message for problem in ordered if problem.key in REMOVED]
@@ -146,7 +146,7 @@ class _Walk:
         return config
 
     def _section(self, path: str, node: Node | None) -> Any:
-        """Return the record of a mapping, complete with defaults; `None` for one that is absent and may be."""
+        """Return the record of a mapping, complete with defaults; `None` if it is absent and may be."""
         absent = node is None or (isinstance(node, ScalarNode) and node.value is None and node.tag is None)
         if absent or not isinstance(node, MappingNode) or node.tag is not None:
             if not absent and node is not None:
@@ -181,9 +181,9 @@ class _Walk:
     def _entries(
         self, table: MappingNode, path: str, duplicates: frozenset[str] | None = None
     ) -> list[tuple[str, Node, Node]]:
-        """Return (name, key, value) of each key once; says those that are no text or stand twice.
+        """Return (name, key, value) of each key once, and note keys that are no text or occur twice.
 
-        `duplicates` limits the latter to some names: what a foreign field does is not ours to judge.
+        `duplicates` limits the second check to some names: other programs' fields are not checked.
         """
         seen: dict[str, tuple[Node, Node]] = {}
         merged_from = len(table.entries)
@@ -192,8 +192,8 @@ class _Walk:
                 self._problem(path, key.line, f"found {found(key)} as a key, wanted a name")
             elif key.text not in seen:
                 seen[key.text] = (key, value)
-            # What `<<` merges in stands after the table's own keys and never overrides them, so twice is no fault
-            # there.
+            # Keys that `<<` merges in come after the table's own keys and never override them, so a second one is no
+            # mistake there.
             elif number < merged_from and (duplicates is None or key.text in duplicates):
                 first = seen[key.text][0].line
                 full = f"{path}.{shown(key.text)}" if path else shown(key.text)
@@ -220,6 +220,7 @@ class _Walk:
         self._problem(full, line, message)
 
     def _thresholds(self, config: ContextConfig, paths: Sequence[str]) -> None:
+        """Note each threshold that is below the one before it."""
         last = ("", 0.0)
         for path in paths:
             value = setting(config, path)

@@ -1,4 +1,4 @@
-"""Every key of `mala.yaml` that is ours, in one table made from the records, and what else may stand beside them."""
+"""The table of our keys in `mala.yaml`, made from the records, and the other fields that a file may have."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ REMOVED: Final = {
     "context_restart_threshold": "context.restart_at",
     "context_limit": "context.window",
 }
-"""Top-level fields of old and the key that replaces each."""
+"""Removed top-level fields, and the key that replaces each."""
 
 ACCEPTED: Final = frozenset(
     [
@@ -100,7 +100,7 @@ THRESHOLDS: Final = (
     ("context.warn_at", "context.compact_at", "context.restart_at", "context.final_at"),
     ("context.subagents.warn_at", "context.subagents.final_at"),
 )
-"""Ratios that must not fall from one to the next."""
+"""Each of these ratios must be at least as large as the one before it."""
 
 
 def setting(config: ContextConfig, path: str) -> Any:
@@ -112,7 +112,7 @@ def setting(config: ContextConfig, path: str) -> Any:
 
 
 def encryption_problem(config: ArchiveConfig) -> tuple[str, str] | None:
-    """Return the key that no store can honour, and why; `None` where all is well."""
+    """Return the key that the store cannot apply, and why; `None` if there is none."""
     on_s3 = config.directory is not None and config.directory.startswith("s3://")
     for name in ("encryption", "kms_key"):
         if getattr(config, name) is not None and not on_s3:

@@ -1,17 +1,17 @@
 """The guard itself: four counters, the targets, and the final turn.
 
-A request will hold::
+The size of the next request is::
 
     projected = current + pending + new + schema
 
-`current` is what the model was last known to hold; `pending` what the next request adds by itself (a prompt); `new`
-what this turn has gathered so far (answers, tool results); `schema` the descriptions of the tools. Inside a turn
-`pending` and `new` only grow, so that what one reservation was granted no other event can take away. Between turns
-`commit` moves them into `current`, and `reset` starts over after a compaction or in a fresh session.
+`current` is the last known size of the context; `pending` what the next request adds by itself (a prompt); `new` what
+this turn has added so far (answers, tool results); `schema` the descriptions of the tools. Inside a turn `pending` and
+`new` only grow, so that no other event takes away the room that a reservation got. Between turns `commit` moves them
+into `current`; `reset` starts over after a compaction or in a fresh session.
 
-Once no target can hold the request, one final turn is forced: the tools shrink to those that finish, everything is
-evaluated once more, and if it still does not fit the turn goes on all the same, with a warning, since a refusal by the
-API tells more than a guard that stands in the way. The first reason for the final turn stays the reason.
+When no target can hold the request, one final turn is forced: only finishing tools are left, and the request is
+evaluated again. If it still does not fit, the turn goes on with a warning, because a refusal by the API says more than
+a guard that stops the agent. The first reason for the final turn is kept.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Evaluation(NamedTuple):
     projected: int
     """Tokens that the request would have."""
     outcomes: tuple[Outcome, ...]
-    """One a target, in their order."""
+    """One for each target, in their order."""
     blocked: tuple[BlockedEntry, ...]
     """Targets that cannot hold it."""
 
@@ -76,14 +76,14 @@ def estimate_schema(definitions: Iterable[Any], count: Callable[[str], int] = es
 
 
 class ContextGuard:
-    """Keeps a turn's count and says which targets can go on. For one task at a time; `ToolBudget` adds the lock.
+    """Counts a turn's tokens and tells which targets can take the request. For one task; `ToolBudget` adds a lock.
 
     Args:
         targets: at least one; they are asked in this order.
         current: tokens that the context holds already.
         schema: tokens of the tools' descriptions.
-        finishing_schema: tokens of the finishing tools' descriptions alone; `None` where nothing would shrink.
-        requirements: what a final turn must bring before the session is finished.
+        finishing_schema: tokens of the finishing tools' descriptions alone; `None` if a final turn saves none.
+        requirements: what a final turn must deliver before the session is finished.
         on_event: gets each `agent:context` event.
         on_debug: gets each record of `DEBUG_TOPICS`; by default `CONTEXT_DEBUG=true` prints them, see `debug_printer`.
 
@@ -206,10 +206,10 @@ class ContextGuard:
         raise LookupError(f"no target {provider}/{model}")
 
     def preflight(self, extra: int = 0) -> tuple[TargetContextConfig, ...]:
-        """Return the targets to send the next request to, in order of preference; never none.
+        """Return the targets for the next request, in order of preference; at least one.
 
-        A target that cannot hold it is left out, with a `skipped_provider` event. Where none can, the final turn is
-        forced; if even that does not fit, the largest targets are returned, since going on is all that is left.
+        A target that cannot hold the request is left out, with a `skipped_provider` event. If none can, the final turn
+        is forced. If the request does not fit even then, the largest targets are returned.
         """
         result = self.evaluate(extra)
         if result.final:
@@ -222,7 +222,7 @@ class ContextGuard:
         return tuple(t for t, outcome in zip(self.targets, result.outcomes, strict=True) if outcome == "ok")
 
     def request_final_turn(self, reason: str) -> bool:
-        """Make this a final turn for any reason; `False` where it was one already, and then the old reason stays."""
+        """Make this a final turn for any reason; false if it was one already: then the old reason stays."""
         if self.final_turn.reason is not None:
             return False
         self.final_turn.reason = reason
@@ -230,9 +230,9 @@ class ContextGuard:
         return True
 
     def enforce_final_turn(self, blocked: Sequence[BlockedEntry], trigger: Trigger) -> FinalTurnState:
-        """Force the final turn because of `blocked`, found at `trigger`: say so, shrink the tools, evaluate again.
+        """Force the final turn because of `blocked`, found at `trigger`: report it, shrink the tools, evaluate again.
 
-        Called again it changes and says nothing. Offer the model only `FinalTurnState.tools(…)` from now on.
+        A second call does nothing. Offer the model only `FinalTurnState.tools(…)` from now on.
         """
         before = self.projected
         if not self.request_final_turn("context"):
@@ -240,7 +240,7 @@ class ContextGuard:
         entry = max(blocked, key=lambda item: item.limit, default=None)
         limit = entry.limit if entry else self._limit
         projected = entry.projected if entry else before
-        extra = projected - before if trigger == "turn_preflight" else 0  # a refused tool result joins nothing
+        extra = projected - before if trigger == "turn_preflight" else 0  # a refused tool result is not in the request
         over = self.final_turn.still_over = self.evaluate(extra).final
         self._debug(_ENFORCE, trigger=trigger, limit=limit, projected=projected, still_over=over)
         self._say(trigger, "forced_final", limit, projected, entry, still_over=over)

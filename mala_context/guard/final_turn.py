@@ -1,8 +1,7 @@
 """A final turn: what it still needs, and which tools it may use.
 
-A guard that denies the way out traps the agent, and one that gives in is no guard. So finishing tools are always
-allowed, everything else is denied with words on what to do instead, and whoever asks for something else a fourth time
-in a row is stopped.
+Finishing tools are always allowed, so that the agent is never trapped. Every other tool is denied, and the denial says
+what to do instead. An agent that asks for another tool a fourth time in a row is stopped, so that it cannot loop.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ MAX_DENIALS: Final = 3
 
 _OPERATORS: Final = "();<>|&\n"
 _SHELL: Final = re.compile(r"""[();<>|&\n]++|(?:[^'"\\();<>|&\n]++|'[^']*+'|"(?:[^"\\]|\\.)*+"|\\.)+""", re.DOTALL)
-"""Runs of operators, and what stands between them with its quotes."""
+"""Runs of operators, and the words between them with their quotes."""
 _PATTERN_FIELDS: Final = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query", "prompt")
 
 
 class Requirement(NamedTuple):
-    """Something that a final turn must bring."""
+    """Something that a final turn must deliver."""
 
     name: str
-    """What it is, in words for the agent, e.g. `the report`."""
+    """Its name in words for the agent, e.g. `the report`."""
     tools: tuple[str, ...]
-    """Tools with which it can be brought."""
+    """Tools that deliver it."""
     main: bool = False
-    """Whether this is the result itself: once it is there, only the tools for what is still missing remain."""
+    """Whether this is the result itself: after it, only the tools for other missing requirements are offered."""
 
 
 class FinalTurnState:
@@ -53,7 +52,7 @@ class FinalTurnState:
         self._met: set[str] = set()
 
     def meet(self, name: str) -> None:
-        """Say that a requirement is there; raises `LookupError` for a name that is none."""
+        """Mark a requirement as met; raises `LookupError` for an unknown name."""
         if all(item.name != name for item in self.requirements):
             raise LookupError(f"no requirement {name!r}")
         self._met.add(name)
@@ -71,8 +70,8 @@ class FinalTurnState:
     def tools(self, finishing: Sequence[str]) -> tuple[str, ...]:
         """Return the tools to offer in the final turn, each once.
 
-        The finishing tools and those of each requirement; once the main requirements are there only the tools for
-        what is missing; none once all is there. Without requirements it is the finishing tools.
+        These are the finishing tools and those of each requirement. After the main requirements are met, they are only
+        the tools for the missing ones, and none if nothing is missing. Without requirements: the finishing tools.
         """
         if not self.requirements:
             return tuple(dict.fromkeys(finishing))
@@ -103,9 +102,9 @@ class FinalGate:
     """Denials since the last tool that was allowed."""
 
     def ask(self, tool: str, tool_input: Mapping[str, Any] | None = None, *, again: bool = False) -> Verdict:
-        """Answer one call; carry the verdict out before the next is asked.
+        """Answer one call; carry out the verdict before the next call.
 
-        `again` says that the same response asked for a tool that was denied: one more denial does not count.
+        `again`: the same response had a denied call already, so this denial does not count.
         """
         if any(matches_tool(rule, tool, tool_input or {}) for rule in self.finishing_tools):
             self.denials = 0
@@ -121,8 +120,8 @@ class FinalGate:
 def matches_tool(rule: str, tool: str, tool_input: Mapping[str, Any]) -> bool:
     """Tell whether a rule (`Write`, `mcp__report__*`, `Bash(git *)`) covers a tool call.
 
-    The pattern is compared with what the tool is called with: the command, path, address or query. Of a command line
-    with several commands each has to match, `cd` apart. It keeps honest agents on the way out; it is no sandbox.
+    The pattern is compared with the call's command, path, address or query. In a command line with several commands
+    each must match, except `cd`. This keeps honest agents to the finishing tools; it is no sandbox.
     """
     name, bracket, rest = rule.partition("(")
     if not fnmatchcase(tool, name):
@@ -145,7 +144,8 @@ def _covers(pattern: str, value: str) -> bool:
 
 
 def _commands(line: str) -> list[str]:
-    """Return the commands of a shell line without `cd`; one that cannot be read is one command."""
+    """Return the commands of a shell line without `cd`; a line that cannot be parsed is one command."""
+    # Redirections stay in their command: `git log > file` must not match the rule `git log`.
     commands = [""]
     end = 0
     for match in _SHELL.finditer(line):
@@ -169,18 +169,18 @@ it each one counts, so that a single response cannot loop for ever."""
 
 
 class FinalTurnProgress:
-    """A final turn that is going on.
+    """The state of a present final turn.
 
     Args:
         gate: answers its tool calls.
-        session_id: whose turn it is.
-        ratio: what reached `final_at`.
+        session_id: the session of the turn.
+        ratio: the ratio that reached `final_at`.
         window_state: how well the window of `ratio` is known.
 
     Attributes:
         batches: how many batches of tools have run in it.
-        heard: whether the agent was told of it, by a note or by what a tool was answered.
-        told: whether observers were told how it ended.
+        heard: whether the agent knows of it, by a note or by the answer to a tool call.
+        told: whether its end was reported to observers.
         denied: how many tool calls were denied since the last prompt.
         stopped: whether the turn was ended by force.
     """
@@ -206,7 +206,7 @@ class FinalTurnProgress:
         self._denied_in = None
 
     def ask(self, tool: str, tool_input: Mapping[str, Any], response: object) -> Verdict:
-        """Answer one call; those that one response asked for beside a denied one count with it."""
+        """Answer one call. Denied calls of one response count as one denial, up to `MOST_AT_ONCE`."""
         place = (response, self.batches)
         again = place == self._denied_in and self._at_once < MOST_AT_ONCE
         verdict = self.gate.ask(tool, tool_input, again=again)
@@ -221,7 +221,7 @@ class FinalTurnProgress:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the turn should have brought and did not: `saved work` (no finishing tool was used), `final answer`."""
+        """What the turn did not deliver: `saved work` (no finishing tool was used), `final answer`."""
         return tuple(
             name for name, there in (("saved work", self._saved), ("final answer", not self.stopped)) if not there
         )

@@ -1,7 +1,7 @@
-"""Every way in which a full window is reported, as one record.
+"""Turn every report of a full window into one record.
 
-The CLI says it in a result that otherwise looks like success (`terminal_reason`), in a result's or an answer's text,
-or in an API error's row; servers of other makers say it in their own words.
+The CLI reports it in a result that otherwise looks like success (`terminal_reason`), in the text of a result or an
+answer, or in the row of an API error. Other makers' servers report it in their own words.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PATTERNS: Final = tuple(
         r"^conversation (?:is )?too long",
     )
 )
-"""Words that mean it; what they say about size and maximum is kept where they do."""
+"""Words that report it; groups are the size and the maximum, if they name these."""
 _LOOKED_AT: Final = 2_000
-"""Characters of a text that are looked at: an error is short, and an answer that quotes one deep inside is none."""
+"""Only this many characters of a text are searched: an error is short, and a long answer may quote one."""
 
 
 class ContextOverflow(NamedTuple):

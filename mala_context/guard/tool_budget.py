@@ -1,8 +1,8 @@
 """`ContextGuard`'s arithmetic under a lock, for tool calls that end at the same time.
 
-Each result is counted before it joins the context; one that would not fit is refused and counts for nothing, and the
-final turn is asked for, once. What will be capped is capped first: what is reserved is what the model will see. It runs
-on asyncio and on trio.
+Each result is counted before it joins the context. A result that would not fit is refused and not counted, and the
+final turn is forced, once. A result is capped before it is counted, so that exactly the tokens that the model will see
+are reserved. It runs on asyncio and on trio.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Reservation(NamedTuple):
 
 
 class ToolBudget:
-    """Hands out what is left of a turn. One a guard; every task of the turn shares it.
+    """Gives out the room that is left in a turn. Make one for each guard; all tasks of the turn share it.
 
     Args:
         guard: keeps the counters; commit or reset it (after a turn, a compaction, a restart) and the budget is open

@@ -1,12 +1,12 @@
-"""How large a tool result may be, the text that is left of a larger one, and where that text stands: a table by tool.
+"""Cut tool results: how large one may be, what is left of a larger one, and where each tool's result has its text.
 
-The CLI takes a replacement for a tool's result only in that tool's own shape. Each shape was seen on the real CLI
-(2.1.332), except those marked so in the table. A shape has two halves: `read` gives the texts that the model would be
-shown, `write` the same result with one text in their place. Whatever else a result holds (images, exit codes, paths)
-stays as it was, and the given result is never changed.
+The CLI accepts a replacement for a tool's result only in that tool's own shape. Each shape was seen on the real CLI
+(2.1.332), except those that the table marks. A shape has two functions: `read` gives the texts that the model would
+see, `write` the same result with one text in their place. Everything else in a result (images, exit codes, paths) stays
+as it was, and the given result is never changed.
 
 Write, Edit and the task tools answer the model in one line whatever their results hold, so they have no row. A result
-of an unknown shape is left alone.
+of an unknown shape stays as it is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def cap_text(text: str, cap: int, *, where: str = "", count: Callable[[str], int
         return cap_text(text, cap, count=count) if where else ""
     low, high = 0, min(len(text), _FIRST)
     while high < len(text) and count(_cut(text, high, where)) <= cap:
-        low, high = high, min(len(text), 2 * high)  # so that no part much longer than the answer is ever made
+        low, high = high, min(len(text), 2 * high)  # doubled from below: no cut much longer than the answer is counted
     while low < high:
         middle = (low + high + 1) // 2
         if count(_cut(text, middle, where)) <= cap:
@@ -169,7 +169,7 @@ def _read_blocks(blocks: Any) -> list[str] | None:
 
 
 def _write_blocks(blocks: Any, text: str) -> list[Any]:
-    """Put the text where the first one stood; the other texts are gone, images stay in their places."""
+    """Put the text in the place of the first text; remove the other texts; images stay in their places."""
     result: list[Any] = []
     written = False
     for block in blocks:
@@ -191,7 +191,7 @@ def _read_searches(response: Any) -> list[str] | None:
 
 
 def _write_searches(response: Any, text: str) -> Any:
-    """Put the text where the first one stood; the links that were found stay."""
+    """Put the text in the place of the first text; the links that were found stay."""
     results = response["results"]
     first = next(place for place, each in enumerate(results) if isinstance(each, str))
     links = [(place, each) for place, each in enumerate(results) if not isinstance(each, str)]
@@ -220,7 +220,7 @@ def _read_notebook(response: Any) -> list[str] | None:
 
 
 def _write_notebook(response: Any, text: str) -> Any:
-    """Make a text of a notebook, since cells cannot be cut in the middle."""
+    """Return the result of a text file instead of a notebook: a cell cannot be cut in the middle."""
     lines = text.count("\n") + 1
     path = _at(response, ("file", "filePath"))
     return {
@@ -245,7 +245,7 @@ _TEXT: Final = Shape(lambda response: [response] if isinstance(response, str) el
 _NOTEBOOK: Final = Shape(_read_notebook, _write_notebook, numbered=True)
 _NAMES: Final = Shape(_read_names, _write_names)
 _MCP: Final = (_BLOCKS, _TEXT)
-"""Of a tool of an MCP server: content blocks, or the text of its structured content."""
+"""Shapes for a tool of an MCP server: content blocks, or the text of its structured content."""
 
 SHAPES: Final[Mapping[str, Sequence[Shape]]] = {
     "Bash": (_STREAMS,),

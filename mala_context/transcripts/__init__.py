@@ -1,1 +1,1 @@
-"""Where transcripts lie, and how their bytes become rows. The standard library is enough for it."""
+"""Find transcripts and turn their bytes into rows, with the standard library alone."""

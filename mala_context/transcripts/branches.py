@@ -1,8 +1,8 @@
-"""Which rows of a transcript the user took back by rewinding.
+"""Tell which rows of a transcript the user took back by rewinding.
 
-The CLI appends only. Who rewinds to a prompt and says something else gets a second prompt with the parent of the first
-one; the first and all that came of it stay in the file, and are no part of the conversation any more. A prompt after a
-`/clear` may have no parent either, and takes back none.
+The CLI only appends rows. If the user rewinds to a prompt and writes another one, the second prompt has the same parent
+as the first. The first prompt and all rows after it stay in the file, but are no part of the conversation any more. A
+prompt after a `/clear` may have no parent either; it takes nothing back.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Branches:
             return
         self._parents[uuid] = parent
         if is_clear(row):
+            # The first prompt after a /clear has no parent, like the first one of the file: it would look like a rewind
+            # to the start.
             self._prompts.clear()
         elif is_prompt(row):
             earlier = self._prompts.get(parent)
@@ -39,8 +41,8 @@ class Branches:
             self._prompts[parent] = uuid
 
     def is_left(self, uuid: str | None) -> bool:
-        """Return whether a row stands in a branch that was taken back."""
-        seen: set[str] = set()
+        """Tell whether a row is in a branch that was taken back."""
+        seen: set[str] = set()  # a damaged file may have a loop of parents
         while uuid is not None and uuid not in seen:
             if uuid in self._left:
                 return True

@@ -1,4 +1,4 @@
-"""Which rows of a transcript belong to a compaction: the one rule, for every reader of decoded rows.
+"""Tell which rows of a transcript belong to a compaction: one rule for every reader of decoded rows.
 
 The CLI writes a `compact_boundary` row, then a row with the summary. CLIs before 1.0.90 wrote the summary row alone.
 A `microcompact_boundary` is no compaction: the CLI cleared old tool results, and the conversation goes on. A subagent's
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BOUNDARY = "compact_boundary"
 MICRO_BOUNDARY = "microcompact_boundary"
 MARKS = (BOUNDARY.encode(), b'"isCompactSummary"')
-"""Bytes of which at least one stands in each row of a compaction: look for them before a row is decoded."""
+"""Each row of a compaction has at least one of these: search for them before you decode a row."""
 
 CLEAR_COMMAND = "<command-name>/clear</command-name>"
 
@@ -27,13 +27,14 @@ KEPT_MARKS = ("<kept-conversation ", "<kept-state>")
 
 
 def may_hold(data: Iterable[bytes], marks: tuple[bytes, ...] = MARKS) -> bool:
-    """Tell whether bytes of a transcript hold the words of a compaction anywhere, faster than rows are told apart."""
+    """Tell whether bytes of a transcript have one of the marks anywhere; faster than splitting them into rows."""
     longest = max(map(len, marks))
     rest = b""
     for chunk in data:
         here = rest + chunk
         if any(mark in here for mark in marks):
             return True
+        # A mark may lie across two chunks.
         rest = here[-longest:]
     return False
 

@@ -1,10 +1,11 @@
 """Decode the JSON objects on one row of a transcript: usually one, sometimes two, none where the row was cut off.
 
-`msgspec` (extra `replay`) decodes rows about twice as fast as `json`, and is loaded when there are many. What it
-refuses (a lone surrogate, NaN) is tried again with `json`, so both give the same objects.
+`msgspec` (extra `replay`) decodes rows about twice as fast as `json`, and is loaded when there are many rows. A row
+that it refuses (a lone surrogate, NaN) is tried again with `json`, so both give the same objects.
 
 A decoded row takes about as much memory as its bytes, unless it holds many small values: an empty list takes thirty
-times its bytes. A caller that keeps the objects of many rows uses `few_objects`.
+times its bytes. A caller that keeps the objects of many rows uses `few_objects`: without it 60 MB of empty lists took
+1,607 MiB.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _left = _AT_ONCE
 
 
 def _slowly(data: bytes | memoryview) -> Any:
-    return json.loads(bytes(data).decode())  # of bytes, `json` would take the encoding for another where a NUL stands
+    return json.loads(bytes(data).decode())  # decoded first: given bytes with NULs, `json` guesses UTF-16 or UTF-32
 
 
 def _first(data: bytes | memoryview) -> Any:
@@ -48,7 +49,7 @@ _errors: tuple[type[Exception], ...] = (ValueError, RecursionError, MemoryError)
 
 
 def _quicken() -> None:
-    """Go on with `msgspec`, if it is there."""
+    """Switch to `msgspec`, if it is installed."""
     global _decode, _errors  # noqa: PLW0603  (as a module's constants, had it been loaded at once)
     _decode = _slowly
     try:
@@ -62,7 +63,7 @@ def _quicken() -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back: `msgspec` that is interrupted while it is loaded loses that, and ends the process later."""
+    """Delay Ctrl-C: if `msgspec` is interrupted while it is loaded, it swallows that and ends the process later."""
     import signal
 
     if not hasattr(signal, "pthread_sigmask"):
@@ -76,7 +77,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def one_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    """Return the one JSON object that a row is, the fast way; `None` for every other row, see `objects_and_problem`."""
+    """Return a row's JSON object, the fast way; `None` if it is not exactly one object: see `objects_and_problem`."""
     try:
         value = _decode(data)
     except _errors:
@@ -85,7 +86,7 @@ def one_object(data: bytes | memoryview) -> dict[str, Any] | None:
 
 
 def objects(data: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects on one row, usually one; empty where there is none. Never raises."""
+    """Return the JSON objects on one row, usually one; an empty list if there is none. Never raises."""
     return objects_and_problem(data)[0]
 
 

@@ -1,8 +1,8 @@
-"""The rows that a compaction leaves: how they are written, and how the next compaction reads them again.
+"""The rows that a compaction by reference leaves: write them, and read them again at the next compaction.
 
-A part keeps one stretch of the conversation; it is passed on unchanged as long as the budget allows. Each text stands
-in it under its length, so that the user's are found again whatever somebody said. The state is written again each time,
-so there is one, after the last part.
+A part keeps one stretch of the conversation. It is copied unchanged as long as the budget allows. Each text in it is
+preceded by its length, so that the user's texts are found again whatever they contain. The state is written new each
+time, so there is only one, after the last part.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLAN = "The plan:"
 
 
 def block(tag: str, text: str) -> str:
-    """Return a text as a part holds it."""
+    """Return a text in the format of a part."""
     return f'<{tag} chars="{len(text)}">\n{text}\n</{tag}>'
 
 
@@ -45,19 +45,19 @@ def part_row(number: int, calls: int, path: str, body: Iterable[str]) -> str:
 
 
 def head_of(part: str) -> tuple[int, int, str] | None:
-    """Return a part's number, its last call's number and its full text's path; `None` for what is no part."""
+    """Return a part's number, its last call's number and its full text's path; `None` if the text is no part."""
     found = _HEAD.match(part)
     return (int(found[1]), int(found[2]), found[3]) if found and part.endswith(_PART_END) else None
 
 
 def users_of(part: str) -> list[str] | None:
-    """Return the user's texts that stand in a part; `None` where it is not as it was written."""
+    """Return the user's texts in a part; `None` if the part was changed after it was written."""
     found = _blocks(part)
     return None if found is None else [text for tag, text, _, _ in found if tag == "user"]
 
 
 def without_results(part: str) -> str:
-    """Return a part without the results that stand in it whole: the line of each call has its pointer."""
+    """Return a part without the results that it holds in full: the line of each call has a pointer to its result."""
     for tag, _, start, end in reversed(_blocks(part) or []):
         if tag == "result":
             part = part[:start] + part[end + 1 :]
@@ -65,7 +65,7 @@ def without_results(part: str) -> str:
 
 
 def _blocks(part: str) -> list[tuple[str, str, int, int]] | None:
-    """Return tag, text and place of each text in a part; `None` where it is not as it was written."""
+    """Return tag, text, start and end of each text in a part; `None` if the part was changed after it was written."""
     found, place, last = [], part.find("\n") + 1, len(part) - len(_PART_END)
     while place <= last:
         begin = _BLOCK.match(part, place)
@@ -82,7 +82,7 @@ def _blocks(part: str) -> list[tuple[str, str, int, int]] | None:
 
 
 def last_line_of(part: str) -> str:
-    """Return the last line of a part's body, which is never a line of somebody's text."""
+    """Return the last line of a part's body, which never belongs to a quoted text."""
     return part.removesuffix(_PART_END).rpartition("\n")[2]
 
 
@@ -97,9 +97,9 @@ def is_state(text: str) -> bool:
 
 
 def calls_of(state: str) -> list[tuple[str, Mapping[str, Any], str, bool]]:
-    """Return tool calls that would lead to the state that a row tells: tool, input, result, failed.
+    """Return tool calls (tool, input, result, failed) that would lead to the state in a row.
 
-    So the next compaction goes on from it with the rules by which everything else is collected.
+    So the next compaction collects this state by the same rules as real tool calls.
     """
     told = _told(state)
     todos = [{"content": text, "status": "pending"} for number, text in told["todo"] if not number]

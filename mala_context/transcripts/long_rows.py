@@ -1,10 +1,10 @@
-"""Rows too long to be decoded whole: cut into tokens as they pass by, and shortened to what fits.
+"""Handle rows that are too long to be decoded: split them into tokens while they are read, and shorten their strings.
 
-Decoded JSON takes up to thirty times the bytes that it was written in (a list of empty lists), and text four times as
-many once a single character of it lies beyond the first planes. So a row longer than `LONG` is never decoded. It is
-told apart, block by block, into what stands outside of strings and what in them: `Tokens`. `shortened` keeps all but
-what is too much of each string, which is again a row, with every field in its place. A row that is too long without
-its strings has too many values, and nothing of it is kept.
+Decoded JSON takes up to thirty times its bytes (a list of empty lists), and text takes four times its bytes if a single
+character of it lies beyond the first planes. So a row longer than `LONG` is never decoded as it is. `Tokens` splits it,
+block by block, into the bytes outside of strings and those inside. `shortened` cuts each long string; the result is a
+row again, with every field in its place. A row that is too long even without its strings has too many values: nothing
+of it is kept.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 LONG = 4 << 20
 """Bytes up to which a row is decoded whole."""
 KEPT = 64 << 10
-"""Bytes of each string that a shortened row keeps, as long as it is itself no longer than `_ENOUGH`."""
-# Past 512 KiB each string keeps 1 KiB only; a row of 1 MiB even so has too many values and is given up. `_AGAIN` is how
-# far back the beginning of a cut word is looked for.
+"""Bytes of each string that a shortened row keeps, while the row itself is no longer than `_ENOUGH`."""
+# Past 512 KiB each string keeps only 1 KiB. A row that reaches 1 MiB even so has too many values and is given up.
+# `_AGAIN` limits how far back the beginning of a cut word is searched.
 _ENOUGH, _FEW, _MOST = 1 << 19, 1 << 10, 1 << 20
 _AGAIN = 1_000
 
 OUTSIDE, OPEN, TEXT, CLOSE = range(4)
-"""Kinds of tokens: what stands between strings, a string's quotes, and what it holds, as it is escaped."""
+"""Kinds of tokens: bytes between strings, a string's quotes, and its text with its escapes."""
 OR_BACK = rb"|(?!)" if sys.version_info < (3, 11, 5) else b""
-"""Ends the alternatives of a group that is repeated possessively: it goes back to where a try that failed began, which
-Python itself does since 3.11.5 (gh-106052)."""
+"""An alternative that never matches, for the end of a group that is repeated possessively.
+
+Before 3.11.5 Python ends such a repeat where its last failed try ended, not where it began (gh-106052). A restored row
+of more than 4 MiB then kept the old session's id on Debian 12's Python 3.11.2.
+"""
 _STRING = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrt])%b)*+' % OR_BACK)
 _LAST_WORD = re.compile(rb"[^A-Za-z0-9_+/=.~-][A-Za-z0-9_+/=.~-]*\Z")
 _HIGH = re.compile(rb"\\u[dD][89abAB][0-9A-Fa-f]{2}\Z")
@@ -38,10 +41,10 @@ _ESCAPE, _QUOTE = 6, 0x22
 
 
 class Tokens:
-    """Cuts a row, which is fed part by part, into tokens.
+    """Splits a row, part by part, into tokens.
 
-    A long string's text comes in several tokens, each of which can be decoded by itself (see `text_of`). Joined, all
-    tokens are the row.
+    The text of a long string comes in several tokens; each of them can be decoded by itself (see `text_of`). All tokens
+    joined are the row.
     """
 
     def __init__(self) -> None:
@@ -49,14 +52,14 @@ class Tokens:
         self._rest = b""
 
     def feed(self, part: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield kind and bytes of the tokens that end in a part, or that may be cut at its end. Use it up."""
+        """Yield kind and bytes of the tokens in a part. Exhaust the iterator before you feed the next part."""
         data, at = self._rest + part, 0
         self._rest = b""
         while at < len(data):
             if self._inside:
                 end = _STRING.match(data, at).end()  # type: ignore[union-attr]  # it matches everywhere
                 goes_on = end == len(data) or data[end] != _QUOTE
-                if goes_on and len(data) - end >= _ESCAPE:  # an escape that JSON does not know
+                if goes_on and len(data) - end >= _ESCAPE:  # not a cut escape: one that JSON does not know, kept as is
                     yield TEXT, data[at : end + 2]
                     at = end + 2
                     continue
@@ -79,13 +82,13 @@ class Tokens:
             self._inside, at = not self._inside, end + 1
 
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield what was held back, for a row that ends within a string."""
+        """Yield the bytes that were held back, for a row that ends inside a string."""
         if self._rest:
             yield TEXT, self._rest
 
 
 def _unfinished(data: bytes) -> int:
-    """Return how many bytes at the end of a string's text are part of a character that goes on."""
+    """Return how many bytes at the end of a string's text belong to a character that is not complete."""
     # `\ud83d\ude00` is one character: neither half can be decoded alone. An even number of backslashes before it is
     # text that reads so, not an escape.
     if _HIGH.search(data[-_ESCAPE:]):
@@ -102,7 +105,7 @@ def _unfinished(data: bytes) -> int:
 
 
 def shortened(parts: Iterable[bytes]) -> bytes:
-    """Return a row with the ends of its long strings left out; empty where it is too long without them.
+    """Return a row without the ends of its long strings; empty if it is too long even without them.
 
     All parts are read in any case.
     """
@@ -113,10 +116,10 @@ def shortened(parts: Iterable[bytes]) -> bytes:
 
 
 class Shortening:
-    """Shortens a row that is fed part by part.
+    """Shortens a row, part by part.
 
-    `left_out` is given the text that is not in the result, piece by piece and as it is escaped, with the last words
-    before it and a newline after each string.
+    `left_out` is called with the text that is not in the result, piece by piece and with its escapes. Before each cut
+    it gets the last words before it again, so that a search finds words across the cut; after each string a newline.
     """
 
     def __init__(self, left_out: Callable[[bytes], object]) -> None:
@@ -151,7 +154,8 @@ class Shortening:
                 self._room, self._cut = 0, True
                 self._left_out(data[len(kept) :])
             return
-        # A crash of the machine leaves NUL bytes before a row, megabytes of them perhaps: they are none of its values.
+        # A crash of the machine leaves NUL bytes before a row, perhaps megabytes. Counted as values, they made the row
+        # too long: restore left it out and called the session whole.
         self._row += data.translate(None, b"\0") if kind == OUTSIDE else data
         if kind == OPEN:
             self._room, self._cut = KEPT if len(self._row) < _ENOUGH else _FEW, False
@@ -159,14 +163,14 @@ class Shortening:
             self._left_out(b"\n")
 
     def finish(self) -> bytes:
-        """Return the row; empty where it is too long without the ends of its strings."""
+        """Return the row; empty if it is too long even without the ends of its strings."""
         for kind, data in self._tokens.finish():
             self._token(kind, data)
         return bytes(self._row)
 
 
 def _beginning(data: bytes, room: int) -> bytes:
-    """Return at most `room` bytes of a string's text, no character cut."""
+    """Return at most `room` bytes of a string's text, without cutting a character."""
     if len(data) <= room:
         return data
     data = data[: _STRING.match(data, 0, room).end()]  # type: ignore[union-attr]  # as above
@@ -174,14 +178,14 @@ def _beginning(data: bytes, room: int) -> bytes:
 
 
 def _last_edge(row: bytearray) -> int:
-    """Return where the last word of a string that was cut begins: half a secret is not known for one."""
+    """Return where the last word of a cut string begins. The whole word is cut off: half a secret is not recognised."""
     found = _LAST_WORD.search(row, max(0, len(row) - _AGAIN))
     if found is None:
         return len(row)
     at = found.start()
     escaped = (at - len(row[:at].rstrip(b"\\"))) % 2
     if row[at] == _QUOTE and not escaped:
-        return at + 1  # it is the string's first
+        return at + 1  # the string's opening quote: the cut word is its first
     at -= escaped
     while row[at] & 0xC0 == 0x80:
         at -= 1
@@ -189,7 +193,7 @@ def _last_edge(row: bytearray) -> int:
 
 
 def text_of(data: bytes) -> str:
-    """Return what a piece of a string's text says; what is cut at its ends is replaced. Never raises."""
+    """Decode a piece of a string's text; characters that are cut at its ends are replaced. Never raises."""
     found, at = [], 0
     while at < len(data):
         end = _STRING.match(data, at).end()  # type: ignore[union-attr]  # as above

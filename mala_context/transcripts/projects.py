@@ -53,6 +53,8 @@ def folder_of(projects: str, cwd: str) -> str:
     if len(name) <= LONGEST or os.path.isdir(path):
         return path
     try:
+        # Another build of the CLI hashes differently: a folder with the same first 200 characters is taken for this
+        # directory's.
         others = sorted(each for each in os.listdir(projects) if each.startswith(name[: LONGEST + 1]))
     except OSError:
         return path
@@ -67,9 +69,8 @@ def find_transcript(
 ) -> str | None:
     """Return the path of `{session_id}.jsonl`, exactly that name, in a folder of the projects directories, or `None`.
 
-    The folder of `cwd` is looked into first; of several others the file that was written last wins. `projects_dirs`
-    are by default those of the CLI: `$CLAUDE_CONFIG_DIR/projects`, else `~/.claude/projects`. Raises
-    `InvalidSessionIdError`.
+    A file in the folder of `cwd` wins, else the last written one. `projects_dirs` are by default those of the CLI:
+    `$CLAUDE_CONFIG_DIR/projects`, else `~/.claude/projects`. Raises `InvalidSessionIdError`.
     """
     name = f"{check_session_id(session_id)}.jsonl"
     found: list[tuple[bool, int, str]] = []
@@ -120,7 +121,7 @@ def default_projects_dirs(env: Mapping[str, str] | None = None) -> list[str]:
 
 
 def entries(directory: str) -> list[os.DirEntry[str]]:
-    """Return what is in a directory, by name; nothing where it cannot be read."""
+    """Return the entries of a directory, sorted by name; none if it cannot be read."""
     try:
         with os.scandir(directory) as found:
             return sorted(found, key=lambda each: each.name)

@@ -22,11 +22,11 @@ INJECTED = (
     "Caveat: The messages below",
     "This session is being continued from a previous conversation",
 )
-"""How texts begin that stand in a user's place but are not from the user."""
+"""Beginnings of texts that the CLI writes in the user's place."""
 
 
 def begins_turn(row: Mapping[str, Any]) -> bool:
-    """Tell whether a `user` row of a transcript begins a turn: no tool's result, no note of the CLI's or of ours."""
+    """Tell whether a `user` row begins a turn: it is no tool's result and no note of the CLI or of this package."""
     origin = row.get("origin")
     notified = isinstance(origin, dict) and origin.get("kind") == "task-notification"
     if row.get("isMeta") is True or notified or kept_text(row):
@@ -35,7 +35,7 @@ def begins_turn(row: Mapping[str, Any]) -> bool:
 
 
 def is_prompt(row: Mapping[str, Any]) -> bool:
-    """Return whether a decoded row is what the user said: it begins a turn, and is no summary and no injected text."""
+    """Tell whether a decoded row is the user's own: it begins a turn, and is no summary and no injected text."""
     if row.get("type") != "user" or is_summary(row) or not begins_turn(row):
         return False
     return any(not (text := _text(block)) or not text.lstrip().startswith(INJECTED) for block in _blocks(row))

@@ -1,8 +1,8 @@
-"""Cut the bytes of a transcript into rows.
+"""Split the bytes of a transcript into rows.
 
-A row ends at a newline byte and nowhere else: U+2028 and similar characters stand inside rows, so text functions that
-split lines give wrong rows. A row longer than `long_rows.LONG` is never held whole: `rows` shortens it, `lines` gives
-it block by block.
+A row ends at a newline byte and nowhere else. U+2028 and similar characters occur inside rows, so text functions that
+split lines give wrong rows. A row longer than `long_rows.LONG` is never held in memory: `rows` shortens it, `lines`
+gives it block by block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 256 * 1024
 
 
 class Row:
-    """One row of a transcript, without its newline. No `record`: there are many, and these cost as much as decoding."""
+    """One row of a transcript, without its newline. A plain class: making a record takes as long as decoding a row."""
 
     __slots__ = ("data", "ended", "left_out", "offset")
 
@@ -32,7 +32,7 @@ class Row:
         self.ended = ended
         """Whether a newline followed."""
         self.left_out = left_out
-        """Bytes that a row too long to be held was shortened by."""
+        """Bytes that were cut from a row that is too long."""
 
     @property
     def size(self) -> int:
@@ -41,7 +41,7 @@ class Row:
 
 
 class LongRow:
-    """A row that is too long to be held, which is read while it passes by: use it before the next one."""
+    """A row that is too long to be held in memory. Read it before you ask for the next row."""
 
     def __init__(self, offset: int, held: list[bytes], data: Iterator[bytes]) -> None:
         self.offset = offset
@@ -67,7 +67,7 @@ class LongRow:
         return part
 
     def finish(self) -> bytes:
-        """Read what was not read of it; returns the bytes that were read after it."""
+        """Read the rest of the row; return the bytes after it that were read too."""
         for _ in self.parts():
             pass
         return self._after
@@ -89,9 +89,9 @@ def file_chunks(path: str, size: int | None = None, *, start: int = 0) -> Iterat
 
 
 def rows(data: Iterable[bytes], most: int | None = LONG, *, mark: bytes = b"") -> Iterator[Row]:
-    """Yield the rows of a transcript, empty ones left out; those of more than about `most` bytes shortened.
+    """Yield the rows of a transcript without empty ones; rows of more than about `most` bytes are shortened.
 
-    With `mark` only the rows that hold these bytes are yielded.
+    With `mark`, only rows that hold these bytes are yielded.
     """
     for line in lines(data, most, mark=mark):
         if isinstance(line, Row):
@@ -102,9 +102,9 @@ def rows(data: Iterable[bytes], most: int | None = LONG, *, mark: bytes = b"") -
 
 
 def lines(data: Iterable[bytes], most: int | None = LONG, *, mark: bytes = b"") -> Iterator[Row | LongRow]:
-    """Yield the rows of a transcript, those of more than about `most` bytes to be read in parts.
+    """Yield the rows of a transcript; a row of more than about `most` bytes is a `LongRow`, read in parts.
 
-    With `mark` rows without these bytes may be left out.
+    With `mark`, rows without these bytes may be left out.
     """
     source = iter(data)
     parts: list[bytes] = []

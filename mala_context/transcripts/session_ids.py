@@ -1,4 +1,4 @@
-"""Which session ids and agent ids may become part of a file's name.
+"""Check session ids and agent ids before they become part of a file's name.
 
 A session id comes from a hook's input, so only a plain name is accepted: ASCII letters, digits, `_` and `-`, with a
 letter or digit first, at most 128 characters.
@@ -44,9 +44,9 @@ def is_plain(value: str, most: int) -> bool:
 
 
 def session_in(session_id: object, transcript_path: object) -> str:
-    """Return a hook's session id; where it has none, the transcript's name, and `unknown` where that is none either.
+    """Return a hook's session id; else the transcript's name, if that is a plain name; else `unknown`.
 
-    A text is returned as it is, valid or not; anything else is no id.
+    An id that is a text is returned as it is, valid or not.
     """
     if isinstance(session_id, str) and session_id:
         return session_id

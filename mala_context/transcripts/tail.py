@@ -1,8 +1,8 @@
 """Read a transcript that the CLI is still writing: whole rows only, each once.
 
-Rows end at newline bytes. U+2028 and the like stand inside rows, so text functions that split lines are no use here;
-nor is a line always one JSON object: the CLI has written two on one line (`json_rows.objects` reads them). All rows
-that are new are held at once, so none takes more than about its bytes, and one of several megabytes is shortened.
+Rows end at newline bytes; see `rows`. A line is not always one JSON object: the CLI has written two on one line
+(`json_rows.objects` reads them). All new rows are held in memory at once. So no row takes much more memory than its
+bytes, and a row of several megabytes is shortened.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _MOST_OPENING = 8 << 20
 
 
 def read_opening(path: str) -> list[dict[str, Any]]:
-    """Return a transcript's rows up to its first assistant row, that one included: what the first request held.
+    """Return a transcript's rows up to and with its first assistant row: the contents of the first request.
 
-    Of a transcript that goes on for `_MOST_OPENING` bytes without one, only so much is read. Raises `OSError` like
-    `TranscriptTail.read`.
+    At most `_MOST_OPENING` bytes are read. Raises `OSError` like `TranscriptTail.read`.
     """
     with Held(open_regular(path)) as descriptor:
         return opening(_blocks(descriptor, _FIRST_BLOCK))
@@ -47,7 +46,7 @@ def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
 
 
 class TranscriptTail:
-    """What one transcript gained since the last look. For one thread at a time."""
+    """Reads the rows that one transcript gained since the last call. For one thread at a time."""
 
     _decode = staticmethod(objects)
     """Returns the objects on a row."""
@@ -58,11 +57,11 @@ class TranscriptTail:
         self._offset = 0
 
     def read(self, path: str) -> tuple[list[dict[str, Any]], bool]:
-        """Return the rows that are new since the last call, and whether they start from the top.
+        """Return the rows that are new since the last call, and whether they start at the first row.
 
-        They do for a first look, another path, and a file that shrank or was replaced; the caller then starts over.
-        A row whose newline is not there yet is left for the next call. Raises `OSError` where the file cannot be
-        read, and where it is no regular file.
+        They do at the first call, for another path, and if the file shrank or was replaced; the caller then starts
+        over. A row without its newline is left for the next call. Raises `OSError` if the file cannot be read, or is no
+        regular file.
         """
         with Held(open_regular(path)) as descriptor:
             status = os.fstat(descriptor)

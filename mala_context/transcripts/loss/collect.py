@@ -1,4 +1,4 @@
-"""What the rows of a transcript say was worked on."""
+"""Collect from a transcript's rows what was worked on: instructions, todo items, failed commands, files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_RUN: Final = (
     "<tool_use_error>",
     "Cancelled:",
 )
-"""How results begin of commands that were never run, so that they did not fail."""
+"""Beginnings of the results of commands that never ran: these count as neither failed nor successful."""
 
 CLOSED: Final = frozenset({"completed", "done", "deleted", "cancelled", "canceled"})
 """States of a todo item that is no longer open."""
@@ -57,10 +57,10 @@ class WorkItem(NamedTuple):
 
 
 def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[WorkItem]:
-    """Return what the last stretch of rows that holds anything was about, each thing once.
+    """Return the items of the last stretch of rows that has any, each once.
 
-    A compaction inside the rows begins a new stretch, and a `/clear` an empty one. `sidechain` looks at subagents' rows
-    instead of the main agent's.
+    A compaction inside the rows begins a new stretch, which keeps the open todo items. A `/clear` begins one without
+    them. With `sidechain`, subagents' rows are read instead of the main agent's.
     """
     stretch = _Stretch()
     last: list[WorkItem] = []
@@ -204,7 +204,10 @@ class _Stretch:
 
 
 def plain_command(command: str) -> str:
-    """Return a command without what does not make it another one: `cd`, variables, redirections, `| tail`."""
+    """Return a command without parts that do not make it another one: `cd`, variables, redirections, `| tail`.
+
+    An agent repeats a failed command with such changes. Its success must clear the failure.
+    """
     text = _line(command[:_MOST_CHARACTERS])
     for pattern in (_LEAD, _TRAIL):
         shorter = pattern.sub("", text)
