@@ -15,6 +15,13 @@ _STEM: Final = 6
 
 _WORD = re.compile(r"[^\W_]{4,}|\d{2,}")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
+_FRAME = re.compile(
+    r"^(?:This session is being continued from a previous conversation|If you need specific details from before comp"
+    r"|The messages after this summary are|Recent messages are preserved"
+    r"|(?:Please c|C)ontinue the conversation from where)[^\n]*",
+    re.MULTILINE,
+)
+"""Lines that the CLI puts around a summary. One holds the transcript's path, and so the words of the project's name."""
 _INSIDE_NAME = re.compile(r"[\w.-]")
 _GOES_ON = re.compile(r"[\w-]|\.\w")
 
@@ -39,11 +46,11 @@ def distinct_suffixes(paths: Iterable[str]) -> dict[str, str]:
 
 
 class SummaryText:
-    """A summary, prepared to be looked up. What a model wrote for itself in `<analysis>` is no part of it."""
+    """A summary, prepared to be searched, without the model's notes in `<analysis>` and the CLI's own lines."""
 
     def __init__(self, summary: str) -> None:
         thoughts, tag, rest = summary.partition("</analysis>")
-        text = rest if tag and "<summary>" in rest and "<analysis>" in thoughts else summary
+        text = _FRAME.sub("", rest if tag and "<summary>" in rest and "<analysis>" in thoughts else summary)
         self._paths = text.replace("\\", "/")
         self._line = " ".join(text.split()).casefold()
         self._words = _words(text)

@@ -81,8 +81,12 @@ async def test_by_reference_every_rule_survives(options, caplog):
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-async def test_by_a_summary_what_it_does_not_repeat_is_gone(options):
-    found = await play_survival(rounds=2, options=options)
+@pytest.mark.parametrize("folder", ["plain", "importer-must-run-on-python-3.11", "questions-without-new-dependency"])
+async def test_by_a_summary_what_it_does_not_repeat_is_gone(options, folder):
+    """Whatever the project's name says: the CLI writes the transcript's path below each summary."""
+    project = options["cwd"] / folder
+    project.mkdir()
+    found = await play_survival(rounds=2, options={**options, "cwd": project})
     assert found.model_requests == 2
     fates = {canary.kind: found.fate(canary) for canary in CANARIES}
     assert fates == {**dict.fromkeys(fates, "gone"), "goal": "mentioned"}

@@ -266,6 +266,29 @@ class TestInstructions:
     def test_named(self, sentence, summary, named):
         assert SummaryText(summary).names_sentence(sentence) is named
 
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            """\
+This session is being continued from a previous conversation that ran out of context. The summary below covers …
+
+{}
+
+If you need specific details from before compaction (…), read the full transcript at: /home/python-importer/c.jsonl
+Continue the conversation from where it left off without asking the user any further questions. …""",
+            """\
+This session is being continued from a previous conversation that ran out of context. The conversation is below:
+{}
+Please continue the conversation from where we left it off without asking the user any further questions. …""",
+        ],
+    )
+    def test_lines_of_the_cli_name_nothing(self, frame):
+        summary = SummaryText(frame.format("The parser was fixed."))
+        for sentence in ("Run the Python importer", "Continue without questions", "Read the earlier conversation"):
+            assert not summary.names_sentence(sentence)
+        assert not summary.names_file("c.jsonl")
+        assert summary.names_sentence("Get the parser fixed")
+
 
 class TestTodos:
     def test_the_last_list_counts(self):
