@@ -1,11 +1,11 @@
-"""What Claude Code's command hooks do: the plugin's whole behaviour, in a process of its own for each event.
+"""Answer Claude Code's command hooks: the plugin's whole behaviour, in a process of its own for each event.
 
-Such a process lives for a few milliseconds, most of them Python's own, so everything heavy is imported where it is
-needed: without PyYAML, without `site`, and where there is nothing to do without even decoding the input. It needs
-the standard library alone. PyYAML is looked for only where there is a `mala.yaml`.
+Such a process lives for a few milliseconds, most of them for Python's own start. So every larger module is imported
+where it is needed. PyYAML and `site` are loaded only if there is a `mala.yaml`, and the input is not even decoded if
+there is nothing to do. The standard library alone is enough.
 
-Nothing here raises for what a hook may meet. What went wrong is one line of words for standard error, the first of
-several; the answer is `{}`, or a warning's `additionalContext`.
+Nothing here raises, whatever the input is. A failure gives one line on standard error (the first line, if there are
+several); the answer is `{}`, or the `additionalContext` of a warning.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ if TYPE_CHECKING:
     from mala_context.archive.store import TranscriptArchive
 
 ANSWER_SECONDS = 8.0
-"""Longest that a hook's process takes to answer, whatever the disk does; the archiving then goes on without it."""
+"""Longest that a hook's process takes to answer, whatever the disk does; the archiving continues without it."""
 WARN_SECONDS = 3.0
-"""The same for the event that only warns, of which the answer is all that there is."""
+"""The same for the event that only warns: a late answer would be of no use."""
 CATCH_UP_SECONDS = 1.0
 """Longest that a session's start is delayed by archiving what earlier sessions left."""
 OWNER_SECONDS = 3.0
-"""Longest that a compaction waits for the process that looks after the session; then it is taken for hung."""
+"""Longest that a compaction waits for the process that archives the session itself; after that it counts as hung."""
 _RECENT_SECONDS = 10.0
-"""A piece that waits for its outcome and is no older was written for this compaction."""
+"""A piece without an outcome that is no older than this was written for this compaction."""
 _STARTED_SECONDS = 1.0
-"""Longest that this process takes to start: what another hook wrote since then was written for this compaction."""
+"""Longest start of this process. A piece that another hook wrote since then was written for this compaction."""
 _POLL_SECONDS = 0.02
 _OFF = frozenset({"0", "false", "no", "off"})
 _WARNING = "mala-context: the context window is"
-"""How a warning begins; where the transcript has it since the last compaction it is not said again."""
+"""Beginning of a warning. If the transcript has it after the last compaction, it is not given again."""
 
 
 def answer_in_time(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
-    """Do what `answer_hook` does, in a process of its own, and return after `ANSWER_SECONDS` in any case.
+    """Do what `answer_hook` does, in a child process, and return after `ANSWER_SECONDS` in any case.
 
-    A thread would not do: a process ends only when the last of its threads does, and one that waits for a frozen disk
-    does not even let itself be killed. The other process goes on by itself, so what is being archived is archived as
-    soon as the disk answers. Where no process can be made the work is done here.
+    A thread would not be enough: a process ends only with its last thread, and a thread that waits for a frozen disk
+    cannot even be killed. On such a disk the plugin took 20.6 s. The child continues by itself and archives as soon as
+    the disk answers. If no child can be made, the work is done here.
     """
+    # If a standard stream is closed, the pipe would get its number, and the child would write its words into it.
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass  # a standard stream was closed: its number is not for the pipe
+        pass
     os.close(number)
     ours, theirs = os.pipe()
     try:
@@ -67,29 +68,29 @@ def answer_in_time(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[by
     seconds = WARN_SECONDS if "warn" in arguments else ANSWER_SECONDS
     told = _all_of(ours, seconds)
     if told is None:
-        later = "nothing is said of the context" if "warn" in arguments else "it is archived once there is one"
+        later = "no warning about the context" if "warn" in arguments else "it is archived once there is one"
         return b"{}", f"no answer of the disk within {seconds:g} s; {later}, the session goes on"
     answer, mark, words = told.partition(b"\0")
     return (answer, words.decode("utf-8", "replace")) if mark else (b"{}", "the hook's work was killed")
 
 
 def _answer_into(pipe: int, arguments: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Do the work in the new process, and leave nothing of the hook's own open that Claude Code would wait for."""
+    """Do the work in the child, and close every stream of the hook for whose end Claude Code would wait."""
     try:
-        os.setsid()  # what ends the hook's process, a Ctrl-C say, does not end this one
+        os.setsid()  # a signal to the hook's process group (Ctrl-C) must not end this one
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         answer, words = answer_hook(arguments, env)
         data = answer + b"\0" + words.encode("utf-8", "replace")
-        while data and (count := os.write(pipe, data)):  # what takes nothing would be tried for ever
+        while data and (count := os.write(pipe, data)):  # a write of 0 bytes must end the loop
             data = data[count:]
     finally:
         os._exit(0)
 
 
 def _all_of(pipe: int, seconds: float) -> bytes | None:
-    """Return what comes through a pipe up to its end; `None` where that takes longer."""
+    """Return all bytes of a pipe up to its end; `None` if that takes longer than `seconds`."""
     import select
     import time
 
@@ -103,7 +104,7 @@ def _all_of(pipe: int, seconds: float) -> bytes | None:
 
 
 def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, str]:
-    """Do what one hook asks for; return the JSON for standard output and the words for standard error, if any.
+    """Answer one hook; return the JSON for standard output and the words for standard error, if any.
 
     `arguments` are the script's: `warn` for the event that only warns, `compact` for the plugin's mod. The input is
     read from descriptor 0.
@@ -111,7 +112,7 @@ def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes
     if "warn" in arguments and not _warns(env):
         return b"{}", ""
     words = io.StringIO()
-    stderr, sys.stderr = sys.stderr, words  # the archive's log lines end there; one of them is shown
+    stderr, sys.stderr = sys.stderr, words  # the archive logs to it; the first line is shown
     answer = b"{}"
     try:
         found = _input()
@@ -119,7 +120,7 @@ def answer_hook(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bytes
         if handler is not None:
             answer = handler(found, env) or b"{}"
     except Exception as error:  # noqa: BLE001  # a hook never disturbs the session, whatever is wrong
-        ours = type(error).__module__ == "mala_context.errors"  # not imported, for that takes longer than all the rest
+        ours = type(error).__module__ == "mala_context.errors"  # by name: importing the module takes longer than this
         words.write(f"\n{error if ours or isinstance(error, OSError | ValueError) else repr(error)}\n")
     finally:
         sys.stderr = stderr
@@ -151,12 +152,12 @@ def _input() -> dict[str, Any]:
 
 
 def _repository(found: Mapping[str, Any], env: Mapping[str, str]) -> str:
-    """Return the directory that the session was started in; a hook's own `cwd` follows each `cd`."""
+    """Return the directory in which the session was started; a hook's own `cwd` changes with each `cd`."""
     return env.get("CLAUDE_PROJECT_DIR") or text_in(found, "cwd") or os.getcwd()
 
 
 class _Configured:
-    """The settings of `mala.yaml` where it can be read, else those of the environment and the defaults."""
+    """The settings of `mala.yaml` if it can be read, else those of the environment and the defaults."""
 
     def __init__(self, repo: str, env: Mapping[str, str]) -> None:
         self.enabled = env.get("MALA_ARCHIVE", "").lower() not in _OFF
@@ -175,7 +176,9 @@ class _Configured:
         try:
             import site
 
-            site.main()  # the script runs without it, which halves its time; PyYAML is found only with it
+            # The plugin runs the script with `python3 -I -S`: without `site` it takes half the time. PyYAML is found
+            # only with `site`.
+            site.main()
             import yaml  # noqa: F401  # to tell whether it is there
         except ImportError:
             _say(f"{path} is not read, since this python3 has no PyYAML; environment and defaults are used")
@@ -242,7 +245,7 @@ def _before_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> None
 
 
 def _close(archive: TranscriptArchive, result: ArchiveResult | None) -> None:
-    """Tell of the compaction before this one what its boundary states, which was written after its hooks."""
+    """Record the previous compaction's sizes from its boundary, which the CLI wrote after that compaction's hooks."""
     if result is not None and result.path is not None:
         from mala_context.archive.catch_up import close_from_hook
 
@@ -250,7 +253,7 @@ def _close(archive: TranscriptArchive, result: ArchiveResult | None) -> None:
 
 
 def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
-    """Answer the plugin's mod with what takes the conversation's place; nothing where the CLI shall compact."""
+    """Answer the plugin's mod with the conversation's replacement; `None` if the CLI shall compact itself."""
     settings = _Configured(_repository(request, env), env)
     archive = settings.archive()
     if archive is None or not settings.by_reference:
@@ -277,10 +280,10 @@ def _compact(request: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None
 
 
 def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> bool:
-    """Tell whether the process that looks after the session has archived for this compaction, waiting for it a while.
+    """Tell whether the process that owns the session has archived for this compaction; wait for it a while.
 
-    Its hook runs beside this one, and the CLI writes rows between the two: both archiving would make two pieces of one
-    compaction. If no process owns the session, or its owner is dead or hangs, the answer is no.
+    Its hook runs beside this one, and the CLI writes rows between the two: if both archived, one compaction would have
+    two pieces. If no process owns the session, or its owner is dead or hangs, the answer is no.
     """
     from mala_context.archive.catch_up import has_live_owner
 
@@ -291,7 +294,7 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
             return False
         size = os.stat(path).st_size
     except (OSError, ValueError):
-        return False  # what is wrong is said by whoever archives
+        return False  # archiving itself will report what is wrong
     import time
 
     begun = time.time_ns() // 1000
@@ -307,10 +310,10 @@ def _owner_archived(archive: TranscriptArchive, found: Mapping[str, Any]) -> boo
 
 
 def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
-    """Write down how the compaction ended; a process that looks after the session itself does that on its own.
+    """Record how the compaction ended, unless a living process owns the session and records it itself.
 
-    The answer tells the user how to undo it. Claude Code shows text of this event as it is, and JSON as JSON
-    (CLI 2.1.332).
+    The answer tells the user how to undo it. Claude Code shows this event's text as it is, and JSON as JSON
+    (CLI 2.1.332), so it is plain text.
     """
     archive = _Configured(_repository(found, env), env).archive()
     if archive is None:
@@ -350,7 +353,7 @@ def _after_compaction(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes
 
 
 def _stated_sizes(archive: TranscriptArchive, session_id: str, path: object) -> dict[str, Any]:
-    """Return the sizes of this compaction, where the transcript has its boundary by now."""
+    """Return the sizes of this compaction, if the transcript has its boundary already."""
     from mala_context.archive.catch_up import boundary_after
 
     row = archive.manifest(session_id).open_piece("main")
@@ -362,7 +365,7 @@ def _stated_sizes(archive: TranscriptArchive, session_id: str, path: object) -> 
 def _lost(
     archive: TranscriptArchive, session_id: object, words: object, path: str | None, agent: str | None = None
 ) -> Mapping[str, Any] | None:
-    """Return what a summary or a kept text does not mention; `None` where that cannot be told.
+    """Return what a summary or a kept text does not mention; `None` if that cannot be found out.
 
     `path` is the main transcript, `agent` the subagent whose rows were dropped.
     """
@@ -376,13 +379,13 @@ def _lost(
             loss = read_loss(archive, str(session_id), words, transcript=path)
         else:
             loss = read_subagent_loss(path, agent, words)
-    except (ArchiveError, OSError):  # no reason to wait, or to leave the outcome unwritten
+    except (ArchiveError, OSError):  # the outcome must be written even if the loss cannot be measured
         return None
     return None if loss is None else loss.as_dict()
 
 
 def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes | None:
-    """Do what is due at a session's start, and tell the user what a cold cache of a resumed session will cost."""
+    """Catch up at a session's start, and tell the user what the cold cache of a resumed session will cost."""
     _catch_up_sessions(found, env)
     words = cold_cache(found)
     if words is None:
@@ -393,7 +396,7 @@ def _session_started(found: Mapping[str, Any], env: Mapping[str, str]) -> bytes 
 
 
 def cold_cache(found: Mapping[str, Any]) -> str | None:
-    """Return what the first request of a resumed session writes to the cache again, where the CLI tells that."""
+    """Return a note on the tokens that a resumed session's first request writes to the cache again, if the CLI says."""
     tokens, idle, cost = (
         value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
         for value in map(found.get, ("context_tokens", "seconds_since_last_response", "estimated_cache_write_usd"))
@@ -408,9 +411,9 @@ def cold_cache(found: Mapping[str, Any]) -> str | None:
 
 
 def _catch_up_sessions(found: Mapping[str, Any], env: Mapping[str, str]) -> None:
-    """Note where the transcript is, and archive what earlier sessions left, for `CATCH_UP_SECONDS` at most.
+    """Register the session, and archive the rest of earlier sessions, for `CATCH_UP_SECONDS` at most.
 
-    Where it takes half of that to look for them, they are left to `archives catch-up`.
+    If finding them takes half of that time, they are left to `archives catch-up`.
     """
     session_id, path = found.get("session_id"), text_in(found, "transcript_path")
     settings = _Configured(_repository(found, env), env)

@@ -1,3 +1,3 @@
-"""The mod that has the CLI ask us at a compaction, and our side of it in an agent's own process."""
+"""Compaction by reference: the mod with which the CLI asks us at a compaction, and our answer to it."""
 
 from __future__ import annotations

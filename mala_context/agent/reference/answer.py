@@ -1,8 +1,8 @@
-"""Answers the CLI's question what shall take a conversation's place: archive it, keep its full text, build the rows.
+"""Build the replacement of a conversation for the CLI: archive it, keep its full text, make the rows.
 
-One function for an agent's own process and for a plugin's command hook, on the standard library alone. The order is the
-promise: a pointer is handed out only when the archive holds the transcript and the full text was read back equal.
-Whatever is in doubt raises `Doubt`; the CLI then compacts as it always did.
+One function serves an agent's own process and the plugin's command hook, with the standard library alone. The order
+matters: a pointer is given out only after the archive has the transcript and the full text was read back unchanged. Any
+doubt raises `Doubt`, and then the CLI compacts itself.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SERVER = "mala_context_reference"
 """The MCP server through which the mod asks an agent's own process."""
 TRIGGERS = frozenset({"auto", "manual", "plugin"})
 SHARE = 0.5
-"""Share of the context before, and of the window, that may stay; more is no compaction."""
+"""Largest share of the context before, and of the window, that may stay: more would hardly be a compaction."""
 _TEXT_ONLY = frozenset({"text", "tool_result"})
 _UUID = re.compile(rb'"uuid":\s?"([^"]{1,100})"')
 _MAY_BE_MORE = (b'"image"', b'"document"')
 
 
 class Doubt(Exception):  # noqa: N818  # no error: the CLI compacts
-    """Why this compaction is the CLI's."""
+    """The reason why the CLI shall compact itself."""
 
 
 class Settings(NamedTuple):
@@ -62,14 +62,14 @@ class Settings(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What takes the conversation's place, and what was kept of it."""
+    """The conversation's replacement, and the result of archiving it."""
 
     kept: Replacement
     archived: ArchiveResult
 
 
 def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Settings) -> Answer:
-    """Return what takes the place of the conversation that a mod's `session.compact` was given.
+    """Return the replacement of the conversation in a mod's `session.compact`.
 
     `request` has `session`, `transcript` (a path; older CLIs do not tell it), `cwd`, `trigger`, `instructions`, `agent`
     (a subagent's id or empty) and `messages`. Raises `Doubt`.
@@ -104,7 +104,7 @@ def answer(request: Mapping[str, Any], archive: TranscriptArchive, settings: Set
 
 
 def transcript_of(request: Mapping[str, Any], archive: TranscriptArchive) -> str | None:
-    """Return the path of the main transcript; `None` where it is neither told nor found by the session's id."""
+    """Return the path of the main transcript; `None` if it is neither given nor found by the session's id."""
     session = text_in(request, "session")
     return text_in(request, "transcript") or (archive.find_transcript(session) if session else None)
 
@@ -128,9 +128,9 @@ def _archive(
 
 
 def _more_than_text(transcript: str, messages: Sequence[Any]) -> set[int]:
-    """Return which of the user's messages hold more than text, an image say.
+    """Return the places of the user's messages that hold more than text, for example an image.
 
-    The newest prompt may not be in the transcript yet, so one that is missing there counts among them.
+    The newest prompt may not be in the transcript yet. Then it counts as one of them, so that an image is not lost.
     """
     wanted = {
         row["handle"]: place
@@ -160,7 +160,7 @@ def _holds_more(row: Mapping[str, Any]) -> bool:
 
 
 def _check_size(kept: Replacement, messages: object, settings: Settings) -> None:
-    """Raise `Doubt` where what stays is no less than half of what was there, or than its share of the window."""
+    """Raise `Doubt` if the replacement is more than `SHARE` of the context before, or of the window."""
     came = 0
     for row in messages if isinstance(messages, list) else ():
         came += safe_tokens(row["text"])
@@ -174,7 +174,7 @@ def _check_size(kept: Replacement, messages: object, settings: Settings) -> None
 
 
 def _keep(spills: Spills, session: str, kept: Replacement, transcript: str | None) -> None:
-    """Keep the full text and read it back; raises `Doubt` where it is not what was written."""
+    """Keep the full text and read it back; raises `Doubt` if it is not what was written."""
     path = spills.write(session, kept.data, transcript)
     if path != kept.path or read_regular(path, len(kept.data) + 1) != kept.data:
         raise Doubt(f"the full text in {path} is not what was written")

@@ -1,8 +1,8 @@
-"""Compaction by reference in an agent of the SDK: the mod in its options, and a tool of ours that the mod calls.
+"""Compaction by reference in an agent of the SDK: a mod in its options, and a tool of ours that the mod calls.
 
-The tool runs in this process, so that a compaction knows the tracker's sizes, shares the archive's queue with the hooks
-and is told to the observers. The model never sees it. Where the CLI does not load the mod, one WARNING says so and the
-CLI compacts as it always did; so it does wherever an answer is in doubt or takes longer than `SECONDS`.
+The tool runs in this process: it knows the tracker's sizes, uses the same queue to the archive as the hooks, and
+reports to the observers. The model never sees it. If the CLI does not load the mod, one WARNING says so, and the CLI
+compacts itself. It also does that if an answer is in doubt or takes longer than `SECONDS`.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class ByReference:
         self._tracker = processor.tracker
         self._loaded = self._told = False
         self._answered: dict[str | None, bool] = {}
-        """Whether the last question about an agent got rows; none once PreCompact has shown that the CLI compacts."""
+        """For each agent, whether the last answer had rows; removed when PreCompact shows that the CLI compacts."""
         processor.observe(self._on_event, PluginSaid, SessionStart)
 
     def options(self, options: Any) -> dict[str, Any]:
-        """Return the options that have the CLI ask us; none, with a WARNING, where that is impossible."""
+        """Return the options with which the CLI asks us; empty, with a WARNING, if that is impossible."""
         servers = getattr(options, "mcp_servers", None) or {}
         if not isinstance(servers, Mapping):
             return self._not("the MCP servers are in a file")
@@ -152,7 +152,7 @@ class ByReference:
         return list(kept.rows)
 
     async def left_to_cli(self, hook_input: Mapping[str, Any]) -> None:
-        """Hear of a compaction that the CLI makes itself, in which PreCompact runs: what we answered did not count."""
+        """Note that the CLI compacts itself: only then PreCompact runs, so our answer was not used."""
         agent = hook_input.get("agent_id") or None
         self._tracker.note_kept(agent, None)
         answered = self._answered.pop(agent, None)
@@ -161,7 +161,7 @@ class ByReference:
             log.warning("Compaction by reference: left to the CLI: %s", why)
 
     def _on_event(self, event: Event, snapshot: object) -> None:
-        """Hear whether the mod was loaded, which it says before the first `init`."""
+        """Note whether the mod was loaded: it reports that before the first `init`."""
         if isinstance(event, PluginSaid):
             self._loaded = self._loaded or event.plugin == NAME
         elif isinstance(event, SessionStart) and event.source == "init" and not self._loaded and not self._told:

@@ -1,4 +1,4 @@
-"""Telling what happens to contexts: who watches, who is told, and where it goes.
+"""Report what happens to contexts: records, observers, the log and OpenTelemetry.
 
 `Reporter` turns a processor's events into `records`; `Hub` gives each record to every observer. Two
 observers are ours: `log_happening` writes each record to the log at DEBUG, `OpenTelemetryObserver` makes metrics and

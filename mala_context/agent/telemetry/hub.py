@@ -1,16 +1,16 @@
-"""Who is told of what happens to contexts: the hub, what makes records of a processor's events, and the log.
+"""Pass records to observers: the hub, the reporter that makes records from a processor's events, and the log.
 
-The hub gives each record to every observer; an error that an observer raises reaches no agent and is logged once. Hooks
-run in a task of the SDK's that was started when the client connected, and archives are written in a thread. So that an
-observer finds the caller's trace there too, a session says when its caller asks for something, and records are told in
-that caller's context (as `contextvars` means it) from then on.
+The hub passes each record to every observer. An observer's error never reaches an agent, and is logged once. Hooks run
+in a task that the SDK starts when the client connects, and archives are written in a thread. So that observers find the
+caller's trace there too, a session notes when its caller sends a prompt. From then on, records are passed in that
+caller's `contextvars` context.
 
-The reporter tells sizes, compactions and the end of a session. A response arrives in several parts, and each of them
-brings the same size: only a change is told, and the size at the end of each turn. Archives, restarts and denials are
-told by the parts that do them.
+The reporter reports sizes, compactions and the end of a session. A response arrives in several parts with the same
+size: only a change is reported, and the size at the end of each turn. Archives, restarts and denials are reported by
+the modules that do them.
 
-The log has every record as a line at DEBUG, its fields as key-values, for those who follow one session. The lines at
-INFO and above are written where the thing happens, since they must come without a runtime too.
+The log has every record as a line at DEBUG, with its fields as key-values. The lines at INFO and above are written
+where the event happens, because they must also come without a runtime.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ log = get_logger(__name__)
 
 
 class Hub:
-    """Those who are told.
+    """Passes records to observers.
 
     Attributes:
-        observers: callables that take a record, told in this order. Add to it at any time.
+        observers: callables that take a record, called in this order. Add to the list at any time.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -65,28 +65,28 @@ class Hub:
         except BaseException as error:
             if passes(error):
                 raise
-            return True  # it has no `wants`, or its fault is said when it is told of something
+            return True  # it has no `wants`, or fails there: then it gets the record, and `_tell` logs its error
         return False
 
     def tell(self, record: object) -> None:
-        """Give a record to every observer. Never raises; an observer that fails goes on being told."""
+        """Pass a record to every observer. Never raises; an observer that failed still gets the next records."""
         if self._context is None:
             self._tell(record)
         else:
             self._context.copy().run(self._tell, record)  # a copy, since one context cannot be entered twice
 
     def beside(self) -> Hub:
-        """Return a hub with the same observers, those that are added later too, for another session's records."""
+        """Return a hub for another session's records. It shares the list of observers, also for later additions."""
         other = Hub()
         other.observers, other._reported = self.observers, self._reported
         return other
 
     def asked(self) -> None:
-        """Tell what comes in the context of whoever calls this."""
+        """Pass later records in the `contextvars` context of this caller."""
         self._context = contextvars.copy_context()
 
     def left(self) -> None:
-        """Tell what comes in the context in which it happens."""
+        """Pass later records in the context in which they are made."""
         self._context = None
 
     def _tell(self, record: object) -> None:
@@ -102,15 +102,15 @@ class Hub:
 
 
 MOST_AGENTS: Final = 256
-"""Agents whose last size is kept; past them the oldest is forgotten, and told again when it changes."""
+"""Most agents whose last size is remembered. A forgotten agent's size is reported again with its next response."""
 
 
 class Reporter:
-    """Tells what one processor's events mean.
+    """Makes records from one processor's events.
 
     Args:
         tell: takes each record.
-        wants: says whether somebody takes records of a class; asked once a response.
+        wants: tells whether an observer takes records of a class; called once for each response.
     """
 
     def __init__(self, tell: Callable[[object], object], wants: Callable[[type], bool] = lambda _: True) -> None:
@@ -126,25 +126,25 @@ class Reporter:
         return tuple(_EVENTS)
 
     def wants_size(self, tokens: int) -> bool:
-        """Tell whether somebody takes the size of a response's request."""
+        """Tell whether an observer takes the size of a response's request."""
         self._sizes_wanted = self._wants(ContextUpdated)
         return self._sizes_wanted
 
     def on_event(self, event: Event, snapshot: ContextSnapshot | None) -> None:
-        """Take in one event and the snapshot that it gave, if any."""
+        """Handle one event and the snapshot after it, if there is one."""
         handler = _EVENTS.get(event.__class__)
         if handler is not None:
             handler(self, event, snapshot)
 
     def ended(self) -> None:
-        """Say that the session is over; to be called when nothing more is read from it. Said once a session."""
+        """Report the end of the session, once. Call it when no more messages are read from it."""
         session, self._session = self._session, None
         self._last.clear()
         if session is not None:
             self._tell(SessionEnded(session))
 
     def rewritten(self, agent: AgentState, rewrite: Rewrite) -> None:
-        """Tell what an agent's request wrote to the prompt cache again."""
+        """Report the tokens that an agent's request wrote to the prompt cache again."""
         about = (self._session, agent.tool_use_id or agent.agent_id, agent.model)
         self._tell(CacheRewritten(*about, rewrite.cause, rewrite.tokens, rewrite.cost, rewrite.idle_seconds))
 
@@ -210,7 +210,7 @@ _EVENTS: Final[dict[type, Callable[..., None]]] = {
 }
 
 
-_level = logging.getLogger(__name__)  # asked once a record, where structlog's own filter would be dear
+_level = logging.getLogger(__name__)  # asked for its level at each record: structlog's own filter is slower
 _RENAMED = {"session_id": "session", "bytes": "size"}
 """Names that the other lines use for the same value, or that read badly alone."""
 

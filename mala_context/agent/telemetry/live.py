@@ -1,13 +1,12 @@
-"""The contexts that this process holds now, for gauges that have no session label.
+"""The contexts of this process, for gauges without a session label.
 
 A gauge has one value for each set of labels, and a process may have a thousand sessions. Their sum means nothing, their
-mean hides the one that is about to overflow, and the last one written is an accident. What somebody has to act on is
-the fullest one: so the gauges show, for each model, the size, the window and the share of the context with the highest
-share, all three of the same context, and beside them how many contexts there are. How full the others are is what a
-histogram says.
+mean hides the context that is about to overflow, and the last written value is random. The fullest context is the one
+that needs action. So the gauges show, for each model, the size, the window and the share of the context with the
+highest share, and the number of contexts. A histogram shows how full the others are.
 
-A context leaves when its session ends, and when nothing was heard of it for `IDLE_SECONDS`: not everybody says that a
-session is over, and a stale gauge would go on asking for help.
+A context is removed when its session ends, and after `IDLE_SECONDS` without news: some programs never report the end of
+a session, and a stale gauge would keep an alert on.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class LiveContexts:
         ratio: float | None,
         window_state: WindowState = "known",
     ) -> None:
-        """Take a context's present size; with an unknown one it is not counted until it is known again."""
+        """Set a context's present size; a context of unknown size is not counted until the size is known again."""
         with self._lock:
             contexts = self._sessions.get(session)
             if tokens is None or ratio is None:
@@ -95,7 +94,7 @@ class LiveContexts:
             self._sessions.pop(session, None)
 
     def levels(self) -> dict[Labels, Level]:
-        """Return what there is, by labels; forgets what is idle."""
+        """Return the contexts by labels, and forget idle ones."""
         oldest = self._clock() - self._idle
         found: dict[Labels, Level] = {}
         with self._lock:

@@ -1,7 +1,7 @@
-"""Records as OpenTelemetry metrics, spans and span events, through its API alone.
+"""Turn records into OpenTelemetry metrics, spans and span events, through its API alone.
 
-What becomes of them is the application's affair: it installs an SDK and configures an exporter, or it does not, and
-then the API drops everything. Nothing here is ever started, flushed or shut down.
+The application decides what becomes of them: it installs an SDK and configures an exporter; without these the API drops
+everything. Nothing here is ever started, flushed or shut down.
 
 A compaction is a span under the span that is current where the message is taken in. With one's own client that is the
 caller's; a session reads in a task of its own, which takes messages in under the context of the prompt that it
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 MOST_MODELS: Final = 7
 """Models that get a label of their own."""
 OTHER: Final = "other"
-"""What stands for everything else."""
+"""Label for every other value."""
 UNKNOWN: Final = "unknown"
-"""What stands for what is not known."""
+"""Label for an unknown value."""
 MAIN: Final = "main"
 SUBAGENT: Final = "subagent"
 COMPACTION_TRIGGERS: Final = frozenset({"auto", "manual"})
@@ -58,8 +58,8 @@ class Models:
     """The names of models that metrics use.
 
     Args:
-        names: models that have their label in any case, whoever comes first.
-        most: how many have one, those included.
+        names: models that always have a label of their own.
+        most: how many models have one, `names` included.
     """
 
     def __init__(self, names: Iterable[str] = (), *, most: int = MOST_MODELS) -> None:
@@ -67,7 +67,7 @@ class Models:
         self._most = max(most, len(self._names))
 
     def label(self, model: str | None) -> str:
-        """Return the label for a model; `other` where all places are taken, and while it is not known."""
+        """Return the label for a model; `other` if all places are taken, or the model is unknown."""
         if model in self._names:
             return model
         if model is None or len(self._names) >= self._most:
@@ -125,7 +125,7 @@ class OpenTelemetryObserver:
         ]
 
     def __call__(self, record: object) -> None:
-        """Take in one record; what is none of `records` is left alone."""
+        """Handle one record; other objects are ignored."""
         handler = _HANDLERS.get(record.__class__)
         if handler is not None:
             handler(self, record)
@@ -135,8 +135,8 @@ class OpenTelemetryObserver:
         if kind is not ContextUpdated:
             return True
         turns = self._turns
-        # The API's own stand-in, which passes on to another instrument once an SDK is there. Should it be built in
-        # another way one day, records are made for nothing, and that is all.
+        # The API's proxy, which uses another instrument once an SDK is installed. If a later version builds it in
+        # another way, this returns true, and records are made that the API drops.
         real = getattr(turns, "_real_instrument", turns)
         return real is not None and not isinstance(real, NoOpHistogram)
 

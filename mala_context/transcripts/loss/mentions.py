@@ -1,4 +1,4 @@
-"""Whether a summary names a file, a command or a sentence."""
+"""Tell whether a summary names a file, a command or a sentence."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What stays of a conversation, within a budget.
+"""Choose what stays of a conversation within a budget, and build the rows.
 
-The user's words come first and are never shortened. Beside them the budget holds, in this order: the state; the
-assistant's text, of which the oldest is shortened first; a line for each tool call, the oldest of which become one line
-a run; and the newest results in full. Earlier parts stay as they are while the budget allows; then the oldest lose the
-results that stand in them whole, and after that all but the user's words. Only where those alone are over the budget
-those for which the newer ones leave no room become a pointer, and `Replacement.pointed_at` says how many.
+The user's words come first and are never shortened. The rest of the budget goes, in this order, to the state; to the
+assistant's text, of which the oldest is shortened first; to a line for each tool call, of which the oldest are joined
+to one line for a run; and to the newest results in full. Earlier parts stay as they are while the budget allows. Then
+the oldest parts lose the results that they hold in full, and after that everything but the user's words. Only if the
+user's words alone are over the budget, the oldest of them become a pointer; `Replacement.pointed_at` counts these.
 
-Whatever is not in the rows word for word stands in the full text, and a pointer says where.
+Everything that is not in the rows word for word is in the full text, and a pointer says where.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def build(
     searchable: bool = True,
     count: Callable[[str], int] = safe_tokens,
 ) -> Replacement:
-    """Return what takes the conversation's place.
+    """Return the conversation's replacement.
 
     Args:
-        conversation: what there is.
+        conversation: the conversation.
         limits: how much may stay.
-        path_of: gives the path under which the full text will be kept.
-        trigger: `auto` where a turn is under way.
-        focus: what the user asked a `/compact` to stress.
+        path_of: returns the path under which the full text will be kept.
+        trigger: `auto` if a turn is going on.
+        focus: what the user asked `/compact` to keep in mind.
         searchable: whether the agent has `search_history`.
         count: counts the tokens of a text.
     """
@@ -162,7 +162,8 @@ class _Builder:
     def _user_words(self) -> set[int]:
         """Return the places of the user's texts, and of the CLI's own summaries, that stay word for word.
 
-        All of them; where they alone are over the budget, those that fit, the newest first, and one in any case.
+        These are all of them. If they alone are over the budget, they are those that fit, the newest first, and at
+        least one.
         """
         stay: set[int] = set()
         left = self._budget
@@ -171,7 +172,7 @@ class _Builder:
             if not isinstance(item, Words) or item.role == "assistant":
                 continue
             size = self._count(item.text) + 8
-            if size <= left or not stay:  # one long text is no reason to point at the short ones before it
+            if size <= left or not stay:  # no `break`: shorter texts before a long one may still fit
                 left -= size
                 stay.add(place)
         return stay
@@ -210,9 +211,9 @@ class _Builder:
         return part_row(number, calls, path, [words])
 
     def _texts(self, room: int) -> dict[int, int]:
-        """Return how many characters stay of each text of the assistant; the newest are whole.
+        """Return how many characters stay of each text of the assistant; the newest texts stay whole.
 
-        From the first that does not fit into its share on only the beginnings stay, as far as the room goes.
+        From the first text on that does not fit into its share, only beginnings stay, as long as there is room.
         """
         stay: dict[int, int] = {}
         for_whole, all_of = _WHOLE * room, True

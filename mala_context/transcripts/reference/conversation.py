@@ -1,9 +1,8 @@
-"""What a conversation is made of, read from the messages that the CLI hands to a mod's `session.compact`.
+"""Read a conversation from the messages that the CLI passes to a mod's `session.compact`.
 
 A row is `{role, text, toolUses, results, handle}`: one content block each, tool calls with the result as the model read
-it. What the CLI injected in the user's place (the text of a command, reminders, caveats) is left out here; a
-background agent's report becomes a tool call. A row of any other shape raises `UnknownShapeError`: then the CLI
-compacts.
+it. Texts that the CLI writes in the user's place (the text of a command, reminders, caveats) are left out; a background
+agent's report becomes a tool call. A row of another shape raises `UnknownShapeError`, and the CLI compacts itself.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ def read_conversation(messages: object, pictures: Collection[int] = ()) -> Conve
     if not isinstance(messages, list) or not messages:
         raise UnknownShapeError("there are no messages")
     texts = [_checked(row) for row in messages]
-    # What a compaction left stands at the beginning, before anything was answered: the same words later on are a text
-    # that somebody pasted, and the tool calls before it must not stay whole.
+    # The rows of an earlier compaction are at the beginning, before the first answer. The same words further on were
+    # pasted by the user, and the tool calls before them must not stay whole.
     answered = (place for place, row in enumerate(messages) if row["role"] == "assistant" or row.get("results"))
     marked = [place for place, text in enumerate(texts[: next(answered, None)]) if text.startswith(KEPT_MARKS)]
     parts = [place for place in marked if head_of(texts[place]) is not None]

@@ -1,7 +1,7 @@
-"""The full text of one compaction: all that its part only points at, in one file, in the order of the conversation.
+"""The full text of one compaction: everything that its part only points at, in one file, in order.
 
-A pointer is a range of lines, counted from 1 as Read counts them. A body stands in its lines byte for byte: nothing is
-escaped, wrapped or indented, and a line ends at a newline and nowhere else.
+A pointer is a range of lines, counted from 1 as Read counts them. A body is written byte for byte: nothing is escaped,
+wrapped or indented. A line ends at a newline and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a status line can say of one session, how that is measured, and how it is said."""
+"""The fields of a status line: measure a session, and format each value."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ FIELDS: dict[str, tuple[Callable[[Gauge], str], str]] = {
 }
 """Fields of a template: what each says, and what it is."""
 BY_WINDOW = frozenset({"percent", "usable_percent", "window", "usable", "left", "threshold", "turns", "bar"})
-"""Fields that are as good as the window is known."""
+"""Fields whose value depends on the window: a guessed window makes them a guess."""
 HISTORY = ("{turns", "{cache")
-"""Fields for which `measure` is to be asked for the history."""
+"""Fields for which `measure` must read the last turns."""
 
 
 def check_template(template: str) -> None:

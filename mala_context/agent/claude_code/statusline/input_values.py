@@ -1,4 +1,4 @@
-"""Values out of JSON whose shape is only hoped for: a missing or odd one is nothing."""
+"""Read values from JSON of another program: a missing value, or one of a wrong type, counts as none."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ _PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 
 
 def tokens_of(usage: Mapping[str, Any]) -> int | None:
-    """Return the size of a request by its counts: input, cache creation and cache read; `None` for none.
+    """Return the size of a request from its counts (input, cache creation, cache read); `None` if it has none.
 
-    Where one of them may stand under a name we do not know, the size is not known either.
+    If a count may be under a name that this version does not know, the size is unknown too.
     """
     if _renamed(usage):
         return None
     total = _total(usage)
+    # A response with a loop of calls on the server has an entry for each call: the size is that of the last one (case
+    # core-29).
     iterations = usage.get("iterations")
     if total and isinstance(iterations, list):
         for each in reversed(iterations):

@@ -1,4 +1,4 @@
-"""How full a session is by its transcript, read from its end; its pace, its cache, and words since a compaction."""
+"""Read a session's size, pace and cache from the end of its transcript; find words since its last compaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT = tuple(mark.encode() for mark in KEPT_MARKS)
 _LONGEST_MARK = 64
 _MANY_PARTS = 8
 CACHE_SECONDS = 300.0
-"""How long the API keeps a prompt's cache after its last use, where it was not written to be kept for an hour."""
+"""Seconds for which the API keeps a prompt's cache after its last use, if it was not written for an hour."""
 _MOST_HEAD = 8 << 20
 
 
@@ -90,7 +90,8 @@ def from_transcript(path: str) -> tuple[int | None, str, str | None]:
                 continue
             for row in reversed(rows(data)):
                 tokens, model = _response(row)
-                if tokens:  # before a summary that no boundary announced (old CLIs) it says nothing of what is left
+                # Old CLIs wrote a summary without a boundary: a response before it tells nothing of the size after it.
+                if tokens:
                     return (None, "none", model) if summarized else (tokens, "transcript", model)
                 if is_main_boundary(row):
                     return _after_compaction(path, row, kept)

@@ -1,7 +1,7 @@
-"""What of a window is usable: up to where the CLI compacts by itself, if it is told to act on that.
+"""Find how much of a window is usable: up to the threshold at which the CLI compacts by itself, if it has one.
 
-It acts on a threshold only where an automatic window is set, by a variable or in a file of settings, and nothing
-switches compaction off. So it was seen on 2.1.332, for each kind of file.
+The CLI acts on a threshold only if an automatic window is set, by a variable or in a settings file, and nothing
+switches compaction off. This was observed on 2.1.332, for each kind of file.
 """
 
 from __future__ import annotations
