@@ -1,7 +1,7 @@
 """A block of a transcript as columns.
 
-`skim` is in C (`_skim.c`), which passes over text at some gigabytes a second; where this was installed without a
-compiler, `decoded_columns` decodes each row and gives the same, a row a stretch.
+`skim` is written in C (`_skim.c`) and passes over text at some gigabytes a second. If the package was installed without
+a compiler, `decoded_columns` decodes each row and gives the same, with one row in each run.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ from mala_context.analysis.replay.row_runs import Skim
 skim: Skim
 try:
     skim = import_module("mala_context.analysis.replay._skim").stretches
-except (ImportError, AttributeError):  # not there, or left from another version
+except (ImportError, AttributeError):  # not compiled, or a file of another version of this package
     skim = import_module("mala_context.analysis.replay.decoded_columns").skim

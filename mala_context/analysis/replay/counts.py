@@ -1,9 +1,9 @@
-"""Only what the API counted: the shortest way through a transcript, for the sums of `replay --totals`.
+"""Only the API's counts: the shortest way through a transcript, for the sums of `replay --totals`.
 
-A sum needs neither windows nor conversations, so the tracker is not even loaded: each response's id and counts come
-from the columns. A session's responses are those of its main agent and of all others, which is what `sessions.join`
-has to know of a copied response. A recording in which that is not enough is read with all the rest: one of several
-sessions, one in the spelling of stream-json, one that uses a response's id again.
+A sum needs neither windows nor conversations, so the tracker is not even loaded. The id and the counts of each response
+come from the columns, for the main agent and for each other agent, because `sessions.join` has to recognise copied
+responses. For some recordings this is not enough, and `scan` reads them: a recording of several sessions, one with the
+field names of stream-json, one in which two responses have one id.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from mala_context.analysis.replay.record import AgentRecord, Best, Counts, Stret
 from mala_context.analysis.replay.row_runs import BARE, Answers, NeedsFullReader, RowRun
 
 _RESPONSE: Final = b"assistant"
-"""What a line that is not plain has where it may be a response's."""
+"""Text in every line that may be a response's."""
 _ESCAPED: Final = b"\\u00"
-"""What it has where even that may be spelt otherwise."""
+"""Text in a line that may spell even `_RESPONSE` in another way."""
 
 
 def read_counts(recording: Recording) -> list[Stretch]:
-    """Read one recording for what the API counted; sizes, windows and compactions are unknown. Never raises."""
+    """Read the API's counts from one recording; sizes, windows and compactions stay unknown. Never raises."""
     if is_plain(recording):
         try:
             with lent_buffer() as buffer:
                 return [CountReader(recording).run(buffer)]
         except (NeedsFullReader, OSError):
-            recording = recording._replace(watch=None)  # its bytes were told
+            recording = recording._replace(watch=None)  # the progress has been told all of its bytes already
     from mala_context.analysis.replay.scan import read
 
     return read(recording)
@@ -42,9 +42,9 @@ class _Agent:
 
     def __init__(self) -> None:
         self.requests: dict[str, str | None] = {}
-        """Each response, with its request's id."""
+        """Id of the request of each response, by the response's id."""
         self.counts = Best()
-        """Those that have counts."""
+        """Counts of the responses that have any."""
 
     def take_all(self, answers: Answers) -> None:
         """Take responses with counts."""
@@ -57,7 +57,7 @@ class _Agent:
             self.take(identity, request, each)
 
     def take(self, identity: str, request: str | None, counts: Counts | None) -> None:
-        """Take a row of a response; raises `NeedsFullReader` for an id that another response has."""
+        """Take a row of a response; raises `NeedsFullReader` for an id that another request's response has."""
         known = self.requests.setdefault(identity, request)
         if known != request and None not in (known, request):
             raise NeedsFullReader("an id of two responses")
@@ -100,7 +100,7 @@ class CountReader:
             self._agent(author).take(answers[0][0], answers[1][0], None)
 
     def _row(self, session: str | None, started: Any, ended: Any, forked: bool) -> None:
-        """Take what rows say of their session."""
+        """Take the session, the times and the fork mark of some rows."""
         if session and session != self._session_id:
             if self._session_id is not None:
                 raise NeedsFullReader("several sessions")

@@ -1,4 +1,4 @@
-"""A block of a transcript as columns, made from its decoded rows: for lines that are not plain, and without the C."""
+"""A block of a transcript as columns, made from decoded rows: for odd lines, and if `_skim.c` was not compiled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: Final[Mapping[type, int]] = {Response: ASSISTANT, Appended: USER, Link: L
 
 
 def stretch_of(row: Mapping[str, Any], line: int) -> RowRun | None:
-    """Return a decoded row as a stretch; `None` where it is more than a prompt, a counted response or a link."""
+    """Return a decoded row as a run; `None` for a row that only the tracker understands."""
     if "session_id" in row and not text(row.get("sessionId")):
         return None
     events = read_row(row)
@@ -64,7 +64,7 @@ def _is_counted(row: Mapping[str, Any]) -> bool:
 
 
 def skim(block: memoryview) -> tuple[list[RowRun | Odd], bytes]:
-    """Do what `skim` does, with each row decoded."""
+    """Do the same as `skim` of `_skim.c`, by decoding each row."""
     found: list[RowRun | Odd] = []
     ends, begin = array("q"), 0
     for number, line in enumerate(bytes(block).split(b"\n")):

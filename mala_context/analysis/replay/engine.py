@@ -1,11 +1,11 @@
-"""Reads many recordings, on as many processes as are wanted, and joins what they tell.
+"""Reads many recordings in several processes, and joins the results.
 
-An engine applies a reader to recordings, wherever it does that: `LocalEngine` on this machine, `cluster.DaskEngine` on
-others. What a reader gives must not depend on the process that it runs in, nor on the recordings read before.
+An engine applies a reader to recordings: `LocalEngine` on this machine, `cluster.DaskEngine` on a cluster. The result
+of a reader must depend neither on its process nor on the recordings read before.
 
-Of `LocalEngine` each process gets a fixed share of the recordings, the large ones first dealt out, and sends its
-stretches back once. Processes are forks, so that little is imported again; where a system cannot fork, or other threads
-run, everything is read here. The result does not depend on any of that.
+`LocalEngine` gives each process a fixed share of the recordings, dealt out from the largest to the smallest, and each
+process sends its results back once. The processes are forks, so they import little again. If a system cannot fork, or
+if other threads run, this process reads everything. The result is the same in all cases.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from mala_context.analysis.replay.sessions import join
 from mala_context.archive.remote.address import is_address
 
 SMALL: Final = 16 << 20
-"""Bytes below which one process is quicker than two."""
+"""Total bytes up to which one process is quicker than two."""
 
 Progress = Callable[[int], object]
-"""Told the bytes of each recording when it was read. One that has `expect(bytes, recordings)` is told first what there
-will be in all; one that has `within(bytes)`, how many are done of the recordings that are being read just now."""
+"""Called with the bytes of each recording after it was read. If it has a method `expect(bytes, recordings)`, this is
+called first, with the totals. If it has a method `within(bytes)`, this is called with the bytes done so far of the
+recordings that are being read."""
 LOOK_EVERY: Final = 0.2
-"""Seconds between two looks at how far the other processes are, while this one waits for them."""
+"""Seconds between two looks at the progress of the other processes, while this process waits for them."""
 _COUNT: Final = 8
-"""Bytes of each of a child's two counts: recordings that it has read, and bytes done of the one that it reads."""
+"""Bytes of each of a child's two counters: recordings read, and bytes done of the recording that it is reading."""
 
 
 Reader = Callable[[Recording], list[Any]]
-"""Reads one recording; never raises. A cluster's workers have to find it by its name."""
+"""Reads one recording; never raises. It must be importable by its name, because a cluster's workers look it up."""
 
 
 class Engine(Protocol):
-    """What reads recordings. `read_all` tells the progress what there will be in all; an engine what is done."""
+    """Reads recordings. `read_all` calls the progress with the totals, and the engine with each finished recording."""
 
     def read(self, recordings: Sequence[Recording], reader: Reader, progress: Progress | None) -> list[Any]:
-        """Apply a reader to every recording and return all that it gave, in no promised order."""
+        """Apply a reader to every recording and return all results, in no promised order."""
 
 
 def replay(
@@ -56,10 +57,10 @@ def replay(
 ) -> list[SessionRecord]:
     """Return every session in the files of the paths (see `files.find`), in the order of their start.
 
-    `jobs` is the number of processes; `None` means one a core. `progress` is told of each recording that was read.
-    An `engine` reads in place of these processes. Without `estimates` only the figures that the API counted are right.
-    Raises `RecordingNotFoundError` for a path that is not there. A part of a recording that cannot be read is named in
-    the session's `problems`.
+    `jobs` is the number of processes; `None` means one for each core. `progress` is called for each recording that was
+    read. An `engine` reads instead of these processes. Without `estimates` only the API's own counts are right. Raises
+    `RecordingNotFoundError` for a path that does not exist. A part of a recording that cannot be read is named in the
+    session's `problems`.
     """
     reader: Reader
     if estimates:
@@ -82,7 +83,7 @@ def read_all(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> list[Any]:
-    """Apply a reader to every recording and return all that it gave, in no promised order."""
+    """Apply a reader to every recording and return all results, in no promised order."""
     expect = getattr(progress, "expect", None)
     if expect is not None:
         expect(_total(recordings), len(recordings))
@@ -90,13 +91,13 @@ def read_all(
 
 
 class LocalEngine:
-    """Reads with `jobs` processes of this machine; `None` for one a core, where there is enough to read."""
+    """Reads with `jobs` processes of this machine; `None` for one for each core if there is enough to read."""
 
     def __init__(self, jobs: int | None = None) -> None:
         self._jobs = jobs
 
     def read(self, recordings: Sequence[Recording], reader: Reader, progress: Progress | None) -> list[Any]:
-        """Apply a reader to every recording and return all that it gave, in no promised order."""
+        """Apply a reader to every recording and return all results, in no promised order."""
         wanted = (_cpus() if _total(recordings) > SMALL else 1) if self._jobs is None else max(1, self._jobs)
         wanted = min(wanted, len(recordings))
         with no_collection():
@@ -109,6 +110,7 @@ def _can_fork(recordings: Iterable[Recording]) -> bool:
     """Tell whether a fork is safe: no thread runs, neither of ours nor of an object store's library."""
     import threading
 
+    # A child has only the thread that forked. A lock that another thread held stays locked in the child for ever.
     quiet = hasattr(os, "fork") and threading.active_count() == 1
     return quiet and not any(is_address(recording.path) for recording in recordings)
 
@@ -124,7 +126,7 @@ def _cpus() -> int:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Do without the cycle collector for a while: rows hold no cycles, and are many."""
+    """Switch the cycle collector off for a while: rows have no cycles, but their number would start it often."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -146,13 +148,14 @@ def read_here(recordings: Iterable[Recording], reader: Reader, progress: Progres
 
 
 def _watched(recording: Recording, within: Callable[[int], object]) -> Recording:
-    """Return the recording such that `within` is told of its bytes; packed ones make more than they take."""
+    """Return the recording with a `watch` that passes its bytes on to `within`."""
+    # A packed recording gives more bytes than its file has. More than its size would take the progress past its end.
     size = recording.size
     return recording._replace(watch=lambda done: within(min(done, size) if size else done))
 
 
 def _shares(recordings: Sequence[Recording], count: int) -> list[list[Recording]]:
-    """Deal recordings out, the largest first, each to the share with the fewest bytes."""
+    """Divide recordings into shares: from the largest on, each goes to the share with the fewest bytes."""
     shares: list[list[Recording]] = [[] for _ in range(count)]
     sizes = [0] * count
     for recording in sorted(recordings, key=lambda each: (-each.size, each.path)):
@@ -163,8 +166,8 @@ def _shares(recordings: Sequence[Recording], count: int) -> list[list[Recording]
 
 
 def _read_in_forks(shares: Sequence[list[Recording]], reader: Reader, progress: Progress | None) -> list[Any]:
-    """Read the first share here and each other one in a child; what they have done they count in shared memory."""
-    import pickle
+    """Read the first share here and each other share in a child; the children count their progress in shared memory."""
+    import pickle  # before the forks, so that no child imports it again
 
     with mmap.mmap(-1, 2 * _COUNT * len(shares)) as memory:
         children = [_Child(share, reader, memory, place) for place, share in enumerate(shares[1:], 1)]
@@ -183,7 +186,7 @@ def _read_in_forks(shares: Sequence[list[Recording]], reader: Reader, progress: 
 
 
 class _Teller:
-    """The progress of the share that is read here; passes on what the children have done too."""
+    """The progress of the share that is read here; each call also passes on the progress of the children."""
 
     def __init__(self, progress: Progress, children: Sequence[_Child]) -> None:
         self._progress = progress
@@ -195,7 +198,7 @@ class _Teller:
         self.within(0)
 
     def within(self, size: int) -> None:
-        """Take the bytes done of the recording that is read here."""
+        """Take the bytes done of the recording that is being read here."""
         for child in self._children:
             child.tell(self._progress)
         if self._within is not None:
@@ -203,7 +206,7 @@ class _Teller:
 
 
 class _Child:
-    """A fork that reads a share and sends back what it found, once."""
+    """A fork that reads a share, and sends its results back once, at the end."""
 
     def __init__(self, share: Sequence[Recording], reader: Reader, memory: mmap.mmap, place: int) -> None:
         self.share = share
@@ -213,22 +216,24 @@ class _Child:
         self._process, self._pipe = self._fork(reader)
 
     def tell(self, progress: Progress, *, all_of_it: bool = False) -> None:
-        """Pass on which recordings were read since it was asked last."""
+        """Pass on the recordings that the child has read since the last call; all of its share if `all_of_it`."""
         done = len(self.share) if all_of_it else self._count(self._at)
         for recording in self.share[self._told : done]:
             progress(recording.size)
         self._told = max(self._told, done)
 
     def within(self) -> int:
-        """Return the bytes done of the recording that it reads."""
+        """Return the bytes done of the recording that the child is reading."""
         return self._count(self._at + _COUNT)
 
     def _count(self, at: int) -> int:
         return int.from_bytes(self._memory[at : at + _COUNT], "little")
 
     def wait(self, teller: _Teller | None) -> bytes:
-        """Return what it sends, when it has ended; the teller is told again and again until then."""
+        """Wait for the child's end and return the bytes that it sent; call the teller every `LOOK_EVERY` seconds."""
         parts: list[bytes] = []
+        # First the pipe to its end, then the process: a child that has more to send than the pipe holds does not end
+        # before somebody reads.
         with os.fdopen(self._pipe, "rb", buffering=0) as pipe:
             while True:
                 if not select.select([pipe], [], [], LOOK_EVERY)[0]:
@@ -248,6 +253,8 @@ class _Child:
         if process:
             os.close(sending)
             return process, receiving
+        # `_exit` in every case: an exception that went up from here would run the parent's code a second time, with its
+        # `finally` blocks and its exit handlers.
         status = 1
         try:
             os.close(receiving)
@@ -257,7 +264,7 @@ class _Child:
             os._exit(status)
 
     def _work(self, sending: int, reader: Reader) -> None:
-        """Do the child's part."""
+        """Read the share and send the results; this runs in the child."""
         import pickle
 
         with os.fdopen(sending, "wb") as pipe:
@@ -266,7 +273,7 @@ class _Child:
 
 
 class _Counts:
-    """A child's progress: its counts, in the memory that it shares with its parent."""
+    """A child's progress, which writes its two counters into the memory that it shares with its parent."""
 
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory = memory
@@ -279,7 +286,7 @@ class _Counts:
         self.within(0)
 
     def within(self, size: int) -> None:
-        """Take the bytes done of the recording that is read."""
+        """Take the bytes done of the recording that is being read."""
         self._write(self._at + _COUNT, size)
 
     def _write(self, at: int, count: int) -> None:

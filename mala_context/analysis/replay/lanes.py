@@ -1,4 +1,4 @@
-"""What the fast way holds: an agent's rows since its last response, and lines that may be asked for again."""
+"""The memory of the fast way: each agent's rows since its last response, and lines that may be read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mala_context.tracking.context_state import ContextState
 
 
 class Lane:
-    """One agent's conversation, and the rows of it that are held back."""
+    """One agent's conversation, and its rows that are held back."""
 
     __slots__ = (
         "bare",
@@ -38,27 +38,27 @@ class Lane:
         self.state = state
         self.tally = tally
         self.known: ContextState = state.context
-        """The tracker's present context when the tracker was last asked."""
+        """The tracker's context of this agent, as it was when the tracker was last asked."""
         self.context = -1
         """Number of the present context."""
         self.before = -1
-        """Number of the one before."""
+        """Number of the context before it."""
         self.held: list[int] = []
         """Lines held back."""
         self.bare = 0
         """Responses without counts among the lines held back."""
         self.fed = True
-        """Whether the tracker got the response that made the context, or none made it."""
+        """Whether the tracker knows the response that made the present context; true too if no response made it."""
         self.dropped = False
-        """Whether a response was let go since the tracker got one."""
+        """Whether a response was dropped since the tracker last got one."""
         self.based: object = None
-        """That response's id."""
+        """Id of the response that made the present context."""
         self.row: str | None = None
-        """Id of its first row."""
+        """Id of that response's first row."""
         self.tokens = 0
-        """Size of its request."""
+        """Size of that response's request."""
         self.current: str | None = None
-        """Id of the present response, which may have had no counts yet."""
+        """Id of the newest response, which may have no counts yet."""
         self.model: str | None = None
         self.limit = 0
         """The model's window, in tokens."""
@@ -77,22 +77,22 @@ class RecordingLines:
         self.first = 0
         """Lines before the present block."""
         self._offset = 0
-        """Bytes before it."""
+        """Bytes before the present block."""
         self.block = memoryview(b"")
         self.ends: Sequence[int] = ()
-        """Where its lines end."""
+        """Where the block's lines end."""
         self._passed: list[tuple[int, int]] = []
         """First line and first byte of every block so far."""
 
     def begin(self, block: memoryview, ends: bytes) -> None:
-        """Go on to the next block, whose lines end there, see `columns.Skim`."""
+        """Go on to the next block; `ends` says where its lines end (see `row_runs.Skim`)."""
         self._offset += len(self.block)
         self.first += len(self.ends)
         self.block, self.ends = block, memoryview(ends).cast("q")
         self._passed.append((self.first, self._offset))
 
     def get(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Yield lines in the order of their numbers; those of earlier blocks are read again. Raises `OSError`."""
+        """Yield lines by their ascending numbers; lines of earlier blocks are read again. Raises `OSError`."""
         for place, group in groupby(numbers, lambda number: bisect_right(self._passed, (number, 1 << 62)) - 1):
             first, offset = self._passed[place]
             if first == self.first:

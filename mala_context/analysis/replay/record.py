@@ -1,8 +1,8 @@
-"""What a replay finds, as plain records: of one agent, of one stretch of a file, of one session.
+"""The results of a replay, as plain records: of one agent, of one stretch of a file, of one session.
 
-A `Stretch` is what one recording tells of one session. It is made where the file is read, travels between processes,
-and knows nothing of other files. `sessions.join` makes `SessionRecord`s of all stretches; their `as_dict` is the JSON
-that `docs/reference/replay-json.md` describes.
+A `Stretch` is the part of one session that one recording shows. It is made by the process that reads the file, travels
+between processes, and knows nothing of other files. `sessions.join` makes `SessionRecord`s from all stretches. Their
+`as_dict` is the JSON that `docs/reference/replay-json.md` describes.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from mala_context._util.records import Record
 Counts = tuple[int, int, int, int]
 """Tokens of a response: input, cache creation, cache read, output."""
 PRIME: Final = 0x4754924175FFC559
-"""What ids are divided by."""
+"""The divisor of `identify`."""
 MOST_PROBLEMS: Final = 100
-"""Entries kept for one recording; what comes after is counted in the last of them."""
+"""Most entries for one recording; further problems are counted in the last entry."""
 
 
 def identify(text: str) -> int:
-    """Return 63 bits that stand for an id, the same in every process and on every machine (`hash` is not).
+    """Return a number of 63 bits for an id, which is the same in every process and on every machine (`hash` is not).
 
-    It is the remainder of the id's bytes by a prime: two of a million ids agree by chance once in ten million corpora.
+    It is the remainder of the id's bytes divided by a prime. That two of a million ids get the same number by chance
+    happens once in ten million corpora.
     """
     return int.from_bytes(text.encode("utf-8", "surrogatepass"), "little") % PRIME
 
 
 class Problem(Record):
-    """Rows that could not be read, or a file."""
+    """A file that could not be read, or rows of it."""
 
     file: str
     """The recording's path."""
     row: int | None
-    """The first such row; `None` where it is not about a row."""
+    """The first such row; `None` if the problem is the file's."""
     rows: int
-    """How many rows in a row; 0 where it is not about rows."""
+    """How many rows, one after the other; 0 if the problem is the file's."""
     problem: str
-    """What is wrong, in words."""
+    """The problem in words."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the problem for JSON."""
@@ -55,7 +56,7 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, row: int | None, words: str, rows: int = 1) -> None:
-        """Take a problem of a row, or of the file as a whole where `row` is `None`."""
+        """Take a problem of a row, or of the whole file if `row` is `None`."""
         rows = 0 if row is None else rows
         last = self.found[-1] if self.found else None
         if last is not None and row is not None and last.row is not None:
@@ -70,7 +71,7 @@ class Problems:
 
 
 class Best(dict[str, Counts]):
-    """The counts of responses by their ids; of several rows of one the counts with the largest output stand."""
+    """The counts of responses by their ids; of several rows of a response, those with the largest output count."""
 
     def take(self, identity: str, counts: Counts) -> None:
         """Take the counts of a row."""
@@ -95,7 +96,7 @@ class AgentRecord(Record):
     responses: int = 0
     """Responses that it received."""
     tokens: int | None = None
-    """Size of its last request; an estimate after a compaction; `None` where unknown."""
+    """Size of its last request; an estimate after a compaction; `None` if unknown."""
     peak_tokens: int | None = None
     """The largest request that the API counted."""
     compactions: int = 0
@@ -103,13 +104,13 @@ class AgentRecord(Record):
     window: int | None = None
     """The window of its last model."""
     window_source: str | None = None
-    """Which source said so."""
+    """The source of the window."""
     window_doubtful: bool = False
-    """Whether something was seen that this window does not explain."""
+    """Whether an event has contradicted this window."""
     accuracy: str = "unknown"
     """How well `tokens` is known: `exact`, `estimate`, `rough` or `unknown`."""
     ids: array[int] = array("q")
-    """What `identify` says of the ids of its responses."""
+    """The ids of its responses as numbers of `identify`."""
     counts: array[int] = array("q")
     """Four counts for each of `ids`: input, cache creation, cache read and output tokens."""
     sums: Counts = (0, 0, 0, 0)
@@ -134,17 +135,17 @@ class CompactionRecord(Record):
     row: int
     """Line of its boundary, from 1."""
     trigger: str | None
-    """`auto` or `manual`; `None` where only a summary shows it."""
+    """`auto` or `manual`; `None` if only a summary shows the compaction."""
     pre_tokens: int | None
-    """The CLI's own estimate before."""
+    """The CLI's own estimate of the context before the compaction."""
     post_tokens: int | None
-    """The CLI's chars/4 of what remained."""
+    """The CLI's chars/4 of the messages that remained."""
     cli_estimate: int | None
-    """Our figure for `pre_tokens`, just before."""
+    """Our estimate of `pre_tokens`, just before the compaction."""
     projected: int | None
-    """What the next request would have held, just before."""
+    """The projection of the next request, just before the compaction."""
     parent_missing: bool | None
-    """Whether the row that the boundary goes on from is not in the file; `None` where it names none."""
+    """Whether the row that the boundary goes on from is missing in the file; `None` if the boundary names no row."""
     uuid: str | None = None
     """The boundary's own id."""
 
@@ -171,22 +172,22 @@ class CompactionRecord(Record):
 
 
 class Stretch(Record):
-    """What one recording tells of one session."""
+    """The part of one session that one recording shows."""
 
     path: str
     """The recording."""
     session_id: str | None
-    """Id of the session; `None` where no row names one."""
+    """Id of the session; `None` if no row names one."""
     main: AgentRecord
     """The main agent; without responses in a subagent's own file."""
     agents: list[AgentRecord]
     """Subagents with rows in this recording."""
     compactions: list[CompactionRecord]
-    """Of the main agent."""
+    """Compactions of the main agent."""
     resets: int = 0
     """How often the conversation started again within the session."""
     overflows: int = 0
-    """Requests that were refused since they were too long, of all agents."""
+    """Requests of all agents that were refused because they were too long."""
     microcompactions: int = 0
     """How often the CLI cleared the main agent's old tool results by itself."""
     is_fork: bool = False
@@ -196,11 +197,11 @@ class Stretch(Record):
     ended_at: str | None = None
     """Latest time of a row."""
     problems: Sequence[Problem] = ()
-    """What could not be read."""
+    """The parts that could not be read."""
 
 
 class Totals(Record):
-    """Tokens that were paid for, each response once."""
+    """Tokens that were paid for; each response counts once."""
 
     input_tokens: int = 0
     """Uncached prompt tokens."""
@@ -226,27 +227,27 @@ class SessionRecord(Record):
     session_id: str | None
     """Its id; `None` for a recording in which no row names one."""
     path: str
-    """The main transcript; a subagent's where there is none."""
+    """The main transcript, or a subagent's if there is no main transcript."""
     main: AgentRecord
     """The main agent."""
     subagents: list[AgentRecord]
     """Every subagent, by id."""
     compactions: list[CompactionRecord]
-    """Of the main agent, in order."""
+    """Compactions of the main agent, in order."""
     resets: int
     """How often the conversation started again within the session."""
     overflows: int
-    """Requests that were refused since they were too long."""
+    """Requests that were refused because they were too long."""
     started_at: str | None
     """Earliest time of a row."""
     ended_at: str | None
     """Latest time of a row."""
     problems: list[Problem]
-    """What could not be read."""
+    """The parts that could not be read."""
     totals: Totals
     """Tokens of all its agents, each response counted in one session only."""
     microcompactions: int = 0
-    """How often the CLI cleared old tool results by itself; they are no compactions."""
+    """How often the CLI cleared old tool results by itself, which is no compaction."""
 
     @property
     def peak_ratio(self) -> float | None:

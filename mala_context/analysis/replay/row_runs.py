@@ -1,4 +1,4 @@
-"""What the columns of a block of a transcript say: its rows as runs, and nothing of what that means."""
+"""The types of a block's columns: its rows as runs. They only describe the rows, and know no rule of the tracker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mala_context._util.tuples import NamedTuple
 from mala_context.analysis.replay.record import Counts
 
 FILLER: Final = 0
-"""A row without an id, of which a context knows nothing."""
+"""A row without an id, which belongs to no context."""
 LINK: Final = 1
 """A row that no request holds."""
 ATTACHMENT: Final = 2
@@ -18,53 +18,54 @@ USER: Final = 3
 ASSISTANT: Final = 4
 """A response's row with counts."""
 BARE: Final = 5
-"""A response's row without counts, a stretch of its own; the counts that it gives are 0."""
+"""A response's row without counts. It is always a run of its own, and its counts are 0."""
 
 
 class NeedsFullReader(Exception):  # noqa: N818  (not an error: the careful way reads it)
-    """A recording that cannot be read to its end, or not twice, or of which columns do not tell enough."""
+    """Raised for a recording that cannot be read to its end or a second time, or whose columns do not tell enough."""
 
 
 class Answers(NamedTuple):
-    """Responses, each by its rows that follow one another: a list for each thing that they say."""
+    """The responses of a run, as one list for each of their values, so that sets and dicts take them at once."""
 
     ids: list[str]
     requests: list[str | None]
     counts: list[Counts]
-    """With the largest output of a response's rows."""
+    """The counts of each response, with the largest output among its rows."""
     tokens: list[int]
-    """Sizes of their requests."""
+    """Size of each response's request."""
     at: list[int]
-    """Place of each one's first row among those of the stretch that have an id."""
+    """Place of each response's first row among the rows of the run that have an id."""
     lines: list[int]
-    """That row's line, counted from the stretch's first."""
+    """Line of each response's first row, counted from the run's first line."""
 
 
 class RowRun(NamedTuple):
-    """Rows that go on from one another, of one author in one session; what they differ in is the first one's.
+    """A run of rows that go on from one another, of one author in one session.
 
-    Each row's parent is one of the rows since the last response's first.
+    The parent of each row is one of the rows since the first row of the last response. Results of tools that ran side
+    by side name the call as their parent, so a stricter rule ended four of five runs in recorded sessions.
     """
 
     line: int
-    """Its first line, counted from 0 in the block."""
+    """The run's first line, counted from 0 in the block."""
     lines: int
     kind: int
-    """Of the first row: `FILLER` to `BARE`. After a link there are only links."""
+    """Kind of the first row, `FILLER` to `BARE`. After a link a run has only links."""
     author: str | bool | None
     """An agent's id; `True` for a sidechain without a name, `None` for the main agent."""
     session: str | None
     parent: str | None
-    """Of the first row; `None` for a root."""
+    """Parent of the first row; `None` for a root."""
     uuids: list[str]
-    """Of all rows that have one."""
+    """Ids of all rows that have one."""
     answers: Answers | None
-    """The responses; of one model."""
+    """The responses, which are all of one model."""
     model: str | None
     started: Any
-    """The earliest time of a row; `None` where none has one."""
+    """The earliest time of a row; `None` if no row has a time."""
     ended: Any
-    """The latest."""
+    """The latest time of a row."""
     forked: bool
     """Whether a row says that it was copied from another session."""
 
@@ -76,9 +77,9 @@ Skim: TypeAlias = Callable[[memoryview], tuple[list[RowRun | Odd], bytes]]
 
 
 def divided(stretch: RowRun, at: int, line: int) -> tuple[RowRun, RowRun]:
-    """Return a stretch's rows before one, given by its place among the ids and its line in the stretch, and the others.
+    """Divide a run before one of its rows, given by the row's place among the ids and by its line in the run.
 
-    The others' kind is right where they begin with a response, or with a link after a link.
+    The kind of the second run is right only if that run begins with a response, or with a link after a link.
     """
     first, lines, kind, author, session, parent, uuids, answers, *more = stretch
     before = after = None

@@ -1,9 +1,9 @@
-"""Stretches into sessions: main and subagents' files under one id, and each response in one session only.
+"""Joins stretches into sessions: main and subagents' files under one id, and each response in one session only.
 
-A fork's file, and on older CLIs a resumed one, repeats the rows of the session that it came from. Its context really
-holds them, so sizes and peaks stay; but a response was made once, and counts in the session that made it. Which one
-that is follows from the recordings alone, never from their order: main agents before subagents, originals before
-forks, the earlier before the later.
+A fork's file repeats the rows of the session that it came from; so does a resumed session's file of older CLIs. Its
+context really holds these rows, so sizes and peaks stay. But a response was made once, and counts only in the session
+that made it. The recordings alone decide which session this is, not the order in which they were read: main agents come
+before subagents, originals before forks, earlier sessions before later ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LATE = "~"
 
 
 def join(stretches: Iterable[Stretch]) -> list[SessionRecord]:
-    """Return the sessions in the order of their start; a recording without any id is one of its own."""
+    """Return the sessions in the order of their start; a recording without any session id is a session of its own."""
     ordered = sorted(stretches, key=_age)
     totals = _claim(ordered)
     groups: dict[str, list[Stretch]] = {}
@@ -28,7 +28,7 @@ def join(stretches: Iterable[Stretch]) -> list[SessionRecord]:
 
 
 def key_of(part: Stretch | SessionRecord) -> str:
-    """Return what the stretches of one session have in common: its id, or the path where no id can be one."""
+    """Return the key of a stretch's session: the session's id, or one made of the path if there is no usable id."""
     session_id = part.session_id
     return session_id if session_id and not session_id.startswith("\0") else f"\0{part.path}"
 
@@ -38,7 +38,7 @@ def _age(stretch: Stretch) -> tuple[bool, str, str, str]:
 
 
 def _claim(ordered: Sequence[Stretch]) -> dict[str, Totals]:
-    """Take from each agent the responses that an earlier one has; return what is left of each session, in tokens."""
+    """Remove from each agent the responses that an earlier agent has; return the remaining tokens of each session."""
     mains = [(stretch, stretch.main) for stretch in ordered]
     others = [(stretch, agent) for stretch in ordered for agent in stretch.agents]
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Line by line: what was known after each row of a recording."""
+"""The state of the tracker after each line of a recording."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ Emit = Callable[[Mapping[str, Any]], object]
 
 
 class Tracer(RecordingReader):
-    """Emits one record a line: the main agent's state after it.
+    """Emits a record for each line: the main agent's state after it.
 
-    A line of a subagent gives that subagent's record, and the main agent's after it where the recording is not the
-    subagent's own.
+    A line of a subagent gives that subagent's record. In a main agent's recording, the main agent's record follows it.
     """
 
     def __init__(self, recording: Recording, emit: Emit) -> None:
@@ -63,5 +62,5 @@ class Tracer(RecordingReader):
 
 
 def trace(recording: Recording, emit: Emit) -> list[Stretch]:
-    """Read a recording, emit its records, and return what it tells of its sessions."""
+    """Read a recording, emit its records, and return its stretches."""
     return Tracer(recording, emit).run()
