@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mala_context.analysis.replay import replay
 from mala_context.analysis.replay.engine import LocalEngine
 from mala_context.cli import streams
+from mala_context.cli.plain_options import parsed
 from mala_context.cli.progress import waiting
-from mala_context.cli.quick import parsed
 from mala_context.errors import MalaContextError
 
 if TYPE_CHECKING:

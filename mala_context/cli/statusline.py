@@ -10,7 +10,7 @@ import os
 import sys
 
 from mala_context._util.safe_open import reader_of, write_all
-from mala_context.cli.quick import parsed
+from mala_context.cli.plain_options import parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

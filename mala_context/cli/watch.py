@@ -27,7 +27,7 @@ from mala_context.cli.inputs import (
     one_session,
     transcripts,
 )
-from mala_context.cli.keys import GONE, SUSPEND, keys, suspend
+from mala_context.cli.keyboard import GONE, SUSPEND, keys, suspend
 from mala_context.cli.progress import waiting
 from mala_context.cli.streams import can_redraw
 from mala_context.errors import MalaContextError

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mala_context._util.text import percent, plural
 from mala_context.analysis.watch.view import ACTIVE, ORDERS, WatchRow, matches, ordered
-from mala_context.cli.keys import QUIT
+from mala_context.cli.keyboard import QUIT
 from mala_context.cli.watch_table import AgentLine, Look, agent_lines, cut, meanings, project, table, wrapped
 
 HELP: Final = (

@@ -9,8 +9,8 @@ import termios
 
 import pytest
 
-from mala_context.cli import keys as keys_module
-from mala_context.cli.keys import QUIT, SUSPEND, keys, suspend
+from mala_context.cli import keyboard
+from mala_context.cli.keyboard import QUIT, SUSPEND, keys, suspend
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_ctrl_z_is_a_key_too(terminal):
 
 def test_suspending_stops_the_whole_job(monkeypatch):
     sent = []
-    monkeypatch.setattr(keys_module.os, "kill", lambda *words: sent.append(words))
+    monkeypatch.setattr(keyboard.os, "kill", lambda *words: sent.append(words))
     suspend()
     assert sent == [(0, signal.SIGTSTP)]
 
@@ -66,7 +66,7 @@ def test_the_terminal_is_restored_after_an_error(terminal):
 @pytest.mark.parametrize("stdin", [io.StringIO("q"), open(os.devnull)], ids=["no file", "no terminal"])  # noqa: SIM115
 def test_without_a_terminal_it_only_waits(monkeypatch, stdin):
     waited = []
-    monkeypatch.setattr(keys_module.time, "sleep", waited.append)
+    monkeypatch.setattr(keyboard.time, "sleep", waited.append)
     monkeypatch.setattr(sys, "stdin", stdin)
     with keys() as pressed:
         assert pressed(0.25) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mala_context.cli.quick import parsed
+from mala_context.cli.plain_options import parsed
 
 
 def parse(*arguments):
