@@ -97,10 +97,8 @@ class _Worker:
     def _furnish(self, turns: int) -> None:
         for name in ("src", "logs", "notes"):
             os.makedirs(os.path.join(self._project, name), exist_ok=True)
-        line = "2026-01-01T00:00:{:02d}Z service[{:04d}]: request {:06d} answered in {:03d} ms\n"
-        log = "".join(line.format(n % 60, n % 977, n, n * 7 % 331) for n in range(RESULT_CHARACTERS // 60))
         with open(os.path.join(self._project, "logs", "service.log"), "w", encoding="utf-8") as file:
-            file.write(log)
+            file.write(log_text())
         for turn in range(1, turns + 1):
             with open(os.path.join(self._project, "src", f"part_{turn:02d}.py"), "w", encoding="utf-8") as file:
                 file.write("".join(f"def step_{turn}_{n}(value):\n    return value + {n}\n\n\n" for n in range(12)))
@@ -120,10 +118,20 @@ class _Worker:
         return text(f"Turn {turn + 1} is done: {name} holds twelve steps, its log is clean, notes/{name}.md says so.")
 
     def _look(self, name: str, characters: int) -> Reply:
-        looking = tool("Read", file_path=os.path.join(self._project, "src", f"{name}.py"))
-        left = characters
-        while left > 0:
-            part = min(left, RESULT_CHARACTERS)
-            looking += tool("Bash", command=f"head -c {part} logs/service.log", description="Look at the log")
-            left -= part
-        return looking
+        read = tool("Read", file_path=os.path.join(self._project, "src", f"{name}.py"))
+        return read + look_at_log("logs/service.log", characters)
+
+
+def log_text() -> str:
+    """Return the text of a service's log, a little more than one tool result holds."""
+    line = "2026-01-01T00:00:{:02d}Z service[{:04d}]: request {:06d} answered in {:03d} ms\n"
+    return "".join(line.format(n % 60, n % 977, n, n * 7 % 331) for n in range(RESULT_CHARACTERS // 60))
+
+
+def look_at_log(path: str, characters: int) -> Reply:
+    """Return Bash calls whose results are this many characters of a log, as many parallel calls as it takes."""
+    calls = Reply()
+    for start in range(0, characters, RESULT_CHARACTERS):
+        size = min(RESULT_CHARACTERS, characters - start)
+        calls += tool("Bash", command=f"head -c {size} {path}", description="Look at the log")
+    return calls

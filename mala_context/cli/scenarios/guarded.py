@@ -6,14 +6,15 @@ API refuses the prompt, and the session is dead. Tool calls and transcripts are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mala_context.cli.agent_runner import terminal_reason
 from mala_context.cli.scenarios.recording import Heard
 from mala_context.cli.scenarios.report import Check, Report, Stage, Table
-from mala_context.testing import Reply, Request, ScriptedMessagesAPI, tool
+from mala_context.testing import Reply, Request, ScriptedMessagesAPI
+from mala_context.testing.scripts import log_text, look_at_log
 
 if TYPE_CHECKING:
     from mala_context.agent.runtime import AgentRuntime
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 WINDOW: Final = 60_000
 """Tokens of the API's window: a small one fills quickly."""
 CHARS_PER_TOKEN: Final = 3.0
-LARGEST_RESULT: Final = 24_000
-"""Characters of one tool result; the CLI replaces much larger ones by a preview."""
 DEAD: Final = "prompt_too_long"
 """`terminal_reason` of a session whose prompt was refused."""
 
@@ -39,13 +38,7 @@ class Looking:
         if not self._characters:
             room = max(1, WINDOW - request.received_tokens)
             self._characters = max(1, int(room * CHARS_PER_TOKEN * 1.4 / self.times))
-        sizes = [LARGEST_RESULT] * (self._characters // LARGEST_RESULT)
-        sizes += [self._characters % LARGEST_RESULT] if self._characters % LARGEST_RESULT else []
-        calls = [tool("Bash", command=f"head -c {size} service.log", description="Look at the log") for size in sizes]
-        look = calls[0]
-        for call in calls[1:]:
-            look += call
-        return look
+        return look_at_log("service.log", self._characters)
 
 
 @dataclass
@@ -113,18 +106,13 @@ def report(without: Run, kept: Run, label: str, checks: Sequence[Check], **more:
 
 async def run(stage: Stage, name: str, script: Callable[[Request], Any], prompts: Sequence[str], **keys: Any) -> Run:
     """Play one run with these keys of `context:`; stops at the first turn that the API refused."""
-    stage.write(f"project-{name}", "service.log", "".join(_log_lines()))
+    stage.write(f"project-{name}", "service.log", log_text())
     with ScriptedMessagesAPI(script, window=WINDOW, chars_per_token=CHARS_PER_TOKEN, strict=False) as api:
         runtime = stage.runtime(api, f"-{name}", {"env": {"DISABLE_AUTO_COMPACT": "1"}}, window=WINDOW, **keys)
         played = Run(runtime, api.main_requests)
         await played.play(stage, runtime, prompts, lambda: played.died)
         played.requests = api.main_requests
     return played
-
-
-def _log_lines() -> Iterator[str]:
-    line = "2026-01-01T00:00:{:02d}Z service[{:04d}]: request {:06d} answered in {:03d} ms\n"
-    return (line.format(n % 60, n % 977, n, n * 7 % 331) for n in range(LARGEST_RESULT // 50))
 
 
 def died_check(without: Run) -> Check:

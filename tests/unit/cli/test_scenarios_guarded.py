@@ -10,6 +10,7 @@ import pytest
 
 from mala_context.cli.scenarios import guarded
 from mala_context.testing.environment import ANOTHER_ACCOUNT
+from mala_context.testing.scripts import RESULT_CHARACTERS
 
 DEMO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo", "--json", "--scenario")
 BOTH = {"scenario", "scripted_api", "ok", "turns", "seconds", "kept", "checks", "window", "cli_version"}
@@ -77,5 +78,5 @@ def test_looks_are_sized_by_the_room_that_is_left():
     first = looking.next(SimpleNamespace(received_tokens=20_000))
     sizes = [int(block["input"]["command"].split()[2]) for block in first.content]
     assert sum(sizes) == int(40_000 * 3.0 * 1.4 / 4)
-    assert max(sizes) <= guarded.LARGEST_RESULT
+    assert max(sizes) <= RESULT_CHARACTERS
     assert looking.next(SimpleNamespace(received_tokens=50_000)) == first
