@@ -26,7 +26,7 @@ LOGGER = "mala_context"
 GAUGE = "Context: "
 """What the gauge's own log lines begin with."""
 HIGH, FULL = 0.70, 0.90
-"""Shares of the window from which the bar is yellow, and red."""
+"""Shares of the window from which a bar is yellow, and red; the table of `watch` has the same colours."""
 BAR = 30
 """Columns of a bar in a line of its own."""
 
@@ -60,7 +60,9 @@ def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
         drawn[:] = [snapshot.tokens]
         filled = min(BAR, round(BAR * snapshot.tokens / snapshot.window))
         err.print(
-            f"{full * filled}{empty * (BAR - filled)} {_words(snapshot)}", style=_colour(snapshot), soft_wrap=True
+            f"{full * filled}{empty * (BAR - filled)} {_words(snapshot)}",
+            style=colour_of(snapshot.tokens / snapshot.window),
+            soft_wrap=True,
         )
 
     with logging_to(_Above(err)):
@@ -78,8 +80,8 @@ def _words(snapshot: ContextSnapshot) -> str:
     return f"{about}{snapshot.tokens / snapshot.window:.1%} ({snapshot.tokens:,} of {window}{compacts})"
 
 
-def _colour(snapshot: ContextSnapshot) -> str:
-    share = (snapshot.tokens or 0) / snapshot.window
+def colour_of(share: float) -> str:
+    """Return the colour of a bar that is filled to this share."""
     return "red" if share >= FULL else "yellow" if share >= HIGH else "green"
 
 
@@ -118,7 +120,7 @@ class _Bar(LiveGauge):
             total=snapshot.window,
             completed=min(snapshot.tokens, snapshot.window),
             words=_words(snapshot),
-            colour=_colour(snapshot),
+            colour=colour_of(snapshot.tokens / snapshot.window),
             refresh=True,
         )
 

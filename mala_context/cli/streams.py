@@ -43,15 +43,6 @@ def can_redraw(stream: IO[str]) -> bool:
     return stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
-def can_encode(encoding: str | None, text: str) -> bool:
-    """Tell whether an encoding has these characters."""
-    try:
-        text.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
 def _escape(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.text import Text
 
 from mala_context._util.text import printable
-from mala_context.cli import streams
 from mala_context.cli.scenarios.report import Check, Lines, Table
 
 PIPE_WIDTH = 80
@@ -70,7 +69,11 @@ def show_checks(out: Console, checks: Sequence[Check]) -> None:
 
 def can_encode(out: Console, text: str) -> bool:
     """Tell whether the console's stream has these characters."""
-    return streams.can_encode(out.encoding, text)
+    try:
+        text.encode(out.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _show_table(out: Console, part: Table) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mala_context._util.text import percent, plural, printable, window_words
 from mala_context.analysis.watch.view import ACTIVE, WatchRow
-from mala_context.cli.live_gauge import FULL, HIGH
+from mala_context.cli.live_gauge import colour_of
 from mala_context.tracking.windows import plain_name
 
 LEGEND_WIDTH: Final = 40
@@ -181,8 +181,7 @@ def bar(row: WatchRow, width: int, marks: Marks) -> Text:
 
 
 def _colour(row: WatchRow) -> str:
-    fullness = row.fullness
-    return "dim" if fullness is None else "red" if fullness >= FULL else "yellow" if fullness >= HIGH else "green"
+    return "dim" if row.fullness is None else colour_of(row.fullness)
 
 
 def cut(text: str, width: int, marks: Marks) -> str:

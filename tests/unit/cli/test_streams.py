@@ -84,14 +84,6 @@ def test_a_line_is_drawn_over_on_a_real_terminal_only(monkeypatch, is_terminal, 
 
 
 @pytest.mark.parametrize(
-    ("encoding", "can"), [("utf-8", True), ("ascii", False), ("latin-1", False), (None, False), ("no-such", False)]
-)
-def test_what_an_encoding_has(encoding, can):
-    assert streams.can_encode(encoding, "━╌") is can
-    assert streams.can_encode("ascii", "#.")
-
-
-@pytest.mark.parametrize(
     ("encoding", "text", "written"),
     [
         ("ascii", "\u00e9", "\\u00e9"),

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mala_context.cli.scenarios.report import Check, Lines, Table
-from mala_context.cli.tables import console, show, show_checks
+from mala_context.cli.tables import can_encode, console, show, show_checks
 from tests.helpers.terminals import Terminal
 
 
@@ -94,3 +94,14 @@ def test_on_a_terminal_the_words_of_a_check_stay_right_of_its_mark(monkeypatch):
     assert first.startswith("✓ word")
     assert rest
     assert all(line.startswith("  word") for line in rest)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "no-such"])
+def test_what_an_encoding_has(encoding):
+    class Stream(io.StringIO):
+        pass
+
+    Stream.encoding = encoding
+    out = console(Stream())
+    assert can_encode(out, "━╌") is (encoding == "utf-8")
+    assert can_encode(out, "#.") is (encoding != "no-such")
