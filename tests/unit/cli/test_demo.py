@@ -17,7 +17,7 @@ from mala_context.cli import demo as demo_module
 from mala_context.cli.app import app
 from mala_context.cli.scenarios import compaction
 from mala_context.cli.scenarios.report import Check, Lines, Report, Table
-from mala_context.testing.environment import ANOTHER_ACCOUNT
+from mala_context.testing.api import ANOTHER_ACCOUNT
 from tests.helpers.terminals import without_codes
 from tests.helpers.variants import variants
 

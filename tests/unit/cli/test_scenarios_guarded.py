@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mala_context.cli.scenarios import guarded
-from mala_context.testing.environment import ANOTHER_ACCOUNT
+from mala_context.testing.api import ANOTHER_ACCOUNT
 from mala_context.testing.scripts import RESULT_CHARACTERS
 
 DEMO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo", "--json", "--scenario")

@@ -10,7 +10,7 @@ import pytest
 from mala_context.archive.restore import RestoreResult
 from mala_context.cli.scenarios import undo
 from mala_context.cli.scenarios.undo import HeldConversation, OldConversation
-from mala_context.testing.environment import ANOTHER_ACCOUNT
+from mala_context.testing.api import ANOTHER_ACCOUNT
 
 UNDO = (sys.executable, "-W", "error", "-m", "mala_context.cli", "demo", "--scenario", "undo")
 

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import threading
 import time
 
@@ -12,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from mala_context.testing import ScriptedMessagesAPI, ScriptError, api_error, refuse, summary, text, too_long, tool
+from mala_context.testing.api import ANOTHER_ACCOUNT, claude_env
 
 SUMMARY_PROMPT = "Your task is to create a detailed summary of the conversation so far."
 
@@ -298,3 +300,36 @@ def test_temporary_directories_go_with_the_api(tmp_path):
         assert api.env(tmp_path)["HOME"] == str(tmp_path)
     assert not os.path.exists(options.cwd)
     assert not os.path.exists(options.env["HOME"])
+
+
+# -- the environment: the user's own account must not show through ---------------------------------------------------
+
+
+def test_everything_the_cli_keeps_is_below_the_home():
+    env = claude_env("http://127.0.0.1:1", pathlib.Path("/h"))
+    assert env["HOME"] == "/h"
+    for name in ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_TMPDIR"):
+        assert env[name].startswith("/h/")
+
+
+def test_the_cli_talks_to_the_given_server_alone():
+    env = claude_env("http://127.0.0.1:1", "/h")
+    assert env["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:1"
+    assert env["ANTHROPIC_API_KEY"]
+    assert "127.0.0.1" in env["NO_PROXY"]
+
+
+def test_variables_of_another_account_are_emptied():
+    env = claude_env("http://127.0.0.1:1", "/h")
+    assert {env[name] for name in ANOTHER_ACCOUNT} == {""}
+
+
+def test_all_values_are_text():
+    assert {type(value) for value in claude_env("u", pathlib.Path("/h")).values()} == {str}
+
+
+def test_commands_are_found_where_this_process_has_no_path(monkeypatch):
+    monkeypatch.setenv("PATH", "/mine")
+    assert "PATH" not in claude_env("u", "/h")
+    monkeypatch.delenv("PATH")
+    assert claude_env("u", "/h")["PATH"]
