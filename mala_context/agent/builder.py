@@ -36,8 +36,8 @@ def instrument(
         config: used in place of `mala.yaml`.
         observers: called with every record of `telemetry.records`, after the log and OpenTelemetry.
 
-    Raises `ConfigError` where `mala.yaml` cannot be used, `TypeError` for options of another type. Existing hooks stay,
-    listed first. Options that came out of here before are freed of the old wiring first.
+    Existing hooks stay, and come first. Options that `instrument` made before lose the old wiring first. Raises
+    `ConfigError` if `mala.yaml` or `config` is wrong, `TypeError` for options of another type.
     """
     sdk = SDK()
     given = sdk.create_options() if options is None else options

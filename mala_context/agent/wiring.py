@@ -26,7 +26,7 @@ from mala_context.agent.telemetry import Hub, Reporter
 from mala_context.agent.tool_cap import ToolCap
 from mala_context.agent.transcript_feed import TranscriptFeed
 from mala_context.archive.full_outputs import Spills
-from mala_context.config import ContextConfig, load_config
+from mala_context.config import ContextConfig, checked, load_config
 from mala_context.errors import ConfigError
 from mala_context.guard.policy import Policy
 from mala_context.guard.thresholds import subagent_thresholds, thresholds_from
@@ -52,7 +52,7 @@ def wire(
     agent_id: str | None = None,
 ) -> AgentRuntime:
     """Make the runtime's parts and connect them; `copy(options, hooks=…)` makes the options to connect with."""
-    config = load_config(os.path.join(repo, "mala.yaml")) if config is None else config
+    config = load_config(os.path.join(repo, "mala.yaml")) if config is None else checked(config)
     env = getattr(options, "env", None) or {}
     tracker = _tracker(config, options, env, repo)
     archivist = None

@@ -136,7 +136,7 @@ class _Tree:
             return node
         strange = None if tag in _CORE_TAGS else tag
         if given.id == "scalar":
-            value, quoted = plain_value(tag, given.value), bool(given.style)
+            value, quoted = _plain_value(tag, given.value), bool(given.style)
             node = self._made[id(given)] = ScalarNode(line, strange, text=given.value, value=value, quoted=quoted)
         elif given.id == "sequence":
             node = self._made[id(given)] = items = ListNode(line, strange, closed=False)
@@ -166,7 +166,7 @@ def _apply_merges(table: MappingNode) -> None:
     table.entries = own
 
 
-def plain_value(tag: str, text: str) -> bool | int | float | str | None:
+def _plain_value(tag: str, text: str) -> bool | int | float | str | None:
     """Return the value of a scalar with the resolved `tag`; a value that cannot be read stays text."""
     kind = tag.removeprefix(_CORE)
     if kind == "null":

@@ -1,4 +1,7 @@
-"""Compare the document's tree with the table of keys: return the values, or raise every problem at once."""
+"""Compare a tree of values with the table of keys: return a `ContextConfig`, or raise every problem at once.
+
+The tree comes from a file, or from a `ContextConfig` that a program made: both are checked by the same rules.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,20 @@ import difflib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mala_context._util.safe_open import read_regular
 from mala_context._util.text import printable
-from mala_context.config.document import MAX_CHARACTERS, MalformedError, MappingNode, Node, ScalarNode, read_document
+from mala_context.config.document import (
+    MAX_CHARACTERS,
+    ListNode,
+    MalformedError,
+    MappingNode,
+    Node,
+    ScalarNode,
+    read_document,
+)
 from mala_context.config.schema import (
     ACCEPTED,
     NULLABLE_SECTIONS,
@@ -57,7 +68,7 @@ def load_with_lines(path_or_repo: str | os.PathLike[str]) -> Loaded:
     try:
         if os.path.isdir(path):
             path = os.path.join(path, FILE_NAME)
-        if not os.path.lexists(path):
+        if _is_missing(path):
             return Loaded(ContextConfig(), None, {})
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise _unreadable(path, "it is no regular file")
@@ -69,6 +80,15 @@ def load_with_lines(path_or_repo: str | os.PathLike[str]) -> Loaded:
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     return _parse(text, path)
+
+
+def _is_missing(path: str) -> bool:
+    """Tell whether nothing has this name. Raises `OSError` if the system does not tell, unlike `os.path.lexists`."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no file's name holds a NUL
+        return True
+    return False
 
 
 def parse(text: str, path: str | None = None) -> ContextConfig:
@@ -91,13 +111,44 @@ def _parse(text: str, path: str | None) -> Loaded:
     return Loaded(config, path, walk.lines)
 
 
+def checked(config: ContextConfig) -> ContextConfig:
+    """Return a configuration that a program made, as a file with the same values gives it.
+
+    Raises `ConfigError` with every problem found. Without this check a `warn_at` of 70 would never warn.
+    """
+    walk = _Walk()
+    made = walk.document(MappingNode(0, entries=[(_node("context"), _node(config))]))
+    if walk.problems:
+        raise _error([ConfigProblem(each.key, each.message) for each in walk.problems], None, where="ContextConfig")
+    return made
+
+
+def _mapping(record: Any) -> MappingNode:
+    """Return a record as a mapping. A field with its default is left out, like a key that a file does not name."""
+    default = type(record)()
+    pairs = [(item.name, getattr(record, item.name), getattr(default, item.name)) for item in fields(record)]
+    named = [(name, mine) for name, mine, other in pairs if type(mine) is not type(other) or mine != other]
+    return MappingNode(0, entries=[(_node(name), _node(mine)) for name, mine in named])
+
+
+def _node(value: Any) -> Node:
+    """Return a value of a program as a node of a file's tree."""
+    if isinstance(value, tuple(SECTIONS.values())):
+        return _mapping(value)
+    if isinstance(value, list | tuple):
+        return ListNode(0, items=[_node(each) for each in value])
+    given = os.fspath(value) if isinstance(value, os.PathLike) else value
+    plain = next((kind(given) for kind in (bool, int, float, str) if isinstance(given, kind)), given)
+    return ScalarNode(0, text=str(plain), value=plain, quoted=isinstance(plain, str))
+
+
 def _unreadable(path: str, why: str, line: int | None = None) -> ConfigError:
     return _error([ConfigProblem("", f"cannot be read: {why}", line)], path)
 
 
-def _error(problems: list[ConfigProblem], path: str | None) -> ConfigError:
+def _error(problems: list[ConfigProblem], path: str | None, where: str = FILE_NAME) -> ConfigError:
     """Return one error for all problems: removed fields first, because their wording is fixed, then the others."""
-    where = printable(path) if path else FILE_NAME
+    where = printable(path) if path else where
     ordered = sorted(problems, key=lambda problem: problem.line or 0)
     removed = [problem.message for problem in ordered if problem.key in REMOVED]
     lines = [

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mala_context._util.text import printable, size_bytes
 from mala_context.archive.remote.address import check_address, check_prefix, is_address
-from mala_context.config.document import ListNode, Node, ScalarNode, plain_value
+from mala_context.config.document import ListNode, MalformedError, Node, ScalarNode, read_document
 
 _TOOL = re.compile(r"[A-Za-z_][\w.-]*(\(.+\))?\*?")
 _SHOWN: Final = 60
@@ -76,7 +76,7 @@ def read(kind: Kind, node: Node) -> Any:
 
 
 def _hint(kind: Kind, node: ScalarNode) -> str:
-    """Return a text that would have been right in place of the one found, or nothing."""
+    """Return how to write the value that was probably meant, or nothing; a hint holds only what a file may hold."""
     tries: list[tuple[str, str]] = []
     text = node.text.strip()
     if node.quoted:
@@ -87,28 +87,19 @@ def _hint(kind: Kind, node: ScalarNode) -> str:
         number = math.nan
     if math.isfinite(number):
         plain = f"{number:.0f}" if number == int(number) else repr(number)
-        tries += [(plain, f"write {plain}"), (f"{number / 100!r}", f"{number:g} % is written {number / 100!r}")]
+        share = f"{number / 100:.12g}"
+        tries += [(plain, f"write {plain}"), (share, f"{number:.12g} % is written {share}")]
         if text.endswith("%"):
             tries.reverse()
     tries += [(text.lower(), f"write {shown(text.lower())}")]
     for candidate, hint in tries:
         try:
-            kind.read(ScalarNode(node.line, text=candidate, value=_plain(candidate)))
-        except InvalidValueError:
+            # Read as the file is, so that a hint is right: YAML 1.1 takes `0o1` and `1e-05` for texts.
+            kind.read(read_document(candidate) or node)
+        except (InvalidValueError, MalformedError):
             continue
         return hint
     return ""
-
-
-def _plain(text: str) -> Any:
-    """Return what `text` would be as an unquoted scalar, for the few forms that hints are made of."""
-    if text in {"true", "false"}:
-        return text == "true"
-    for tag in ("int", "float"):
-        value = plain_value(f"tag:yaml.org,2002:{tag}", text)
-        if not isinstance(value, str):
-            return value
-    return text
 
 
 def _scalar(words: str, is_valid: Callable[[Any], bool], convert: Callable[[Any], Any] = lambda value: value) -> Kind:

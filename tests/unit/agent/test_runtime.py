@@ -423,3 +423,13 @@ def test_transcripts_are_looked_for_where_the_agents_cli_keeps_them(repo, monkey
         ({}, None),
     ):
         assert instrument(ClaudeAgentOptions(cwd=repo, env=env)).archive.projects_dirs == place
+
+
+def test_a_configuration_made_wrong_stops_the_wiring(repo):
+    wrong = ContextConfig(warn_at=70)
+    for make in (
+        lambda: instrument(ClaudeAgentOptions(cwd=repo), config=wrong),
+        lambda: AgentRuntimeBuilder(repo).with_config(wrong).build(),
+    ):
+        with pytest.raises(ConfigError, match=r"context\.warn_at: found 70"):
+            make()

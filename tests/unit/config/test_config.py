@@ -1,9 +1,11 @@
 """The configuration file: every key, every way to get it wrong, and nothing but `ConfigError`."""
 
 import dataclasses
+import errno
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -19,6 +21,7 @@ from mala_context.config import (
     ContextConfig,
     GuardConfig,
     Retention,
+    checked,
     load_config,
     parse,
     target_of,
@@ -141,7 +144,9 @@ context:
     keep: {days: 30, bytes: 5GB}
     warn_bytes: null
 """
-    assert parse(text) == ContextConfig(
+    config = parse(text)
+    assert checked(config) == config
+    assert config == ContextConfig(
         enabled=False,
         estimator="cumulative",
         window=1_000_000,
@@ -680,3 +685,118 @@ class TestAnyText:
     @given(st.dictionaries(NAMES, VALUES, max_size=4))
     def test_documents(self, document):
         parses_or_says_why(yaml.safe_dump({"context": document}))
+
+
+# -- configurations that a program makes ------------------------------------------------------------------------------
+
+
+MADE_WRONG = [
+    (ContextConfig(warn_at=70), "context.warn_at: found 70, wanted a number above 0 and at most 1"),
+    (ContextConfig(warn_at=math.nan), "context.warn_at: found nan"),
+    (ContextConfig(warn_at="0.7"), 'context.warn_at: found the text "0.7"'),
+    (ContextConfig(enabled="no"), 'context.enabled: found the text "no"'),
+    (ContextConfig(enabled=1), "context.enabled: found 1"),
+    (ContextConfig(window=-5), "context.window: found -5"),
+    (ContextConfig(window=True), "context.window: found True"),
+    (ContextConfig(finishing_tools="Write"), 'context.finishing_tools: found the text "Write", wanted a list'),
+    (ContextConfig(finishing_tools=("Write", 5)), "item 2 is 5"),
+    (ContextConfig(compact_at=0.5), "context.compact_at: found 0.5, wanted 0.7 or more, since context.warn_at is 0.7"),
+    (ContextConfig(restart_at=0.95, final_at=0.9), "context.final_at: found 0.9, wanted 0.95 or more"),
+    (ContextConfig(alarm_at=object), "context.alarm_at: found "),
+    (ContextConfig(guard=5), "context.guard: found 5, wanted a mapping"),
+    (ContextConfig(guard=GuardConfig(tool_output_tokens=-1)), "context.guard.tool_output_tokens: found -1"),
+    (ContextConfig(window=9_000, guard=GuardConfig(buffer_tokens=9_000)), "context.guard.buffer_tokens: found 9,000"),
+    (ContextConfig(archive=ArchiveConfig(keep=Retention())), "context.archive.keep: found nothing in it"),
+    (ContextConfig(archive=ArchiveConfig(keep={"days": 3})), "context.archive.keep: found "),
+    (ContextConfig(archive=ArchiveConfig(encryption="AES256")), "context.archive.encryption: needs an s3:// address"),
+    (ContextConfig(archive=ArchiveConfig(directory=b"/archives")), "context.archive.directory: found "),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), MADE_WRONG, ids=[words[:40] for _, words in MADE_WRONG])
+def test_a_program_makes_the_same_mistakes_as_a_file(config, words):
+    with pytest.raises(ConfigError) as caught:
+        checked(config)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("ContextConfig: ")
+    assert caught.value.path is None
+    assert {problem.line for problem in caught.value.problems} == {None}
+
+
+def test_all_mistakes_of_a_program_at_once():
+    with pytest.raises(ConfigError, match=r"^2 problems in ContextConfig:\n") as caught:
+        checked(ContextConfig(warn_at=70, window=0))
+    assert {problem.key for problem in caught.value.problems} == {"context.warn_at", "context.window"}
+
+
+def test_kinds_of_values_that_only_a_program_has(tmp_path):
+    class Share(float):
+        pass
+
+    archive = ArchiveConfig(directory=tmp_path, warn_bytes="1GB")
+    given = ContextConfig(warn_at=Share(0.5), final_at=1, finishing_tools=["Write"], subagents=None, archive=archive)
+    wanted = ContextConfig(
+        warn_at=0.5, final_at=1.0, finishing_tools=("Write",), archive=ArchiveConfig(directory=str(tmp_path))
+    )
+    assert checked(given) == wanted
+
+
+FIELDS = {item.name for item in dataclasses.fields(ContextConfig)}
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4))
+def test_a_program_and_a_file_are_checked_alike(values):
+    text = yaml.safe_dump({"context": {name: value for name, value in values.items() if name in FIELDS}})
+    try:
+        wanted = parse(text)
+    except ConfigError:
+        return
+    assert checked(wanted) == wanted
+
+
+# -- hints and unreadable places ---------------------------------------------------------------------------------------
+
+ODD_NUMBERS = [
+    "0o1",
+    "1e-320",
+    "0.001%",
+    "0.00001%",
+    "1.0000001",
+    "1e1",
+    "1e-5",
+    "\N{ARABIC-INDIC DIGIT ZERO}.\N{ARABIC-INDIC DIGIT SEVEN}",
+    "'0.7'",
+    "70 %",
+    "7_0",
+    "1_000.0",
+]
+
+
+@pytest.mark.parametrize("key", ["warn_at", "window", "max_restarts", "enabled"])
+@pytest.mark.parametrize("written", [*ODD_NUMBERS, "TRUE ", "'on'", "Auto", "'0o1'", "'1e-3'", "'a: b'", "'['", "'#'"])
+def test_a_hint_is_right(key, written):
+    """What a hint says can be written, and is not what was written."""
+    try:
+        parse(f"context: {{{key}: {written}, window: 1000}}" if key != "window" else f"context: {{{key}: {written}}}")
+    except ConfigError as error:
+        (problem,) = error.problems
+        hint = re.search(r"\((?:write|without quotes:|.* % is written) (.*)\)$", problem.message)
+        if hint:
+            assert hint[1] != written
+            parse(f"context: {{{key}: {hint[1]}}}")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE])
+def test_a_file_that_may_be_there_is_no_missing_file(tmp_path, monkeypatch, number):
+    def refuse(path, **_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("mala_context.config.reading.os.lstat", refuse)
+    with pytest.raises(ConfigError, match=f"mala.yaml: cannot be read: {re.escape(os.strerror(number))}"):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "nowhere/mala.yaml", "file/mala.yaml", "a\0b"])
+def test_a_missing_file_is_the_defaults(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    assert load_config(os.path.join(tmp_path, path)) == ContextConfig()
