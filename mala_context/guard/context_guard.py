@@ -163,8 +163,11 @@ class ContextGuard:
         return tokens
 
     def count(self, text: str) -> int:
-        """Return the most tokens that a target counts for a text: by its own tokenizer, else characters by four."""
-        return max(count(text) for count in self._counts)
+        """Return the most tokens that a target counts for a text: by its own tokenizer, else characters by four.
+
+        Raises `ValueError` for a tokenizer whose answer is no count: a NaN would force a final turn.
+        """
+        return max(_count("the tokenizer's answer", count(text)) for count in self._counts)
 
     def commit(self, current: int | None = None) -> None:
         """End a turn: its tokens join `current`, or `current` is what was measured. A final turn stays one."""
@@ -182,8 +185,11 @@ class ContextGuard:
         self._debug(_LOOP, turn=self.turn)
 
     def evaluate(self, extra: int = 0) -> Evaluation:
-        """Compare the next request, with `extra` tokens more, with every target's limit; equal passes."""
-        projected = self.projected + extra
+        """Compare the next request, with `extra` tokens more, with every target's limit; equal passes.
+
+        Raises `ValueError` for an `extra` that is no count.
+        """
+        projected = self.projected + _count("extra", extra)
         over: Outcome = "skip" if projected <= self._limit else "final"
         outcomes: tuple[Outcome, ...] = tuple(["ok" if projected <= t.limit else over for t in self.targets])
         blocked = tuple(
@@ -240,7 +246,8 @@ class ContextGuard:
         entry = max(blocked, key=lambda item: item.limit, default=None)
         limit = entry.limit if entry else self._limit
         projected = entry.projected if entry else before
-        extra = projected - before if trigger == "turn_preflight" else 0  # a refused tool result is not in the request
+        # A refused tool result is not in the request. And `blocked` may be from before a commit that freed tokens.
+        extra = max(0, projected - before) if trigger == "turn_preflight" else 0
         over = self.final_turn.still_over = self.evaluate(extra).final
         self._debug(_ENFORCE, trigger=trigger, limit=limit, projected=projected, still_over=over)
         self._say(trigger, "forced_final", limit, projected, entry, still_over=over)

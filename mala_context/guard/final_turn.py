@@ -34,6 +34,12 @@ class Requirement(NamedTuple):
     """Whether this is the result itself: after it, only the tools for other missing requirements are offered."""
 
 
+def _check_list(tools: Sequence[str]) -> None:
+    """Raise `TypeError` for one text: as a list it is its letters, and the agent would be denied every tool."""
+    if isinstance(tools, str):
+        raise TypeError(f"{tools!r:.80} is a text, wanted a list of tools")
+
+
 class FinalTurnState:
     """State of a guard's final turn.
 
@@ -46,6 +52,8 @@ class FinalTurnState:
     __slots__ = ("_met", "reason", "requirements", "still_over")
 
     def __init__(self, requirements: tuple[Requirement, ...] = ()) -> None:
+        for item in requirements:
+            _check_list(item.tools)
         self.requirements = requirements
         self.reason: str | None = None
         self.still_over = False
@@ -73,6 +81,7 @@ class FinalTurnState:
         These are the finishing tools and those of each requirement. After the main requirements are met, they are only
         the tools for the missing ones, and none if nothing is missing. Without requirements: the finishing tools.
         """
+        _check_list(finishing)
         if not self.requirements:
             return tuple(dict.fromkeys(finishing))
         missing = self.missing
@@ -100,6 +109,9 @@ class FinalGate:
     """Denials in a row after which the session is stopped."""
     denials: int = 0
     """Denials since the last tool that was allowed."""
+
+    def __post_init__(self) -> None:
+        _check_list(self.finishing_tools)
 
     def ask(self, tool: str, tool_input: Mapping[str, Any] | None = None, *, again: bool = False) -> Verdict:
         """Answer one call; carry out the verdict before the next call.

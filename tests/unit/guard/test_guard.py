@@ -428,3 +428,52 @@ class TestCap:
         assert estimate_tokens(seen) <= cap
         assert seen == text or estimate_tokens(text) > cap
         assert cap_text(seen, cap, where=where) == seen
+
+
+NO_COUNTS = [float("nan"), float("inf"), -1, 3.5, True, None, "5"]
+
+
+class TestNoCounts:
+    """Where a number of tokens is wanted, anything else is an error, and neither a decision nor a counter changes."""
+
+    @pytest.mark.parametrize("answer", NO_COUNTS, ids=repr)
+    def test_of_a_tokenizer(self, answer):
+        odd = TargetContextConfig(provider="p", model="m", window=1_256, tokenizer=lambda text: answer)
+        guard = ContextGuard([target(1_000), odd])
+        for ask in (lambda: guard.count("text"), lambda: guard.estimate_schema([{}])):
+            with pytest.raises(ValueError, match=r"the tokenizer's answer is .*, wanted a whole number of tokens"):
+                ask()
+        assert (guard.projected, guard.final_reason) == (0, None)
+
+    @pytest.mark.parametrize("extra", NO_COUNTS, ids=repr)
+    def test_of_what_is_added_to_a_request(self, extra):
+        guard = guard_of(1_000)
+        for ask in (guard.evaluate, guard.preflight, lambda extra: guard.evaluate_target("p", "m1000", extra)):
+            with pytest.raises(ValueError, match=r"extra is .*, wanted a whole number of tokens"):
+                ask(extra)
+        assert guard.final_reason is None
+
+
+def test_a_final_turn_may_be_forced_for_a_request_that_is_no_longer_the_next_one():
+    guard = guard_of(1_000, current=1_500)
+    blocked = guard.evaluate().blocked
+    guard.commit(1_900)
+    assert guard.enforce_final_turn(blocked, "turn_preflight").still_over
+    small = guard_of(1_000, current=1_500)
+    blocked = small.evaluate().blocked
+    small.commit(100)
+    assert small.enforce_final_turn(blocked, "turn_preflight").still_over  # the request that was refused is judged
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FinalGate("Write"),
+        lambda: FinalTurnState((Requirement("the report", "Write"),)),
+        lambda: guard_of(1_000, requirements=[Requirement("the report", "Write")]),
+        lambda: FinalTurnState().tools("Write"),
+    ],
+)
+def test_one_text_is_no_list_of_tools(make):
+    with pytest.raises(TypeError, match="'Write' is a text, wanted a list of tools"):
+        make()

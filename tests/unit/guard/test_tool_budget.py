@@ -222,3 +222,13 @@ async def test_a_context_of_400_digits_is_refused_and_logged():
     guard.current = 10**400
     assert not (await ToolBudget(guard).reserve("text")).ok
     assert guard.log_fields()["context_pct"] > 10**6
+
+
+@pytest.mark.parametrize("answer", [float("nan"), -1, 3.5, None])
+async def test_a_count_that_is_none_takes_no_room_and_forces_nothing(answer):
+    guard = guard_with(1_000)
+    budget = ToolBudget(guard, count=lambda text: answer)
+    with pytest.raises(ValueError, match="wanted a whole number of tokens"):
+        await budget.reserve("text")
+    assert (guard.new, guard.final_reason, budget.can_execute) == (0, None, True)
+    assert (await ToolBudget(guard).reserve("text")).ok
