@@ -43,3 +43,32 @@ def test_without_the_variable_a_guard_prints_nothing(monkeypatch, capsys):
     monkeypatch.delenv("CONTEXT_DEBUG", raising=False)
     guard().preflight()
     assert capsys.readouterr().err == ""
+
+
+def refusing(error):
+    class Refusing(io.StringIO):
+        def write(self, text):
+            raise error
+
+    return Refusing()
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    "stream", [refusing(BrokenPipeError(32, "Broken pipe")), refusing(SystemExit(1)), closed(), None]
+)
+def test_no_guard_stops_for_a_standard_error_that_takes_nothing(monkeypatch, stream):
+    monkeypatch.setenv("CONTEXT_DEBUG", "true")
+    monkeypatch.setattr("sys.stderr", stream)
+    assert len(guard().preflight()) == 1
+
+
+def test_an_interruption_passes():
+    printer = debug_printer({"CONTEXT_DEBUG": "true"}, refusing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        guard(on_debug=printer)
