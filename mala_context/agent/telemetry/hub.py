@@ -48,7 +48,7 @@ class Hub:
     """Passes records to observers.
 
     Attributes:
-        observers: callables that take a record, called in this order. Add to the list at any time.
+        observers: callables that take a record, called in this order. The list may be changed at any time.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -90,7 +90,7 @@ class Hub:
         self._context = None
 
     def _tell(self, record: object) -> None:
-        for observer in self.observers:
+        for observer in self.observers.copy():  # an observer may add and remove observers, itself too
             try:
                 observer(record)
             except BaseException as error:  # an observer's fault is not the agent's

@@ -233,3 +233,30 @@ def test_a_sessions_records_are_told_under_the_span_of_the_prompt(tmp_path, back
     names = {span.context.span_id: span.name for span in collector.spans}
     compactions = [span for span in collector.spans if span.name.startswith("compact")]
     assert [names[span.parent.span_id] for span in compactions] == ["one", "two"]
+
+
+@pytest.mark.parametrize("error", [StopIteration(), TypeError("an older API"), SystemExit(1)])
+@pytest.mark.parametrize("name", ["metrics.get_meter", "trace.get_tracer"])
+def test_a_provider_that_fails_costs_metrics_and_no_agent(monkeypatch, caplog, tmp_path, name, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(telemetry, "_process_observer", None)
+    monkeypatch.setattr(telemetry, "_failure_logged", False)
+    monkeypatch.setattr(f"opentelemetry.{name}", fail)
+    for _ in range(2):
+        assert instrument(ClaudeAgentOptions(), tmp_path).observers == [log_happening]
+    (line,) = caplog.messages
+    assert line == "Context: OpenTelemetry cannot be set up: no metrics and no spans"
+    monkeypatch.undo()
+    assert process_observer() is not None
+
+
+def test_an_interruption_of_a_provider_passes(monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(telemetry, "_process_observer", None)
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        process_observer()

@@ -270,3 +270,28 @@ def test_a_compaction_says_whether_it_is_by_reference(by_reference):
         bench.processor.tracker.note_kept(None, 9_000)
     seen, _ = bench.take(boundary(151_000, 5_000))
     assert (seen.by_reference, bench.processor.tracker.snapshot().by_reference) == (by_reference, by_reference)
+
+
+def test_an_observer_may_remove_itself_and_add_others():
+    seen = []
+    hub = Hub()
+
+    def once(record):
+        hub.observers.remove(once)
+        hub.observers.append(lambda record: seen.append(("added", record)))
+
+    hub.observers += [once, lambda record: seen.append(("next", record))]
+    hub.tell(1)
+    hub.tell(2)
+    assert seen == [("next", 1), ("next", 2), ("added", 2)]
+
+
+def test_an_observer_that_adds_one_with_every_record_ends():
+    hub = Hub()
+
+    def more(record):
+        hub.observers.append(more)
+
+    hub.observers.append(more)
+    hub.tell(1)
+    assert len(hub.observers) == 2
