@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any, Final
 
 from mala_context._util.tuples import NamedTuple
+from mala_context.tracking.byte_kinds import BASE64, BITS, DIGITS, LOWER, UPPER, runs, tally
 from mala_context.tracking.images import UNKNOWN, Size, size_of
 from mala_context.tracking.thinking_blocks import REDACTED, redacted_data, thought_chars
 from mala_context.transcripts.compactions import KEPT_MARKS
@@ -93,31 +94,10 @@ PLAN: Final = "ExitPlanMode"
 Names = MutableMapping[str, str]
 
 
-_UPPERS: Final = bytes(range(65, 91))
-_KINDS: Final = (
-    _UPPERS + _UPPERS.lower(),
-    _UPPERS,
-    b"0123456789",
-    bytes(code for code in range(33, 127) if not chr(code).isalnum()),
-    b" \t",
-    b"\n",
-    bytes((*range(0xE3, 0xEE), 0xEF)),
-    bytes((*range(0xC2, 0xE3), 0xEE, *range(0xF0, 0xF5))),
-)
-"""Bytes of UTF-8 by kind: letters, upper case, digits, signs, blanks, line ends, the first bytes of characters that are
-(nearly all) Chinese, Japanese or Korean, and the first bytes of all others."""
-_BITS: Final = bytes(sum(1 << bit for bit, kind in enumerate(_KINDS) if code in kind) for code in range(256))
-"""The kinds of each byte, a bit each."""
-_LETTER, _UPPER, _DIGIT, _SIGN, _BLANK, _LINE, _WIDE, _OTHER = (
-    int.from_bytes(bytes((1 << bit,)) * (8 * _SAMPLE), "little") for bit in range(len(_KINDS))
-)
-"""For each kind, a number with that kind's bit in each byte, as long as the longest text that is counted at once."""
-_BASE64: Final = bytes(88 if (chr(code).isalnum() and code < 128) or code in b"+/=_-" else 32 for code in range(256))
 _TYPICAL: Final = (0.116, 0.623, 0.014, 0.006, 0.024, 0.0565, 0.086, 0.114, 0.018, 0.019)
 """Counts a character of what agents read and write, from `words` to `lines`."""
 _RUN: Final = 60
 """Characters of the shortest random run that is looked for; base64 is wrapped at 64 or 76."""
-_FULL_RUN: Final = b"X" * _RUN
 _MINIFIED: Final = 20_000
 """Characters a line from which on a text is taken for minified."""
 
@@ -157,58 +137,31 @@ def random_chars(text: str) -> int:
 
 def _without_random(text: str) -> tuple[int, str]:
     """Return the number of characters in random runs, and the text without them."""
-    runs = text.encode("ascii", "replace").translate(_BASE64)  # one byte a character, so that places are the text's
-    start, kept, end = runs.find(_FULL_RUN), [], 0
-    while start >= 0:
-        stop = runs.find(b" ", start)
-        stop = len(text) if stop < 0 else stop
+    kept, end = [], 0
+    for start, stop in runs(text, BASE64, _RUN):
         if _is_random(text[start:stop]):
             kept.append(text[end:start])
             end = stop
-        start = runs.find(_FULL_RUN, stop)
+    if not end:
+        return 0, text
     rest = "".join((*kept, text[end:]))
     return len(text) - len(rest), rest
 
 
 def _is_random(run: str) -> bool:
     """Tell base64 from a path or a long name: two in five of base64's characters are upper case, a sixth are digits."""
-    sample = run[: 2 * _SAMPLE]  # a run may be megabytes long
-    size, kinds = len(sample), _kinds(sample)
-    letters, upper, digits = ((kinds & kind).bit_count() for kind in (_LETTER, _UPPER, _DIGIT))
-    return upper >= 0.25 * size and letters - upper >= 0.2 * size and digits >= 0.03 * size
+    sample = run[: 2 * _SAMPLE].encode()  # a run may be megabytes long
+    size = len(sample)
 
+    def has(share: float, kind: bytes) -> bool:
+        return size - len(sample.translate(None, kind)) >= share * size
 
-def _kinds(text: str) -> int:
-    """Return the kinds of a text's bytes as one number, a byte with a bit for each kind."""
-    return int.from_bytes(text.encode("utf-8", "ignore").translate(_BITS), "little")
+    return has(0.25, UPPER) and has(0.2, LOWER) and has(0.03, DIGITS)
 
 
 def count_short(text: str) -> Counts:
-    """Count a text of at most twice the sample's length.
-
-    Its bytes become one large number, see `_kinds`; then each count is an operation or two on that number. That is
-    five times as fast as to search the text, where the processor guesses wrong at every other byte.
-    """
-    kinds = _kinds(text)
-    before, after = kinds << 8, kinds >> 8  # of the byte before each, and after each
-    starts = (kinds ^ before) & kinds  # where a run of a kind begins
-    letters = (kinds & _LETTER).bit_count()
-    lower_before = ((before & _LETTER) << 1) ^ (before & _UPPER)
-    return Counts(
-        len(text),
-        (starts & _LETTER).bit_count(),
-        letters,
-        (lower_before & kinds & _UPPER).bit_count(),
-        (starts & after & _UPPER).bit_count(),
-        (starts & _DIGIT).bit_count(),
-        (kinds & _DIGIT).bit_count(),
-        (starts & _SIGN).bit_count(),
-        (kinds & _SIGN).bit_count(),
-        (starts & after & _BLANK).bit_count(),
-        (kinds & _LINE).bit_count(),
-        (kinds & _WIDE).bit_count(),
-        (kinds & _OTHER).bit_count(),
-    )
+    """Count all of a text, whose random runs count as any other text."""
+    return Counts(len(text), *tally(text, BITS))
 
 
 def field_of(block: Any, name: str) -> Any:
