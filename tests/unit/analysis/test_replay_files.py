@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import sys
 import types
 
 import pytest
@@ -153,6 +154,38 @@ def test_standard_input_is_a_dash(monkeypatch):
     monkeypatch.setattr("sys.stdin", Stdin)
     (recording,) = find(["-", "-"])
     assert b"".join(map(bytes, blocks(recording, pytest.fail))) == b'{"a":1}\n'
+
+
+def without_isal(monkeypatch):
+    for name in ("isal", "isal.igzip", "isal.isal_zlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize("isal", [True, False])
+@pytest.mark.parametrize("damage", ["cut", "inside", "after", "no gzip at all", "empty"])
+def test_gzip_is_read_alike_with_isal_and_without(tmp_path, monkeypatch, isal, damage):
+    plain = b"".join(b'{"a":%d}\n' % number for number in range(100_000))
+    packed = bytearray(gzip.compress(plain[:400_000]) + gzip.compress(plain[400_000:]))  # as `cat` joins two
+    if damage == "cut":
+        del packed[-2_000:]
+    elif damage == "inside":
+        packed[len(packed) // 2 : len(packed) // 2 + 50] = b"\xff" * 50
+    elif damage == "after":
+        packed += b"no gzip"
+    elif damage == "no gzip at all":
+        packed = bytearray(b"{}\n")
+    else:
+        packed.clear()
+    (tmp_path / "a.jsonl.gz").write_bytes(packed)
+    if not isal:
+        without_isal(monkeypatch)
+    told = []
+    got = read(tmp_path / "a.jsonl.gz", told)
+    whole = 200_000 if damage == "inside" else len(got)  # bytes after the damage are others, until a checksum tells
+    assert got[:whole] == plain[:whole]
+    assert bool(told) == (damage != "empty")
+    if damage in ("after", "cut"):
+        assert len(got) > 400_000
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst"])
