@@ -53,14 +53,12 @@ def as_streamed(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Auditor(EventReader):
-    """Follows a recording and writes down every truth; `as_live` hides outputs and thinking, as live streams do."""
+    """Follows a recording and writes down every truth."""
 
-    def __init__(self, recording: Recording, *, as_live: bool = False) -> None:
+    def __init__(self, recording: Recording) -> None:
         super().__init__(recording)
-        self.as_live = as_live
         self.observations: list[Observation] = []
         self.left_out = 0
-        self._version: str | None = None
         self._formulas: tuple[int | None, ...] = ()
         self._last: dict[AgentState, tuple[ContextState, int, ContextState | None] | None] = {}
 
@@ -71,12 +69,6 @@ class Auditor(EventReader):
     def _start_over(self) -> None:
         super()._start_over()
         self.tracker.reducer.count_text()  # `characters` is asked for each truth, so no text may go by uncounted
-
-    def _row(self, row: Mapping[str, Any]) -> None:
-        version = row.get("version") or row.get("claude_code_version")
-        if isinstance(version, str):
-            self._version = version
-        super()._row(as_streamed(row) if self.as_live else row)
 
     def before(self, event: Event) -> None:
         """Ask the formulas that keep sums, before they take in the truth."""
@@ -158,16 +150,23 @@ class Auditor(EventReader):
                 self.recording.path,
                 self.number,
                 state.model,
-                self._version,
+                self.tracker.reducer.cli,
                 missing,
                 identify(f"{truth}\0{who}"),
             )
         )
 
 
+class LiveAuditor(Auditor):
+    """Follows a recording whose outputs and thinking it hides, as live streams do."""
+
+    def _row(self, row: Mapping[str, Any]) -> None:
+        super()._row(as_streamed(row))
+
+
 def audit_one(recording: Recording, *, as_live: bool = False) -> list[Findings]:
     """Audit one recording; never raises."""
-    auditor = Auditor(recording, as_live=as_live)
+    auditor = (LiveAuditor if as_live else Auditor)(recording)
     auditor.follow()
     return [auditor.findings()]
 

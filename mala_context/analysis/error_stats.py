@@ -94,8 +94,7 @@ def summarise(findings: Findings, *, worst: int = 10) -> dict[str, Any]:
 def errors(observations: Iterable[Observation], name: str) -> list[float]:
     """Return the signed errors of a formula as fractions of the truth, where it had an answer."""
     place = NAMES.index(name)
-    pairs = ((each.estimates[place], each.tokens) for each in observations)
-    return [(said - true) / true for said, true in pairs if said is not None]
+    return [(said - each.tokens) / each.tokens for each in observations if (said := each.estimates[place]) is not None]
 
 
 def _table(observations: Sequence[Observation]) -> dict[str, Any]:

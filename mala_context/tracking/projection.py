@@ -224,7 +224,7 @@ class Interval:
         answer = appended = later = 0.0
         begun = False  # a first row of hidden thinking has size 0, and is the first (case core-28)
         for (kind, _), found in zip(self.parts, self._measured[:parts], strict=False):
-            size = sum(_cli_chars(piece) / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found)
+            size = sum([_cli_chars(piece) / 4 + CLI_UNITS.get(piece.unit, 0) for piece in found])
             if kind != "response":
                 appended += size
             else:

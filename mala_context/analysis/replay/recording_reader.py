@@ -130,12 +130,13 @@ class EventReader:
 
     def _event(self, event: Event, row: Mapping[str, Any]) -> None:
         tracker = self.tracker
-        session_id = tracker.session_id
+        reducer = tracker.reducer  # its attributes: the tracker's properties would be three calls for each event
+        session_id = reducer.session_id
         self.before(event)
         if event.__class__ is Compaction:
             self._missing = not tracker.holds_row(event.parent) if event.parent else None
         state = tracker.advance(event)
-        if tracker.main is not self._main:
+        if reducer.registry.main is not self._main:
             self._changed(session_id)
         self._took(event, row, state)
         self.after(event, state)

@@ -46,21 +46,16 @@ def lines(recording: Recording, problem: Callable[[int, str], object]) -> Iterat
     with lent_buffer() as buffer:
         for block in blocks(recording, tell, buffer):
             short = len(block) <= LONG
-            for begin, end in _ends(block):
+            data: Any = block.obj  # a block is a view of a bytearray's start
+            begin, size = 0, len(block)
+            while begin < size:
+                end = data.find(b"\n", begin, size)
+                end = size if end < 0 else end
                 number += 1
                 view = block[begin:end]  # `msgspec` takes it as it is, and most lines need no copy then
+                begin = end + 1
                 row = one_object(view) if short else None
                 if row is not None:
                     yield Line(number, [row], None)
                 elif (line := bytes(view)) and not line.isspace():
                     yield Line(number, *decode(line))
-
-
-def _ends(block: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield where each line of a block begins and ends; a line that is not there after the last newline is none."""
-    data, begin, size = block.obj, 0, len(block)
-    while begin < size:
-        end = data.find(b"\n", begin, size)  # type: ignore[attr-defined]  # a block is a view of a bytearray's start
-        end = size if end < 0 else end
-        yield begin, end
-        begin = end + 1

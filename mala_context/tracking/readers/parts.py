@@ -43,6 +43,8 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def text(value: Any) -> str | None:
     """Return the value if it is a string with something in it, else `None`."""
+    if value.__class__ is str:  # nearly every value, and the call costs more than this look
+        return value or None
     return value if isinstance(value, str) and value else None
 
 
