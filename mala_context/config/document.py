@@ -46,7 +46,7 @@ class Node:
 
     line: int
     tag: str | None = None
-    """A tag that we do not read, e.g. `!secret`; `None` for the ordinary ones."""
+    """A tag that is not read here, e.g. `!secret`; `None` for YAML's own tags."""
     size: int = 1
     """Values in it, with every alias spelt out."""
     closed: bool = True
@@ -117,7 +117,7 @@ def _check_depth(events: Iterable[Any]) -> None:
 
 
 class _Tree:
-    """Makes our nodes from PyYAML's, each once."""
+    """Makes a node of ours from each node of PyYAML, once."""
 
     def __init__(self) -> None:
         self._made: dict[int, Node] = {}

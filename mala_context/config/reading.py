@@ -49,7 +49,7 @@ class Loaded:
 
     config: ContextConfig
     path: str | None
-    """The file; `None` where there is none, so that all is default."""
+    """The file; `None` if there is no file, and every key has its default."""
     lines: Mapping[str, int]
     """Dotted path of each key and mapping that the file names → its line."""
 
@@ -63,7 +63,7 @@ def load_config(path_or_repo: str | os.PathLike[str]) -> ContextConfig:
 
 
 def load_with_lines(path_or_repo: str | os.PathLike[str]) -> Loaded:
-    """Read like `load_config`, and tell on which line each value stands. Raises `ConfigError` alone."""
+    """Read like `load_config`, and return also the line of each value. Raises `ConfigError` and nothing else."""
     path = os.fspath(path_or_repo)
     try:
         if os.path.isdir(path):
@@ -168,7 +168,7 @@ def _children(section: str) -> dict[str, str]:
 
 
 class _Walk:
-    """Reads one document; `problems` fills as it goes."""
+    """Reads one document, and collects its `problems`."""
 
     def __init__(self) -> None:
         self.problems: list[ConfigProblem] = []

@@ -1,4 +1,4 @@
-"""The table of our keys in `mala.yaml`, made from the records, and the other fields that a file may have."""
+"""The table of the keys under `context:` in `mala.yaml`, made from the records, and other fields of the file."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def setting(config: ContextConfig, path: str) -> Any:
 
 
 def encryption_problem(config: ArchiveConfig) -> tuple[str, str] | None:
-    """Return the key that the store cannot apply, and why; `None` if there is none."""
+    """Return the key of an encryption that the store cannot apply, and why; `None` if there is no such key."""
     on_s3 = config.directory is not None and config.directory.startswith("s3://")
     for name in ("encryption", "kms_key"):
         if getattr(config, name) is not None and not on_s3:

@@ -1,6 +1,6 @@
-"""The configuration as frozen records: each field is a key of `mala.yaml`, its valid values, its use and its default.
+"""The configuration as frozen records: a field for each key of `mala.yaml`, with its valid values, use and default.
 
-Sections are records in records. `schema` makes the table of all keys from them.
+A section of the file is a record inside a record. `schema` makes the table of all keys from these records.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mala_context.archive.remote.address import ENCRYPTIONS, PREFIX, Target, is_address
 from mala_context.config.values import Kind, choice, either, flag, place, prefix, ratio, size, text, tools, whole
+from mala_context.tracking.auto_compact import LARGEST_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mala_context.archive.store import TranscriptArchive
 
-_TOKENS: Final = 100_000_000
 _SHARE: Final = either(None, ratio())
 
 
@@ -28,7 +28,7 @@ def _key(kind: Kind, doc: str, *, default: Any = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What `prune` leaves at most; at least one bound is set."""
+    """Which archives `prune` keeps; at least one bound is set."""
 
     days: int | None = _key(either(None, whole(1, 36_500, "days")), "Remove archives that are older than this.")
     bytes: int | None = _key(either(None, size()), "Remove the oldest archives above this size in all.")
@@ -38,12 +38,12 @@ class Retention:
 class GuardConfig:
     """How much of the window is kept free, and how large one tool result may be."""
 
-    buffer_tokens: int = _key(whole(1, _TOKENS, "tokens"), "Tokens of the window that stay free.", default=8192)
+    buffer_tokens: int = _key(whole(1, LARGEST_WINDOW, "tokens"), "Tokens of the window that stay free.", default=8192)
     max_output_tokens: int = _key(
-        whole(0, _TOKENS, "tokens"), "Tokens kept for the response; the CLI reserves its own.", default=0
+        whole(0, LARGEST_WINDOW, "tokens"), "Tokens kept for the response; the CLI reserves its own.", default=0
     )
     tool_output_tokens: int | Literal["auto"] | None = _key(
-        either(None, either("auto", whole(100, _TOKENS, "tokens"))),
+        either(None, either("auto", whole(100, LARGEST_WINDOW, "tokens"))),
         "Cap on one tool result; its full text is kept on disk, and the agent gets the path.",
     )
 
@@ -79,7 +79,7 @@ class ArchiveConfig:
     )
     at_session_end: bool = _key(flag(), "Archive the rest when a session ends.", default=True)
     keep: Retention | None = field(default=None, metadata={"section": Retention})
-    """What may stay of archives; `None` keeps everything."""
+    """Which archives are kept; `None` keeps everything."""
     warn_bytes: int | None = _key(
         either(None, size()), "Log a WARNING above this size per repository.", default=1_000_000_000
     )
@@ -90,7 +90,7 @@ class ReferenceConfig:
     """What a compaction by reference keeps."""
 
     budget: int | None = _key(
-        either(None, whole(1_000, _TOKENS, "tokens")),
+        either(None, whole(1_000, LARGEST_WINDOW, "tokens")),
         "Tokens that a compaction by reference keeps; null is 20,000, or a tenth of the window if that is less.",
     )
 
@@ -113,7 +113,9 @@ class ContextConfig:
         "Formula that says how full the context is.",
         default="occupancy",
     )
-    window: int | Literal["auto"] = _key(either("auto", whole(1, _TOKENS, "tokens")), "Context window.", default="auto")
+    window: int | Literal["auto"] = _key(
+        either("auto", whole(1, LARGEST_WINDOW, "tokens")), "Context window.", default="auto"
+    )
     warn_at: float | None = _key(_SHARE, "Log a WARNING at this ratio of the window.", default=0.70)
     tell_agent: bool = _key(flag(), "Give that warning to the agent too.", default=True)
     compact_at: float | None = _key(_SHARE, "Ask for `/compact` between turns at this ratio.")
@@ -166,11 +168,11 @@ class ContextConfig:
 def archive_of(
     repo_path: str | os.PathLike[str], config: ArchiveConfig, *, projects_dirs: Sequence[str] | None = None
 ) -> TranscriptArchive:
-    """Return the archive of a repository; the caller looks at `config.enabled` first.
+    """Return the archive of a repository; check `config.enabled` first.
 
     A relative directory is one below the repository. `projects_dirs` are those of `TranscriptArchive`.
     """
-    from mala_context.archive.store import TranscriptArchive  # who reads a configuration may want no archive
+    from mala_context.archive.store import TranscriptArchive  # most readers of a configuration open no archive
 
     target = target_of(config)
     place = None if config.directory is None or target is not None else os.path.expanduser(config.directory)

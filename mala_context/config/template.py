@@ -1,4 +1,4 @@
-"""A `mala.yaml` to begin with: every key with what it does and its default, all of them commented out."""
+"""A `mala.yaml` to begin with: every key with its use and its default, each commented out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from mala_context.config.schema import NULLABLE_SECTIONS, SCHEMA
 
 WIDTH: Final = 100
-"""Characters of a line at most, as far as values allow."""
+"""Most characters of a line; only a long value makes a line longer."""
 _HEAD: Final = """\
-# mala-context: what it does about a full context, and what it keeps. Every key stands here with its default; take away
-# the `# ` before one to change it. `mala-context config check` tells whether the file is right.
+# mala-context: what it does about a full context, and what it archives. Every key is here with its default. To change
+# one, remove the `# ` before it. `mala-context config check` finds mistakes in this file.
 """
 _EXAMPLES: Final = {
     "context.warn_at": "0.70",
@@ -21,11 +21,11 @@ _EXAMPLES: Final = {
     "context.final_at": "0.95",
     "context.archive.keep": "{days: 30, bytes: 5GB}",
 }
-"""Values to show beside a default that says nothing by itself."""
+"""Examples of values, shown beside a default of null."""
 
 
 def template() -> str:
-    """Return the text of the file; it means the defaults, as it is and with every `# ` before a key taken away."""
+    """Return the text of the file. It sets the defaults: as it is, and also without the `# ` before each key."""
     lines = [_HEAD, "context:"]
     opened = {"context"}
     for key in SCHEMA:
@@ -34,7 +34,7 @@ def template() -> str:
             if key.section in opened:
                 continue
             opened.add(key.section)
-            lines += _entry(indent[2:], key.section, None, "What may stay of archives; null keeps everything.")
+            lines += _entry(indent[2:], key.section, None, "Which archives are kept; null keeps everything.")
             continue
         if key.section not in opened:
             opened.add(key.section)

@@ -1,4 +1,4 @@
-"""Kinds of values: the valid values in words, and how a node of the document becomes a value.
+"""Kinds of values: which values are valid, in words, and how a node of the document becomes a value.
 
 A kind's `read` returns the value or raises `InvalidValueError`; nothing else. The caller adds file, line and key to the
 error.
@@ -35,7 +35,7 @@ class Kind:
 
 
 def shown(text: str) -> str:
-    """Return text from a file such that it is safe and short on one line of a terminal."""
+    """Return text from a file, made safe and short for one line of a terminal."""
     escaped = printable(text[: _SHOWN + 1])
     return escaped if len(escaped) <= _SHOWN else escaped[: _SHOWN - 1] + "…"
 
@@ -52,7 +52,7 @@ def found(node: Node) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    """Return an address without what may be a user, a password or a signature in it; other text as it is."""
+    """Return an address without the parts that may hold a user, a password or a signature; other text as it is."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return text
@@ -64,7 +64,7 @@ def _without_secrets(text: str) -> str:
 
 
 def read(kind: Kind, node: Node) -> Any:
-    """Read `node` as `kind`, with hints for the slips that are easily made; raises `InvalidValueError`."""
+    """Read `node` as `kind`. Raises `InvalidValueError`, with a hint if the mistake is a common one."""
     if node.tag is not None:
         raise InvalidValueError("tags are not read here")
     try:
@@ -103,7 +103,7 @@ def _hint(kind: Kind, node: ScalarNode) -> str:
 
 
 def _scalar(words: str, is_valid: Callable[[Any], bool], convert: Callable[[Any], Any] = lambda value: value) -> Kind:
-    """Return the kind of single values that pass a test; what is no scalar is tested as `None`."""
+    """Return the kind of single values that pass a test; a list or a mapping is tested as `None`."""
 
     def read_scalar(node: Node) -> Any:
         value = node.value if isinstance(node, ScalarNode) else None

@@ -1,8 +1,8 @@
-"""Whether the next request fits, and what a turn is allowed once it does not: pure arithmetic and decisions.
+"""Decide whether the next request fits, and which tools a turn may use when it does not: pure arithmetic.
 
-`ContextGuard` counts what a request will hold and compares it with what each target can take. `FinalTurnState` says
-what a forced final turn still needs, and `FinalGate` which tools it may use. Nothing here waits, logs or knows the SDK;
-what is worth saying goes to the callbacks as data.
+`ContextGuard` counts the tokens of the next request and compares them with the limit of each target. `FinalTurnState`
+says what a forced final turn must still deliver, and `FinalGate` which tools it may use. They do not wait, log or know
+the SDK: their callbacks get events as data.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The size of the next request is::
 
     projected = current + pending + new + schema
 
-`current` is the last known size of the context; `pending` what the next request adds by itself (a prompt); `new` what
-this turn has added so far (answers, tool results); `schema` the descriptions of the tools. Inside a turn `pending` and
+`current` is the last known size of the context. `pending` is the prompt that the next request adds. `new` is what this
+turn has added so far: answers and tool results. `schema` is the descriptions of the tools. Inside a turn `pending` and
 `new` only grow, so that no other event takes away the room that a reservation got. Between turns `commit` moves them
 into `current`; `reset` starts over after a compaction or in a fresh session.
 
@@ -28,9 +28,9 @@ from mala_context.guard.tool_output import estimate_tokens
 from mala_context.tracking.usage import MOST
 
 FORCED: Final = "Context limit exceeded; forcing final turn."
-"""Words of the WARNING that a final turn begins with."""
+"""Words of the WARNING at the beginning of a final turn."""
 SKIPPED: Final = "Context limit exceeded; skipping a provider."
-"""Words of the WARNING that a target is left out with; its fields name the provider and the model."""
+"""Words of the WARNING for a target that is left out; its fields name the provider and the model."""
 
 (_INIT, _LOOP, _ESTIMATE, _SCHEMA, _EVAL, _ENFORCE, _ENTRY, _TOOL, _METRICS) = DEBUG_TOPICS
 
@@ -51,7 +51,7 @@ class BlockedEntry(NamedTuple):
     buffer: int = 0
     """Tokens of the window that stay free."""
     max_output_tokens: int = 0
-    """Tokens of the window that the answer may take."""
+    """Tokens of the window that are kept for the answer."""
 
 
 class Evaluation(NamedTuple):
@@ -71,21 +71,21 @@ class Evaluation(NamedTuple):
 
 
 def estimate_schema(definitions: Iterable[Any], count: Callable[[str], int] = estimate_tokens) -> int:
-    """Return the tokens that tool definitions (JSON-like) add to a request, by characters unless `count` does."""
+    """Return the tokens that tool definitions (JSON-like) add to a request; `count` counts those of a text."""
     return sum(count(json.dumps(item, ensure_ascii=False, default=str)) for item in definitions)
 
 
 class ContextGuard:
-    """Counts a turn's tokens and tells which targets can take the request. For one task; `ToolBudget` adds a lock.
+    """Counts a turn's tokens and tells which targets can hold the next request. For one task; `ToolBudget` adds a lock.
 
     Args:
-        targets: at least one; they are asked in this order.
+        targets: at least one, in order of preference.
         current: tokens that the context holds already.
         schema: tokens of the tools' descriptions.
         finishing_schema: tokens of the finishing tools' descriptions alone; `None` if a final turn saves none.
         requirements: what a final turn must deliver before the session is finished.
         on_event: gets each `agent:context` event.
-        on_debug: gets each record of `DEBUG_TOPICS`; by default `CONTEXT_DEBUG=true` prints them, see `debug_printer`.
+        on_debug: gets each record of `DEBUG_TOPICS`; by default `debug_printer`, which prints if `CONTEXT_DEBUG=true`.
 
     Raises `ValueError` without a target or for a negative count.
     """
@@ -124,7 +124,7 @@ class ContextGuard:
 
     @property
     def projected(self) -> int:
-        """Tokens of the next request as things stand."""
+        """Tokens of the next request, by what is counted so far."""
         return self.current + self.pending + self.new + self.schema
 
     @property
@@ -163,19 +163,19 @@ class ContextGuard:
         return tokens
 
     def count(self, text: str) -> int:
-        """Return the most tokens that a target counts for a text: by its own tokenizer, else characters by four.
+        """Return the largest count of a text by any target: by its own tokenizer, else a quarter of the characters.
 
         Raises `ValueError` for a tokenizer whose answer is no count: a NaN would force a final turn.
         """
         return max(_count("the tokenizer's answer", count(text)) for count in self._counts)
 
     def commit(self, current: int | None = None) -> None:
-        """End a turn: its tokens join `current`, or `current` is what was measured. A final turn stays one."""
+        """End a turn: its tokens join `current`, or the measured `current` replaces it. A final turn stays final."""
         measured = self.current + self.pending + self.new if current is None else _count("current", current)
         self._begin(measured)
 
     def reset(self, current: int = 0) -> None:
-        """Start over after a compaction or in a fresh session; a final turn is lifted, its requirements stand again."""
+        """Start over after a compaction or in a fresh session: a final turn ends, and no requirement is met yet."""
         self.final_turn = FinalTurnState(self.final_turn.requirements)
         self._begin(_count("current", current))
 
@@ -185,7 +185,7 @@ class ContextGuard:
         self._debug(_LOOP, turn=self.turn)
 
     def evaluate(self, extra: int = 0) -> Evaluation:
-        """Compare the next request, with `extra` tokens more, with every target's limit; equal passes.
+        """Compare the next request plus `extra` tokens with every target's limit; a request just at the limit fits.
 
         Raises `ValueError` for an `extra` that is no count.
         """
@@ -202,9 +202,9 @@ class ContextGuard:
         return Evaluation(projected, outcomes, blocked)
 
     def evaluate_target(self, provider: str, model: str, extra: int = 0) -> Outcome:
-        """Return the outcome of the target of this `provider` and `model`, with `extra` tokens on top of those counted.
+        """Return the outcome for the target of this `provider` and `model`; `extra` is as in `evaluate`.
 
-        Raises `LookupError` for one that is not there.
+        Raises `LookupError` if there is no such target.
         """
         for target, outcome in zip(self.targets, self.evaluate(extra).outcomes, strict=True):
             if target.provider == provider and target.model == model:
@@ -228,7 +228,7 @@ class ContextGuard:
         return tuple(t for t, outcome in zip(self.targets, result.outcomes, strict=True) if outcome == "ok")
 
     def request_final_turn(self, reason: str) -> bool:
-        """Make this a final turn for any reason; false if it was one already: then the old reason stays."""
+        """Make this a final turn for any reason; return false if it is one already, and keep the old reason."""
         if self.final_turn.reason is not None:
             return False
         self.final_turn.reason = reason
@@ -236,9 +236,10 @@ class ContextGuard:
         return True
 
     def enforce_final_turn(self, blocked: Sequence[BlockedEntry], trigger: Trigger) -> FinalTurnState:
-        """Force the final turn because of `blocked`, found at `trigger`: report it, shrink the tools, evaluate again.
+        """Force the final turn: shrink the schema to the finishing tools, evaluate again, and report the outcome.
 
-        A second call does nothing. Offer the model only `FinalTurnState.tools(…)` from now on.
+        `blocked` are the targets that could not hold the request, found at `trigger`. A second call does nothing. Offer
+        the model only `FinalTurnState.tools(…)` from now on.
         """
         before = self.projected
         if not self.request_final_turn("context"):
@@ -254,10 +255,11 @@ class ContextGuard:
         return self.final_turn
 
     def log_fields(self, target: TargetContextConfig | None = None) -> dict[str, int | float]:
-        """Return the fields of a request's log line; the percentage is of the target's (by default the first's) window.
+        """Return the fields of a request's log line.
 
         `ctx_tokens` is what the context holds, `new_tokens` what this turn and the prompt add, `schema_tokens` the
-        tools, `expected_tokens` the sum.
+        tools, `expected_tokens` the sum. `context_pct` is the sum as a percentage of the window of `target`, by default
+        the first target.
         """
         window = (target or self.targets[0]).context_window
         expected = self.projected
@@ -273,7 +275,7 @@ class ContextGuard:
         return fields
 
     def debug_tool(self, **fields: Any) -> None:
-        """Pass on what a `ToolBudget` decided, under the topic `tool-eval`."""
+        """Report a decision of a `ToolBudget` under the topic `tool-eval`."""
         self._debug(_TOOL, **fields)
 
     def _say(

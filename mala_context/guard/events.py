@@ -1,4 +1,4 @@
-"""What the guard says, as data: one frozen record for every observer."""
+"""The guard's events, as data: one kind of record for every listener."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 Trigger = Literal["turn_preflight", "tool_preflight"]
-"""What was about to happen: a request to the model, or a tool's result joining the context."""
+"""What the guard was asked about: a request to the model, or a tool's result that joins the context."""
 Outcome = Literal["ok", "skip", "final"]
-"""Of one target: it holds the request; it does not, but another does; none does."""
+"""Of one target: `ok`, it can hold the request; `skip`, only another target can; `final`, no target can."""
 
 EVENT_NAME: Final = "agent:context"
 """Name of the events that applications watch."""
@@ -26,19 +26,19 @@ DEBUG_TOPICS: Final = tuple(
         "request-metrics",
     )
 )
-"""Names of the debug records, which are made only where somebody asked for them."""
+"""Names of the debug records, which are made only for a listener."""
 
 
 class GuardEvent(NamedTuple):
-    """One thing that the guard has to say."""
+    """One event or debug record of the guard."""
 
     name: str
     """`agent:context`, or one of `DEBUG_TOPICS`."""
     fields: Mapping[str, Any]
-    """Values by name; of `agent:context`: trigger, outcome, limit_tokens, projected_tokens, remaining_tokens,
-    provider and model of the target meant, and of a forced final turn still_over."""
+    """Values by name. `agent:context` has trigger, outcome, limit_tokens, projected_tokens and remaining_tokens. It has
+    provider and model if it is about one target, and still_over if a final turn was forced."""
     message: str | None = None
-    """Words of a WARNING, where this event is one."""
+    """Words of a WARNING; `None` if the event is not worth a WARNING."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return name and fields in one dict, for JSON."""
@@ -46,4 +46,4 @@ class GuardEvent(NamedTuple):
 
 
 Listener = Callable[[GuardEvent], None]
-"""Takes an event at once, in the guard's own call: be quick; what it raises reaches the guard's caller."""
+"""Gets each event inside the guard's own call. So it must be quick, and its errors reach the guard's caller."""

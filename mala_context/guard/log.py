@@ -1,4 +1,4 @@
-"""What the guard says, for people: WARNING lines. The guard logs nothing: give it `on_event=log_guard_event`."""
+"""Log a guard's events for people. The guard itself logs nothing: give it `on_event=log_guard_event`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mala_context._util.log import get_logger
 from mala_context.guard import GuardEvent
 
 STILL_OVER: Final = "Context limit still exceeded with finishing tools alone; going on."
-"""Words of a second WARNING where shrinking the tools was not enough."""
+"""Words of a second WARNING, if the request is over the limit even with the finishing tools alone."""
 _log = get_logger(__name__)
 
 
 def log_guard_event(event: GuardEvent) -> None:
-    """Log an `agent:context` event: as a WARNING with its words where it has some, else as a DEBUG line.
+    """Log an event: with its message as a WARNING, without a message as a DEBUG line.
 
     Give it to `ContextGuard` as `on_event`.
     """

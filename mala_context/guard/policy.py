@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from mala_context._util.text import window_words
+from mala_context._util.text import percent, window_words
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.guard.thresholds import (
     Caution,
@@ -52,12 +52,11 @@ OUTCOME_SECONDS: Final = 600.0
 CONFIRMED: Final = 0.95
 """Share of a guessed window that a request has to reach before tools are denied because of it."""
 NEAR: Final = 0.1
-"""From this share of the window below a threshold on, every response is projected."""
+"""Every response whose size is within this share of the window below a threshold is projected."""
 NOT_QUIET: Final = range(0)
 """No size is quiet: ask `decide` about every response."""
 OVERDUE_PROMPTS: Final = 2
 """This many prompts above the CLI's own threshold, without a compaction, give a WARNING."""
-
 
 _NOTES: Final = {
     "warn": "Context note: about {tokens} of {window} tokens are in use. Prefer short outputs and ranged reads; "
@@ -193,7 +192,9 @@ class Policy:
         if limit is None or ahead is None or ahead < limit or self._guess_said:
             return ()
         self._guess_said = True
-        words = f"final_at {limit:.1%} is reached, but the window of {window:,} tokens is a guess: no tool is denied"
+        words = (
+            f"final_at {percent(limit)} is reached, but the window of {window:,} tokens is a guess: no tool is denied"
+        )
         return (Caution("guess", f"Context: {words}"),)
 
     def quiet(self, snapshot: ContextSnapshot) -> range:
@@ -237,7 +238,7 @@ class Policy:
         if not reached or self._born_full_said:
             return ()
         self._born_full_said = True
-        limits = " and ".join(f"{name} {getattr(rules, name):.1%}" for name in reached)
+        limits = " and ".join(f"{name} {percent(getattr(rules, name))}" for name in reached)
         held = f"{tokens:,} of {window:,} tokens before the first prompt, which reaches {limits}"
         return (Caution("born_full", f"Context: a fresh session holds {held}: nothing is done about that"),)
 

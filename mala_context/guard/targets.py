@@ -1,4 +1,4 @@
-"""What one model of one provider can take."""
+"""The window, the buffer and the limit of one model of one provider."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from mala_context.tracking.auto_compact import LARGEST_WINDOW
 
 DEFAULT_WINDOW: Final = 131_072
-"""Window in tokens of a target that no level knows."""
+"""Window in tokens of a target if no level is set."""
 DEFAULT_BUFFER: Final = 256
-"""Tokens kept free where no level says how many."""
+"""Tokens kept free if no level is set."""
 
 _WINDOW_LEVELS: Final = ("session_window", "window", "provider_window")
 _BUFFER_LEVELS: Final = ("buffer_tokens", "provider_buffer_tokens", "default_buffer_tokens")
 
 
 def is_count(value: object) -> bool:
-    """Tell whether a value is a whole number, 0 or more; `True` is none."""
+    """Tell whether a value is a whole number, 0 or more; `True` is no number."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -26,10 +26,10 @@ def is_count(value: object) -> bool:
 class TargetContextConfig:
     """One model of one provider, with the levels that its window and its buffer come from. All sizes are in tokens.
 
-    The first level that is there answers: for the window session, model, provider, 131,072; for the buffer model,
-    provider, defaults, 256. A level that is there must be a positive whole number, at most 100,000,000: 0, -1 or a text
-    raises `ValueError` with provider and model in it, and is never read as "no limit". So does a buffer or an output
-    that leaves no room.
+    The first level that is set counts. For the window these are session, model, provider, and then 131,072; for the
+    buffer model, provider, defaults, and then 256. A level must be a positive whole number up to 100,000,000. 0, -1 or
+    a text raises `ValueError` with provider and model in it, and is never read as "no limit". A buffer or an output
+    that leaves no room raises `ValueError` too.
     """
 
     provider: str
@@ -51,13 +51,13 @@ class TargetContextConfig:
     max_output_tokens: int = 0
     """Tokens that the answer may take; 0 where the window does not hold the answer."""
     tokenizer: Callable[[str], int] | None = None
-    """Counts the tokens of a text for this model; `None` for characters by four."""
+    """Counts the tokens of a text for this model; `None` for a quarter of the characters."""
     context_window: int = field(init=False)
-    """The window that holds."""
+    """The window in force."""
     buffer: int = field(init=False)
-    """The buffer that holds."""
+    """The buffer in force."""
     limit: int = field(init=False)
-    """Most tokens of a request: window, less buffer and output. A request of just that size passes."""
+    """Most tokens of a request: window, less buffer and output. A request of just that size fits."""
 
     def __post_init__(self) -> None:
         window = self._first(_WINDOW_LEVELS, DEFAULT_WINDOW)
@@ -77,7 +77,7 @@ class TargetContextConfig:
         set_once(self, "limit", limit)
 
     def _first(self, levels: tuple[str, ...], default: int) -> int:
-        """Return the first level that is there; every level is checked, also those after it."""
+        """Return the first level that is set; every level is checked, also those after it."""
         answer = None
         for level in levels:
             value = getattr(self, level)

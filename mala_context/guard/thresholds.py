@@ -1,4 +1,4 @@
-"""The thresholds of a policy, when each may fire and fire again, and what it may ask for: plain records."""
+"""The thresholds of a policy, when each may fire again, and the decisions that a policy may return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Thresholds:
     """When to act, as ratios of the window; `None` for never."""
 
     warn_at: float | None = 0.70
-    """Say so."""
+    """Log a WARNING."""
     compact_at: float | None = None
     """Ask for a compaction."""
     restart_at: float | None = None
@@ -25,13 +25,13 @@ class Thresholds:
     final_at: float | None = None
     """Allow only finishing tools."""
     tell_agent: bool = True
-    """Whether the agent hears of `warn_at` and of `final_at` too."""
+    """Whether the agent gets a note too when `warn_at` or `final_at` is reached."""
     compact_focus: str | None = None
     """Words for `/compact`."""
     max_restarts: int = 3
-    """Restarts at most."""
+    """Most restarts of one run."""
     margin: float = MARGIN
-    """Drop below a threshold that arms it again."""
+    """How far a ratio must drop below a threshold to arm it again."""
 
 
 class Warn(NamedTuple):
@@ -53,12 +53,12 @@ class Tell(NamedTuple):
 
 
 class Compact(NamedTuple):
-    """Ask for `/compact` now; then call `compacted`, or `action_failed` where no boundary came."""
+    """Ask for `/compact` now; then call `compacted`, or `action_failed` if no boundary comes."""
 
     focus: str | None
-    """Words for it."""
+    """Words for `/compact`."""
     ratio: float | None
-    """The ratio that asks for it; `None` where the CLI is overdue."""
+    """The ratio that asks for it; `None` while it is unknown."""
     cause: Literal["threshold", "overdue", "idle"] = "threshold"
     """Whether `compact_at` was reached, the CLI should have compacted by itself, or the cache is about to lapse."""
 
@@ -107,7 +107,7 @@ def subagent_thresholds(config: Any) -> Thresholds:
 def ratio_ahead(snapshot: ContextSnapshot) -> float | None:
     """Return the ratio that actions go by: what the next request will hold, or another estimator's own value.
 
-    `None` while it is unknown. To ask for it has the text of the conversation counted.
+    `None` while it is unknown. Asking for it counts the text of the conversation, which takes time.
     """
     if snapshot.estimator != "occupancy" or snapshot.projected is None or snapshot.window <= 0:
         return snapshot.ratio
@@ -115,7 +115,7 @@ def ratio_ahead(snapshot: ContextSnapshot) -> float | None:
 
 
 class OneShotThreshold:
-    """One threshold: fires once, then waits for a drop."""
+    """One threshold: it fires once, and again only after a drop."""
 
     __slots__ = ("at", "fired", "margin")
 
@@ -125,7 +125,7 @@ class OneShotThreshold:
         self.fired = False
 
     def reached(self, ratio: float | None) -> bool:
-        """Take a ratio; tell whether the line was reached just now."""
+        """Take a ratio; tell whether it is the first one at the threshold since the last drop."""
         if self.at is None or ratio is None:
             return False
         if self.fired:
@@ -136,7 +136,7 @@ class OneShotThreshold:
 
 
 class Cooldown:
-    """One action: not asked for twice at the same height."""
+    """One action: it is not asked for again at about the same ratio."""
 
     __slots__ = ("at", "floor", "margin")
 
@@ -146,14 +146,14 @@ class Cooldown:
         self.floor: float | None = None
 
     def track(self, ratio: float | None) -> None:
-        """Take a ratio: a drop below the threshold arms the action again, any other lowers where growth counts from."""
+        """Take a ratio. A drop by the margin arms the action again; a smaller one lowers the floor of the growth."""
         if self.floor is None or ratio is None or self.at is None:
             return
         armed = ratio < min(self.floor, self.at) - self.margin
         self.floor = None if armed else min(self.floor, ratio)
 
     def asked(self, ratio: float | None) -> None:
-        """Remember the height at which it was asked for."""
+        """Note that the action was asked for at this ratio."""
         self.floor = self.at if ratio is None else ratio
 
     def due(self, ratio: float | None) -> bool:
@@ -161,5 +161,5 @@ class Cooldown:
         return self.at is not None and ratio is not None and ratio >= self.at
 
     def allowed(self, ratio: float | None) -> bool:
-        """Tell whether it was not asked for yet at about this height."""
+        """Tell whether the action is armed, or the ratio has grown by the margin since it was asked for."""
         return self.floor is None or (ratio is not None and ratio >= self.floor + self.margin)

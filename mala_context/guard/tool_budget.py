@@ -34,8 +34,7 @@ class ToolBudget:
     """Gives out the room that is left in a turn. Make one for each guard; all tasks of the turn share it.
 
     Args:
-        guard: keeps the counters; commit or reset it (after a turn, a compaction, a restart) and the budget is open
-            again.
+        guard: keeps the counters; `commit` or `reset` opens the budget again after a turn, a compaction, a restart.
         tool_output_tokens: cap on one result: a number, `auto`, or `None`.
         count: tokens of a text; by default what the guard's targets count.
 
@@ -76,11 +75,11 @@ class ToolBudget:
         count: Callable[[str], int] | None = None,
         named: bool = False,
     ) -> tuple[Reservation, str]:
-        """Cap `text`, count it in or refuse it, and return it as the model may see it; empty where it is refused.
+        """Cap `text`, count it in or refuse it, and return it as the model may see it; empty if it is refused.
 
-        `where` names the full text in what is left of a longer one: see that it is kept. `most` is a further cap on
-        this text alone, and `count` counts it where the model is shown more than the text. With `named` a text that
-        has to be cut is refused where there is not even room for `where`.
+        If the text is cut, `where` is named in it as the place of the full text, which the caller must keep. `most` is
+        a further cap on this text alone. `count` replaces the budget's own count, for example if the model is shown
+        line numbers too. With `named`, a text that must be cut is refused if there is no room for `where`.
         """
         count = count or self._count
         async with self._lock:

@@ -21,7 +21,7 @@ from mala_context.tracking.windows import WindowState
 IDLE_SECONDS: Final = 900.0
 """Time without news after which a context is no longer counted."""
 MOST_SESSIONS: Final = 20_000
-"""Sessions that are kept at most; the one longest known goes first."""
+"""Most sessions that are kept; the session known longest is dropped first."""
 
 Labels = tuple[str, str]
 """Model and kind of agent, both from bounded lists."""
@@ -36,20 +36,20 @@ class Context(NamedTuple):
     ratio: float
     window_state: WindowState
     seen: float
-    """When it was last heard of, by the clock of `LiveContexts`."""
+    """Time of its last news, by the clock of `LiveContexts`."""
 
 
 class Level(NamedTuple):
     """What the gauges of one set of labels show."""
 
     contexts: int
-    """How many there are."""
+    """How many contexts have these labels."""
     fullest: Context
-    """The one with the highest ratio."""
+    """The context with the highest ratio."""
 
 
 class LiveContexts:
-    """The table of them; may be used from any thread."""
+    """The table of this process's contexts; may be used from any thread."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class LiveContexts:
             self._sessions.pop(session, None)
 
     def levels(self) -> dict[Labels, Level]:
-        """Return the contexts by labels, and forget idle ones."""
+        """Return what the gauges show for each set of labels, and forget idle contexts."""
         oldest = self._clock() - self._idle
         found: dict[Labels, Level] = {}
         with self._lock:

@@ -1,8 +1,8 @@
 """Names of metrics, attributes, spans and span events; `docs/reference/telemetry.md` lists them.
 
-Where the GenAI semantic conventions have a name it is theirs. `gen_ai.context.*` is what they lack for the size of a
-context and its window; everything else is under our own name. Counts of tokens that were *used* (`gen_ai.client.*`) are
-not among them: the CLI and the instrumentations of the SDK export those.
+If the GenAI semantic conventions have a name for something, that name is used. They have none for the size of a context
+and its window: these are under `gen_ai.context.*`. Everything else is under `mala_context.*`. There is no metric of the
+tokens that were *used* (`gen_ai.client.*`): the CLI and the instrumentations of the SDK export those.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 SCOPE: Final = "mala_context"
-"""Name of the instrumentation scope: whatever has it is ours, and nothing else is."""
+"""Name of the instrumentation scope of everything that this package exports."""
 
 # Attributes of the GenAI semantic conventions
 OPERATION: Final = "gen_ai.operation.name"
@@ -54,9 +54,9 @@ class Metric(NamedTuple):
     """`gauge`, `counter` or `histogram`."""
     unit: str
     words: str
-    """What it says."""
+    """Its description."""
     labels: tuple[str, ...]
-    """The attributes that its points have, no others."""
+    """The attributes of its points; they have no others."""
     buckets: tuple[float, ...] | None = None
     """A histogram's boundaries."""
 
@@ -141,4 +141,4 @@ METRICS: Final = (
     *(ARCHIVE_TIME, ARCHIVE_SIZE, UPLOADS, UPLOAD_SIZE, UPLOAD_TIME),
     *(THRESHOLDS, ACTIONS, RESTARTS, OVERFLOWS, FINAL_TURNS, SILENT_CHANGES),
 )
-"""All of them."""
+"""Every metric."""

@@ -1,14 +1,14 @@
 """Turn records into OpenTelemetry metrics, spans and span events, through its API alone.
 
-The application decides what becomes of them: it installs an SDK and configures an exporter; without these the API drops
-everything. Nothing here is ever started, flushed or shut down.
+The application installs an SDK and configures an exporter; without these the API drops everything. This module starts,
+flushes and shuts down nothing.
 
-A compaction is a span under the span that is current where the message is taken in. With one's own client that is the
-caller's; a session reads in a task of its own, which takes messages in under the context of the prompt that it
-answers. The other records are events on the span that is current.
+A compaction becomes a span below the current span; every other record becomes an event on the current span. If you hold
+your own client, the current span is that of your code. A session reads messages in a task of its own, and there the
+current span is that of the caller who sent the prompt.
 
-Metrics carry no ids (see `labels`); an SDK that takes exemplars links a point to the trace in which it was made, and
-there the spans carry the session's id.
+Metrics carry no ids, because each id would be one more time series. An SDK that takes exemplars links a point to the
+trace in which it was made, and the spans of that trace carry the session's id.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Models:
         self._most = max(most, len(self._names))
 
     def label(self, model: str | None) -> str:
-        """Return the label for a model; `other` if all places are taken, or the model is unknown."""
+        """Return the label for a model; `other` if the model is unknown or comes after the first `most` models."""
         if model in self._names:
             return model
         if model is None or len(self._names) >= self._most:
@@ -77,7 +77,7 @@ class Models:
 
 
 def one_of(value: str | None, known: frozenset[str]) -> str:
-    """Return a value that is on the list, else `other`; `unknown` for none."""
+    """Return a value that is on the list, else `other`; `unknown` for `None`."""
     if value is None:
         return UNKNOWN
     return value if value in known else OTHER
@@ -87,18 +87,18 @@ Attributes = Mapping[str, str | bool | int | float]
 
 
 class OpenTelemetryObserver:
-    """Takes records and reports them.
+    """Makes metrics, spans and span events of records.
 
-    One is enough for a process, and each runtime has it already. Make one of your own, one for all runtimes, where the
-    providers are not the global ones or the models' labels are to be yours; given to a runtime as one of its
-    `observers` it takes the usual one's place. A `ContextGuard` of your own takes it as `on_event`.
+    Each runtime has such an observer already, and all runtimes of a process share it. Make your own to use other
+    providers than the global ones, or to choose the labels of models. Give the same one to each runtime among its
+    `observers`: there it replaces the shared one. A `ContextGuard` of your own takes it as `on_event`.
 
     Args:
         meter_provider: where metrics go; the global one by default.
         tracer_provider: where spans go; the global one by default.
-        models: models that get a label of their own whoever comes first; by default the first seven do.
-        spans: whether compactions are spans and other records span events; false where the CLI's own traces, which
-            have a span `claude_code.compaction`, are all that is wanted.
+        models: models that always get a label of their own; by default the first seven that are seen get one.
+        spans: whether to make spans and span events. Set it to false if the CLI's own traces are enough: they have a
+            span `claude_code.compaction`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class OpenTelemetryObserver:
             handler(self, record)
 
     def wants(self, kind: type) -> bool:
-        """Tell whether a record of this class comes to anything: without an SDK sizes are not worth being made."""
+        """Tell whether a record of this class has an effect: without an SDK, records of sizes need not be made."""
         if kind is not ContextUpdated:
             return True
         turns = self._turns
@@ -224,7 +224,7 @@ class OpenTelemetryObserver:
         self._event("threshold", record.session_id, {**attributes, **sizes, **_share(record)})
 
     def _said(self, event: GuardEvent) -> None:
-        """Take what a plain `ContextGuard` says of a request; its debug topics are left alone."""
+        """Report a decision of a plain `ContextGuard`; ignore its debug topics."""
         if event.name != EVENT_NAME:
             return
         values = [event.fields[f"{name}_tokens"] for name in ("limit", "projected", "remaining")]
@@ -289,7 +289,7 @@ def _made(meter: metrics.Meter, metric: names.Metric) -> Any:
 
 
 def _of_compaction(record: CompactionSeen, trigger: str, kind: str) -> dict[str, str | bool | int | float]:
-    """Return the attributes of a compaction's span, those that are known."""
+    """Return the known attributes of a compaction's span."""
     full = bool(record.window) and record.tokens_after is not None
     values = {
         names.OPERATION: names.COMPACT,

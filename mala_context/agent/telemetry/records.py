@@ -1,12 +1,12 @@
-"""What happened to an agent's context, as frozen records: one kind for each happening, the same for every observer.
+"""What happened to an agent's context, as frozen records: a class for each kind of event, the same for every observer.
 
-An observer is any callable that takes a record; it looks at the record's class and leaves out what it does not know,
-for there may be more kinds one day. An observer that has a method `wants(kind)` is asked before a record is made that
-comes with every response. Records hold counts, ids and words from fixed lists. They never hold what a message says, so
-whatever an observer exports, no content goes with it. `SessionRestarted` alone is no such record: a session's caller
-gets it among the messages, and it may hold one.
+An observer is any callable that takes a record. It looks at the record's class and ignores classes that it does not
+know: later versions may add some. If an observer has a method `wants(kind)`, it is asked before each record that would
+come with every response. Records hold counts, ids and words from fixed lists. They never hold the text of a message, so
+no observer can export it. `SessionRestarted` alone may hold a message: it is not for observers, but for the caller of a
+session, who gets it among the messages.
 
-A path or a tool's name is in some records: that is for logs, not for labels of metrics.
+Some records hold a path or a tool's name: use these in logs, not as labels of metrics.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from mala_context._util.text import percent
 from mala_context.guard.overflow import ContextOverflow
 from mala_context.tracking.windows import WindowState
 
@@ -52,11 +53,10 @@ GuardAction = Literal[
     "restarts",
     "capped",
 ]
-"""What the guard can do: the agent was told, a tool was denied, the session was stopped after too many denials, a turn
-was cut for a restart, `/compact` was asked for, or was and nothing came of it, the breaker opened, a fresh session
-reaches a threshold by itself, no tool was denied because the window is a guess, the CLI is overdue with its own
-compaction, no restart is left, a result was capped."""
-
+"""What the guard can do, in the order above: the agent was told, a tool was denied, the session was stopped after too
+many denials, a turn was cut for a restart, `/compact` was asked for, `/compact` did not work, the breaker opened, a
+fresh session reaches a threshold by itself, no tool was denied because the window is a guess, the CLI should have
+compacted by itself and did not, no restart is left, a result was capped."""
 
 AlarmCause = Literal[
     "microcompaction", "context_editing", "model", "thinking", "tools", "memory", "prefix", "unexplained"
@@ -101,7 +101,7 @@ class SessionEnded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdCrossed:
-    """A threshold was reached; once a crossing, as the log lines."""
+    """A threshold was reached; one record each time that it fires."""
 
     session_id: str | None
     """The session."""
@@ -110,7 +110,7 @@ class ThresholdCrossed:
     at: float
     """Its value."""
     ratio: float
-    """What reached it."""
+    """The ratio that reached it."""
     tokens: int | None
     """Size of the last request."""
     window: int
@@ -136,7 +136,7 @@ class CompactionSeen:
     tokens_before: int | None = None
     """Size of the last request before it, as the API counted; the CLI's own estimate where that is not known."""
     tokens_after: int | None = None
-    """What is left, an estimate until the next response."""
+    """Size of the context after it, an estimate until the next response."""
     seconds: float | None = None
     """How long it took, by the CLI's clock."""
     model: str | None = None
@@ -151,7 +151,7 @@ class CompactionSeen:
 
 @dataclass(frozen=True, slots=True)
 class CacheRewritten:
-    """A request wrote tokens to the prompt cache that the one before had left there, or a first one wrote them."""
+    """A request wrote tokens to the prompt cache that the request before it had left there, or that are new there."""
 
     session_id: str | None
     """Its session."""
@@ -163,19 +163,19 @@ class CacheRewritten:
     """Why: the cache had lapsed, the beginning of the context changed, another model answered; or what was written is
     new, after a compaction or in the first request of a conversation."""
     tokens: int
-    """How many."""
+    """How many tokens."""
     cost: float
-    """What that cost more than reading them, in units of one uncached input token."""
+    """How much more that cost than to read them, in units of one uncached input token."""
     idle_seconds: float | None
     """Time since the request before; `None` where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Something was added to the archive; told from the thread that wrote it."""
+    """Something was added to the archive. Observers get it in the thread that wrote it."""
 
     session_id: str
-    """Whose it is."""
+    """The session that was archived."""
     trigger: str
     """Why: `auto` and `manual` (a compaction), `boundary` (one whose hook did not run), `session_end`,
     `subagent_end`."""
@@ -184,14 +184,14 @@ class Archived:
     bytes: int
     """Their size together."""
     seconds: float
-    """How long it took: the wait for another writer is in it, and of a `boundary` the look at what the summary lost."""
+    """How long it took, with the wait for another writer; for a `boundary` also the search for what was lost."""
     path: str | None
-    """The first of them."""
+    """The first file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SilentChange:
-    """A request held something else than the stream shows: 5 % and 2,000 tokens more or less than projected."""
+    """A request was larger or smaller than projected, by at least 2,000 tokens and the share `alarm_at` (5 %)."""
 
     session_id: str | None
     """The main agent's session."""
@@ -204,38 +204,38 @@ class SilentChange:
     tokens: int
     """What it held, as the API counted."""
     cause: AlarmCause
-    """What changed it, where something tells that."""
+    """What changed it, or `unexplained`."""
 
 
 UploadOutcome = Literal["begun", "done", "failed", "put_off"]
-"""How a round of uploads stands: it has begun, all of it arrived, it failed and is tried again (but for a store whose
-library is not installed), or it was put off since another process uploads from the same archive."""
+"""State of a round of uploads: it has begun; all files arrived; it failed, and is tried again unless the library of the
+store is not installed; or it was put off because another process uploads from the same archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """A round of uploads has begun, or has ended; told from the thread that uploads."""
+    """A round of uploads has begun or ended. Observers get it in the thread that uploads."""
 
     outcome: UploadOutcome
-    """How it stands."""
+    """The state of the round."""
     files: int = 0
-    """Files that arrived, also where the round failed after them."""
+    """Files that arrived, even if the round failed after them."""
     bytes: int = 0
     """Their size together."""
     seconds: float = 0.0
     """How long the round took."""
     pending: int = 0
-    """Sessions of which something had not arrived when a round was done; the next one sends it."""
+    """Sessions with files that had not arrived when the round was done; the next round sends them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardActed:
-    """The guard did something, or said that something is wrong."""
+    """The guard did something, or warned of something."""
 
     session_id: str | None
     """The session."""
     action: GuardAction
-    """What."""
+    """What it did."""
     tool: str | None = None
     """The tool that was denied, or whose result was capped."""
     agent: str | None = None
@@ -244,7 +244,7 @@ class GuardActed:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A run goes on in a fresh session; told when the old one is left, before the new one connects."""
+    """A run goes on in a fresh session. Observers get it after the old session ends, before the new one connects."""
 
     old_session_id: str
     """The session that was left; it is archived."""
@@ -260,13 +260,13 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class SessionRestarted(Restarted):
-    """A session yields it between the old session's messages and the new one's; it goes nowhere else.
+    """A restart, as a session yields it between the old session's messages and the new one's; observers do not get it.
 
-    Without a checkpoint the new session has the archive's path.
+    Without a checkpoint, the new session is given the archive's path.
     """
 
     result: Any = None
-    """The `ResultMessage` with which the old session's unfinished turn was cut, if one was: it is no answer."""
+    """The `ResultMessage` of the old session's turn if that was cut; it holds no answer. Else `None`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +280,11 @@ class FinalTurn:
     ratio: float
     """The ratio that reached `final_at`; may exceed 1.0."""
     stopped: bool
-    """Whether it was ended by force, since the agent went on asking for other tools."""
+    """Whether it was ended by force because the agent went on asking for other tools."""
     denials: int
     """Tool calls that were denied."""
     missing: tuple[str, ...]
-    """What it should have brought and did not: `saved work` (no finishing tool was used), `final answer`."""
+    """What it did not deliver: `saved work` (no finishing tool was used), `final answer`."""
     agent: str | None = None
     """A subagent's id; `None` for the main agent."""
     window_state: WindowState = "known"
@@ -297,7 +297,7 @@ class FinalTurn:
         missing = f"missing: {', '.join(self.missing)}" if self.missing else "nothing is missing"
         whose = "" if self.agent is None else ", in a subagent"
         return (
-            f"Context: the final turn {how} ({self.ratio:.1%} of the window, {self.denials} tools denied); "
+            f"Context: the final turn {how} ({percent(self.ratio)} of the window, {self.denials} tools denied); "
             f"{missing}{whose}"
         )
 
@@ -316,6 +316,6 @@ TelemetryRecord = (
     | SilentChange
     | SessionEnded
 )
-"""Any record that observers are told."""
+"""Any record that observers get."""
 Observer = Callable[[Any], object]
-"""Takes each record at once, in the call that made it, now and then in a thread of the archive's: be quick."""
+"""Gets each record inside the call that made it, sometimes in a thread of the archive: it must be quick."""
