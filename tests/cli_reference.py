@@ -92,7 +92,7 @@ def _option(option):
 
 
 _KINDS = {"IntRange": "N", "IntParamType": "N", "FloatRange": "NUMBER", "FloatParamType": "NUMBER"}
-_KINDS |= {"Path": "PATH", "ThereDirectory": "DIRECTORY"}
+_KINDS |= {"Path": "PATH", "ExistingDirectory": "DIRECTORY"}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Running an agent from the command line: loading the SDK, errors in one line, and Ctrl-C.
 
-A terminal's Ctrl-C reaches the CLI too, but a signal may also be meant for us alone. Then the session is left in good
-order: the CLI gets the end of its input, its transcript is archived, and what is temporary is removed on the way out.
+A terminal sends Ctrl-C to the CLI too, but a signal may also reach this process alone. Then the session ends in order:
+the CLI gets the end of its input, its transcript is archived, and temporary files are removed.
 
-So Ctrl-C cancels a scope. asyncio on its own cancels the task, which no shield holds off: a session that was being left
-at that moment would not wait for its CLI. The CLI would end after the loop, and asyncio would complain after our last
+For this, Ctrl-C cancels a scope. asyncio by itself cancels the task, and no shield stops that: a session that was just
+being left would not wait for its CLI. The CLI would end after the loop, and asyncio would complain below our last
 line.
 """
 
@@ -72,7 +72,7 @@ def run_agent(main: Callable[..., Awaitable[T]], *args: Any) -> T:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line that says something."""
+    """Return the first line that is not empty."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     return lines[0] if lines else "it gave no reason"
 
@@ -104,7 +104,7 @@ class _CtrlC:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle SIGINT while the block runs, and raise `KeyboardInterrupt` at its end, however that came about."""
+        """Handle SIGINT while the block runs, and raise `KeyboardInterrupt` at its end, however the block ended."""
         try:
             with _handling([signal.SIGINT], self):
                 yield

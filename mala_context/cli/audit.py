@@ -62,8 +62,8 @@ def audit(
     """Compare every estimate of the context's size with the known token counts in recorded sessions.
 
     PATH is as for replay, without -; without PATH all your own sessions are read. Recordings hold three known counts:
-    the CLI's preTokens at a compaction, the output of /context, and the next request. Exit status 3 where not one row
-    could be read.
+    the CLI's preTokens at a compaction, the output of /context, and the next request. Exit status 3 if no row could
+    be read.
     """
     from mala_context.analysis.audit import collect
     from mala_context.analysis.error_stats import summarise

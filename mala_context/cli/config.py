@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -117,5 +118,5 @@ def init(path: str, force: bool, to_stdout: bool) -> None:
         with publish(target, replace=force) as temporary, text_writer(temporary) as file:
             file.write(template())
     except FileExistsError:
-        raise FileExistsError(17, "it is there already; --force replaces it", target) from None
+        raise FileExistsError(errno.EEXIST, "it is there already; --force replaces it", target) from None
     click.echo(f"{printable(target)} written")

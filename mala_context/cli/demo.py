@@ -102,7 +102,11 @@ def _directory(keep: str | None) -> Iterator[str]:
 
 @contextmanager
 def _alone_in(directory: str, given: str) -> Iterator[None]:
-    """Keep a second demo out of the directory while the block runs; it would find it empty too, or clear it."""
+    """Keep a second demo out of the directory while the block runs.
+
+    Two demos with one --keep both found it empty and mixed their files, and one that was interrupted cleared the
+    other's.
+    """
     try:
         import fcntl
     except ImportError:  # Windows has no such lock

@@ -14,7 +14,7 @@ import click
 
 from mala_context._util.text import plural, printable
 from mala_context.cli.archives.common import repository
-from mala_context.cli.inputs import ThereDirectory
+from mala_context.cli.inputs import ExistingDirectory
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError
 
@@ -30,7 +30,7 @@ SHOWN = 5
 @click.command()
 @click.option(
     "--repo",
-    type=ThereDirectory(),
+    type=ExistingDirectory(),
     help="The repository to check.  [default: the one around the working directory]",
 )
 @click.option("--no-session", is_flag=True, help="Do not play a session on the loopback to see whether hooks fire.")
@@ -105,7 +105,7 @@ def _leave_deleted_directory() -> str | None:
 
 
 def _repository() -> str:
-    """Return the repository around the working directory; that archives have no place is a finding."""
+    """Return the repository around the working directory; it is no error here if archives have no place."""
     try:
         return repository()
     except ArchiveUnavailableError:

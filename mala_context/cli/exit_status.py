@@ -24,7 +24,7 @@ INTERRUPTED: Final = 130
 ERRORS: Final = (KeyboardInterrupt, click.exceptions.Abort, click.ClickException, MalaContextError, OSError)
 """The errors that `status_of` knows."""
 SUBCOMMAND: Final = "COMMAND [ARGS]..."
-"""What the usage line of a group says: a command is needed, though `help_if_alone` and not click asks for it."""
+"""Usage of a group: a command is required, although `help_if_alone` asks for it and not click."""
 
 
 def help_if_alone(context: click.Context) -> None:
@@ -35,7 +35,7 @@ def help_if_alone(context: click.Context) -> None:
 
 
 def status_of(error: BaseException) -> int:
-    """Print an error in one line and return its exit status; a reader of our output that has gone is no error.
+    """Print an error in one line and return its exit status. If the reader of our output has gone, that is no error.
 
     Wrong usage gets a second line, which names the command's help.
     """
@@ -51,6 +51,7 @@ def status_of(error: BaseException) -> int:
         return _said(f"{error}; `mala-context archives verify` tells more", CHECK_FAILED)
     if isinstance(error, MalaContextError):
         return _said(str(error), UNUSABLE_INPUT, lines=isinstance(error, ConfigError))
+    # Standard output itself may have failed: what it still holds can never be written, and must not fail again at exit.
     streams.end_output()
     if isinstance(error, BrokenPipeError):
         return 0
@@ -59,7 +60,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _place() -> str:
-    """Say what an error that names no file is about, where that can be told."""
+    """Return what an error without a file's name is about: the working directory, if that was deleted."""
     try:
         os.getcwd()
     except OSError:

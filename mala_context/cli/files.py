@@ -4,9 +4,10 @@ What is written goes into a temporary file beside the target, which takes its pl
 full disk or a bug leave what was there before. A target that is no regular file (a pipe, `/dev/stdout`) is written to
 as it is, since nothing can take its place.
 
-A link that the user made is followed. One, or a pipe, that another user put where everybody may write, `/tmp` say, is
-refused: it would replace a file of ours, or give that user our output. Linux refuses such links itself, but only
-if Linux follows them.
+A link that this user made is followed. A link or a pipe that another user put into a directory where everybody may
+write, such as `/tmp`, is refused: `report -o /tmp/report.html` replaced the file that another user's link led to, and a
+pipe would hand our output to that user. Linux refuses such a link only if it follows the link itself, and here the path
+is resolved before anything is opened.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from typing import Any, Final
 from mala_context.transcripts.projects import config_dir
 
 _MODE: Final = 0o644
-"""Mode of a new file before the umask takes from it: only its owner may write to it, whatever the umask is."""
+"""Mode of a new file before the umask: only its owner may write to it, whatever the umask is."""
 _PRIVATE: Final = 0o600
 _MOST_LINKS: Final = 40
 
 
 @contextlib.contextmanager
 def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterator[str]:
-    """Yield the path to write to; when the block ends well, `path` is that file.
+    """Yield the path to write to; if the block ends without an error, the file is then at `path`.
 
-    The name ends as the target's does. It keeps the target's mode where there is one; with `private` only its owner can
-    read it. Raises `FileExistsError` where something is there and `replace` is false, or where it is a transcript, and
-    `OSError` that names the target where it cannot be written.
+    The yielded path has the target's extension. The file keeps the target's mode, if there is a target; with `private`
+    only its owner can read it. Raises `FileExistsError` if something is there and `replace` is false, or if it is a
+    transcript, and `OSError` that names the target if it cannot be written.
     """
     _refuse_traps(path)
     target = os.path.realpath(path)
@@ -62,7 +63,7 @@ def publish(path: str, *, replace: bool = True, private: bool = False) -> Iterat
         try:
             with contextlib.suppress(OSError):  # it has its name already, or could not be made at all
                 os.unlink(temporary)
-        except KeyboardInterrupt:  # just then
+        except KeyboardInterrupt:  # inside the clean-up, as seen on Python 3.12: it may have removed nothing yet
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
@@ -79,17 +80,17 @@ class _File(io.FileIO):
 
 
 def writer(path: str) -> io.BufferedWriter:
-    """Open for writing what `publish` yields; raises `OSError` also where the file takes not one byte."""
+    """Open the path that `publish` yields for writing; a write that takes no byte raises `OSError`."""
     return io.BufferedWriter(_File(path, "w"))
 
 
 def text_writer(path: str) -> io.TextIOWrapper:
-    """Open it for text in UTF-8, whose line ends stay as they are."""
+    """Like `writer`, for text in UTF-8; line ends are written as they are."""
     return io.TextIOWrapper(writer(path), encoding="utf-8", newline="")
 
 
 def _must_have_reader(pipe: str) -> None:
-    """Raise `OSError` for a pipe that no program reads, since to open it would wait for one, for ever perhaps."""
+    """Raise `OSError` for a pipe that no program reads: opening it would wait for a reader, perhaps for ever."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)))
     except OSError as error:
@@ -99,7 +100,7 @@ def _must_have_reader(pipe: str) -> None:
 
 
 def _is_transcript(target: str) -> bool:
-    """Tell whether a file may be the only copy of a session: everything that lies where the CLI keeps transcripts."""
+    """Tell whether a file lies where the CLI keeps transcripts: it may be the only copy of a session."""
     home = config_dir(os.environ)
     return home is not None and target.startswith(os.path.join(os.path.realpath(home), "projects", ""))
 
@@ -113,7 +114,7 @@ def _refuse_traps(path: str) -> None:
         try:
             status = os.lstat(here)
         except OSError:
-            return  # the rest is not there, and leads nowhere
+            return  # nothing is here, so no link can follow
         if (stat.S_ISLNK(status.st_mode) or stat.S_ISFIFO(status.st_mode)) and _is_a_trap(status, os.stat(done)):
             raise PermissionError(errno.EACCES, f"user {status.st_uid} has put a link or a pipe there", here)
         if not stat.S_ISLNK(status.st_mode):
@@ -121,7 +122,7 @@ def _refuse_traps(path: str) -> None:
             continue
         links += 1
         if links > _MOST_LINKS:
-            return  # who opens it says so
+            return  # the attempt to open it gives the error
         leads = os.readlink(here)
         done = os.sep if os.path.isabs(leads) else done
         pending.extend(_parts(leads))
@@ -161,7 +162,7 @@ def _take_place(temporary: str, target: str, *, replace: bool) -> None:
 
 @contextlib.contextmanager
 def _named(path: str, temporary: str) -> Iterator[None]:
-    """Say in an `OSError` what the user asked for, not the temporary file's name."""
+    """Name the user's path in an `OSError`, not the temporary file."""
     try:
         yield
     except BrokenPipeError:

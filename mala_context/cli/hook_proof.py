@@ -26,8 +26,8 @@ _PAUSE: Final = 0.02
 def prove(**options: Any) -> HookProof:
     """Play one exchange and a `/compact`, and see whether the archive has it.
 
-    Nothing outside a temporary directory is read or written, but for what whoever manages this machine has set.
-    `options` are fields of `ClaudeAgentOptions`. Raises `KeyboardInterrupt` alone.
+    Everything is read and written in a temporary directory; only the managed settings of this machine apply too.
+    `options` are fields of `ClaudeAgentOptions`. Raises nothing but `KeyboardInterrupt`.
     """
     from mala_context.testing import ScriptError
 

@@ -1,8 +1,8 @@
-"""`mala-context init`: the status line and hooks in Claude Code's settings.json, thresholds in mala.yaml, and back.
+"""`mala-context init`: add the status line and hooks to settings.json and thresholds to mala.yaml, or remove them.
 
-Nothing is written before the difference was shown. A file that cannot be read is left as it is. The file as it was
-before the first change is kept beside it, and `--remove` puts it back byte for byte, unless others changed more in it
-since: then only our own entries are taken out of settings.json.
+Nothing is written before the difference was shown. A file that cannot be read is left as it is. A copy of the file from
+before the first change is kept beside it, and `--remove` puts this copy back, byte for byte. If others have changed the
+file since, only our own entries are taken out of settings.json.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mala_context._util.safe_open import read_regular
 from mala_context._util.text import printable
 from mala_context.analysis.doctor.checks.settings import has_plugin, hooks_of, is_ours
 from mala_context.cli.files import publish, writer
-from mala_context.cli.inputs import ThereDirectory
+from mala_context.cli.inputs import ExistingDirectory
 from mala_context.errors import ConfigError, MalaContextError
 from mala_context.transcripts.projects import config_dir
 
 KEPT: Final = ".before-mala-context"
-"""What follows the name of a file as it was before the first change."""
+"""Suffix of the copy of a file from before the first change."""
 EVENTS: Final = {
     "PreCompact": ("hook", 20),
     "PostCompact": ("hook", 20),
@@ -50,7 +50,7 @@ _SCOPES: Final = ("user", "project", "local")
 
 
 class Change(NamedTuple):
-    """One file as it is and as it shall be; `None` where there is, or shall be, none."""
+    """The bytes of one file before and after; `None` for no file."""
 
     path: str
     before: bytes | None
@@ -83,8 +83,8 @@ def _threshold(name: str) -> Callable[[Any], Any]:
 @click.option(
     "--scope", type=click.Choice(_SCOPES), default="user", show_default=True, help="Which settings.json to change."
 )
-@click.option("--repo", type=ThereDirectory(), default=".", help="The repository of mala.yaml.  [default: this one]")
-@click.option("--remove", is_flag=True, help="Take everything away again that this command wrote.")
+@click.option("--repo", type=ExistingDirectory(), default=".", help="The repository of mala.yaml.  [default: this one]")
+@click.option("--remove", is_flag=True, help="Remove everything that this command added.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 def init(
     status_line: bool, hooks: bool, scope: str, repo: str, remove: bool, yes: bool, **thresholds: float | None
@@ -147,7 +147,7 @@ def _write(change: Change, *, remove: bool) -> None:
 
 
 def _holds_ours(change: Change) -> bool:
-    """Tell whether a file has something of ours already: then the file that was kept is the older one."""
+    """Tell whether a file has entries of ours already: then the copy beside it is from before them, and must stay."""
     if change.path.endswith(".json"):
         return _without_ours(_object(change.path, change.before)) != _object(change.path, change.before)
     return os.path.lexists(change.path + KEPT) or (change.before or b"").startswith(NEW.encode())
@@ -178,7 +178,7 @@ def _settings_path(scope: str, repo: str) -> str:
 
 
 def _object(path: str, data: bytes | None) -> dict[str, Any]:
-    """Return the settings in a file; raises `MalaContextError` for what would not be the same once it is written."""
+    """Return the settings in a file; raises `MalaContextError` for JSON that writing would change (a key twice)."""
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(found)) < len(found):
@@ -253,7 +253,7 @@ def _hooks_added(path: str, given: Any) -> dict[str, Any]:
 
 
 def _without_ours(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without our entries, and without what is empty since they are gone."""
+    """Return settings without our entries, and without groups and events that are then empty."""
     new = dict(values)
     if is_ours(values.get("statusLine"), STATUS_LINE):
         del new["statusLine"]
@@ -306,7 +306,7 @@ def _settings_removed(path: str) -> Change:
 
 
 def _config_added(path: str, given: Mapping[str, float]) -> Change:
-    """Return mala.yaml with these thresholds; raises `MalaContextError` where the text cannot be changed with care."""
+    """Return mala.yaml with these thresholds; raises `MalaContextError` if its form is too unusual to change."""
     from mala_context.config import ContextConfig, load_with_lines
 
     before = _read(path)
@@ -348,7 +348,8 @@ def _config_added(path: str, given: Mapping[str, float]) -> Change:
 def _checked(path: str, text: str, before: Any, given: Mapping[str, float]) -> bytes:
     """Return the text's bytes if it means what the file meant, with the thresholds.
 
-    Raises `ConfigError` for thresholds that do not go together, and `MalaContextError` for another meaning.
+    Raises `ConfigError` for thresholds that do not go together, and `MalaContextError` if
+    anything else would change.
     """
     from mala_context.config import parse
 
@@ -364,7 +365,7 @@ def _unusual(path: str, given: Mapping[str, float]) -> MalaContextError:
 
 
 def _config_removed(path: str) -> Change:
-    """Return mala.yaml as it was, where nothing but thresholds changed since; else leave it."""
+    """Return mala.yaml as it was before; leave it if more than thresholds changed since."""
     before, kept = _read(path), _read(path + KEPT)
     if before is None or (kept is None and not before.startswith(NEW.encode())):
         return Change(path, before, before)

@@ -1,4 +1,4 @@
-"""Options and arguments that name what a command reads: directories, times, sizes, recordings, and who reads them."""
+"""Options and arguments that name what a command reads (directories, times, recordings), and the engine that reads."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
-class ThereDirectory(click.Path):
+class ExistingDirectory(click.Path):
     """The type of a directory that must be there and readable.
 
-    Converting raises `OSError` with the path where it is not, which ends a command with the status of a missing input.
+    If it is not, converting raises `OSError` with the path, and the command ends with the status of a missing input.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 # -- this user's own sessions ------------------------------------------------------------------------------------------
 
 OFFERED: Final = 50
-"""Ids that a shell is offered at most, of the sessions that were written to last."""
+"""Most ids that a shell is offered: those of the sessions that were written to last."""
 
 
 class Transcript(NamedTuple):
@@ -108,7 +108,7 @@ def own_options(command: _Command) -> _Command:
         click.option(
             "--session", metavar="ID", shell_complete=complete_session, help="Only this session, by its first letters."
         ),
-        click.option("--project", type=ThereDirectory(), metavar="DIR", help="Only sessions of this directory."),
+        click.option("--project", type=ExistingDirectory(), metavar="DIR", help="Only sessions of this directory."),
     ):
         command = option(command)
     return command
@@ -119,8 +119,8 @@ def recordings(
 ) -> Sequence[str]:
     """Return the paths to read: those that were given; without any, this user's own sessions.
 
-    `project`, `session` and `since` choose among the latter. Raises `click.UsageError` where they stand beside paths,
-    and `MalaContextError` where there are no such sessions.
+    `project`, `session` and `since` choose among the latter. Raises `click.UsageError` if they are given
+    together with paths, and `MalaContextError` if there are no such sessions.
     """
     if paths:
         if project or session or since:
@@ -141,10 +141,11 @@ def recordings(
 
 
 def own_transcript(session: str | None, project: str | None) -> str:
-    """Return one transcript: a path as it is given, a session's by its first letters, or else the newest.
+    """Return the path of one transcript. `session` is such a path, or the first letters of a session's id.
 
-    The newest is that of `project`, of the working directory where nothing is named, or else of all. Raises
-    `click.UsageError` where several sessions begin with these letters, and `MalaContextError` where there is none.
+    Without it this is the newest transcript of `project`; without that too, of the working directory's project or else
+    of all projects. Raises `click.UsageError` if several ids begin with these letters, and `MalaContextError` if there
+    is no transcript.
     """
     if session is not None:
         if project is not None:
@@ -181,12 +182,12 @@ def project_folders(project: str | None) -> list[str]:
 
 
 def in_words(directories: Iterable[str]) -> str:
-    """Return where the CLI's transcripts are looked for, for an error."""
+    """Return the directories in which transcripts are looked for, for an error message."""
     return ", ".join(map(printable, directories)) or "any directory, since HOME names no home directory"
 
 
 def transcripts(folders: Iterable[str], session: str = "") -> Iterator[Transcript]:
-    """Yield the transcripts in project folders whose session's id begins like that; subagents' are not among them."""
+    """Yield the transcripts in project folders whose session's id begins with `session`, without those of subagents."""
     for folder in folders:
         for each in entries(folder):
             if each.name.startswith(session) and each.name.endswith(TRANSCRIPT) and each.is_file(follow_symlinks=False):
@@ -194,9 +195,9 @@ def transcripts(folders: Iterable[str], session: str = "") -> Iterator[Transcrip
 
 
 def one_session(session: str, ids: Collection[str]) -> str | None:
-    """Return the id that is these letters, or else begins with them; `None` where there is none.
+    """Return the one of `ids` that `session` means; `None` if there is none. All of them begin with `session`.
 
-    Raises `click.UsageError` where several ids begin with them.
+    A whole id means itself, even if others begin with it. Raises `click.UsageError` if several ids are left.
     """
     if session in ids or not session or not ids:
         return session if session in ids else None
@@ -206,7 +207,7 @@ def one_session(session: str, ids: Collection[str]) -> str | None:
 
 
 def must_hold_rows(paths: Iterable[str]) -> None:
-    """Raise `MalaContextError` where there is no file, or not one row can be read in them. For a result that is empty.
+    """Explain an empty result: raise `MalaContextError` if there is no file, or if no row in any file can be read.
 
     Standard input was read already and is not looked at.
     """
@@ -238,7 +239,7 @@ auto_compact_option = click.option(
 )
 
 
-# -- who reads ---------------------------------------------------------------------------------------------------------
+# -- the engine --------------------------------------------------------------------------------------------------------
 
 
 def engine_options(command: _Command) -> _Command:

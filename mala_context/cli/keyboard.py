@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 GONE: Final = ""
-"""The key that a terminal which was closed gives."""
+"""What a terminal that was closed gives in place of a key."""
 QUIT: Final = frozenset({"q", "Q", "\x04", GONE})
 """What ends a view: q, Ctrl-D, and a terminal that is gone."""
 SUSPEND: Final = "\x1a"
@@ -48,8 +48,8 @@ _KEY: Final = re.compile("\x1b\\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
 def keys() -> Iterator[Callable[[float], str | None]]:
     """Yield a function that waits at most this many seconds for a key and returns it: a character, or a name.
 
-    It returns `None` where none was pressed, and an empty text where the terminal is gone. Where standard input is no
-    terminal it only waits. The terminal is as it was before when the block ends.
+    It returns `None` if no key was pressed, and an empty text if the terminal is gone. If standard input is no
+    terminal, it only waits. When the block ends, the terminal is as it was before.
     """
     try:
         import termios
@@ -76,7 +76,7 @@ def keys() -> Iterator[Callable[[float], str | None]]:
         return waiting.popleft()
 
     silent[3] &= ~(termios.ECHO | termios.ICANON)
-    silent[6][termios.VSUSP] = b"\0"  # no key is that one
+    silent[6][termios.VSUSP] = b"\0"  # no key stops the process: see SUSPEND
     termios.tcsetattr(descriptor, termios.TCSADRAIN, silent)
     try:
         yield pressed
@@ -86,7 +86,7 @@ def keys() -> Iterator[Callable[[float], str | None]]:
 
 
 def suspend() -> None:
-    """Stop this process as Ctrl-Z does; returns when it goes on, at once where no shell could continue it."""
+    """Stop this process as Ctrl-Z does; returns when it continues, at once if no shell could continue it."""
     os.kill(0, signal.SIGTSTP)
 
 

@@ -1,8 +1,8 @@
 """The gauge while an agent runs, on standard error.
 
-On a terminal it is a bar: `progress` moves one with each response, and what else the library logs stands above it;
-`gauge_lines` draws one a line, for where the agent's own words scroll by. Elsewhere it is the library's own log lines,
-as an application that configures logging would see them.
+On a terminal it is a bar. `progress` moves one bar with each response and prints the library's other log lines above
+it. `gauge_lines` draws a new bar each time, for `run`, where the agent's words scroll by. Elsewhere the gauge is the
+library's own log lines, as an application that configures logging would see them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BAR = 30
 
 
 class LiveGauge:
-    """What is told while an agent runs; this one shows nothing, for where the log lines say it all."""
+    """Is told of snapshots and turns while an agent runs. This one shows nothing: log lines do it."""
 
     def snapshot(self, snapshot: ContextSnapshot) -> None:
         """Show how full the context is now."""
@@ -43,7 +43,7 @@ class LiveGauge:
 
 @contextmanager
 def gauge_lines() -> Iterator[Callable[[ContextSnapshot], None]]:
-    """Yield what draws the gauge in a line of its own if it has moved; it does nothing where log lines say it all."""
+    """Yield what draws the gauge in a line of its own if it has moved; it does nothing if log lines show the gauge."""
     if not can_redraw(sys.stderr):
         with logging_to(logging.StreamHandler(sys.stderr)):
             yield LiveGauge().snapshot

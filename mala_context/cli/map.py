@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mala_context._util.text import percent, plural
-from mala_context.cli.inputs import ThereDirectory, complete_session, must_hold_rows, own_transcript
+from mala_context.cli.inputs import ExistingDirectory, complete_session, must_hold_rows, own_transcript
 from mala_context.cli.progress import waiting
 from mala_context.cli.scenarios.report import Lines, Table
 from mala_context.errors import MalaContextError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("session", required=False, metavar="[SESSION|PATH]", shell_complete=complete_session)
-@click.option("--project", type=ThereDirectory(), metavar="DIR", help="The newest session of this directory.")
+@click.option("--project", type=ExistingDirectory(), metavar="DIR", help="The newest session of this directory.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of parts to list.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every part.")
 def map(  # noqa: A001 - the command's name
@@ -35,7 +35,7 @@ def map(  # noqa: A001 - the command's name
 
     SESSION is a session's id or its first letters, PATH a transcript (a subagent's, too), or - for standard input.
     Without any, it is the newest session of this directory, or else of this machine. The session may be running.
-    No request is made. Requests that were not what was projected are listed with their cause.
+    No request is made. Requests whose size was not as projected are listed with their cause.
     """
     from mala_context.analysis.context_maps import MapReader
     from mala_context.analysis.replay.files import STDIN, find

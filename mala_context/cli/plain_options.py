@@ -1,4 +1,4 @@
-"""Options without click, which takes 20 ms to load: for commands that programs run, and wait for."""
+"""Options without click, which takes 20 ms to load: for commands that other programs run and wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def parsed(
 ) -> tuple[dict[str, str], list[str]] | None:
     """Return options by their names, and the other arguments; a flag's value is empty.
 
-    `None` where click shall answer: help, an option that is unknown, lacks its value or has one too many.
+    Return `None` if click must answer: help, an option that is unknown, lacks its value or has one too many.
     """
     options: dict[str, str] = {}
     others = []

@@ -1,4 +1,4 @@
-"""A bar on the terminal for work that takes longer than two seconds: how much of it is done, how long it will be."""
+"""A bar on the terminal for work that takes longer than two seconds: how much is done, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 PATIENCE = 2.0
-"""Seconds before the first word."""
+"""Seconds of work before the bar appears."""
 _PAUSE = 0.2
 
 
@@ -24,7 +24,7 @@ class Wait:
     """Counts the bytes that it is called with, and shows them once the work has taken `PATIENCE`.
 
     Args:
-        doing: what is done, in a word or two.
+        doing: what the work is, in a word or two.
         counts: whether each call is one file; else only bytes are counted.
     """
 
@@ -39,7 +39,7 @@ class Wait:
         self._said = ""
 
     def expect(self, total: int, files: int | None = None) -> None:
-        """Say how many bytes there will be in all, and of how many files; then there is a bar and an estimate."""
+        """Add to the bytes, and the files, that are expected in all; with a total there is a bar and an estimate."""
         self._said = ""
         self._total = (self._total or 0) + total
         self._files = None if files is None else (self._files or 0) + files
@@ -53,7 +53,7 @@ class Wait:
 
     @property
     def found(self) -> SearchProgress:
-        """A progress for the search before the work: call it with the bytes of each session that was found."""
+        """The progress of the listing that comes before the work."""
         return SearchProgress(self.passed)
 
     def passed(self, count: int) -> None:
@@ -101,7 +101,7 @@ class Wait:
 def _new_bar(doing: str) -> Progress:
     """Return a bar that is on the terminal; rich is loaded here, after two seconds of work.
 
-    It is drawn by whoever reports progress and not by a thread, since the work may fork.
+    Each report of progress draws it. No thread does, because the work may fork.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -124,10 +124,10 @@ def _new_bar(doing: str) -> Progress:
 
 
 class SearchProgress(NamedTuple):
-    """A progress of a search, which counts sessions; and their names, too, where there are many."""
+    """The progress of a listing: call it for each session, and `passed` for names that were only read."""
 
     passed: Callable[[int], object]
-    """Told how many names were read since the last call."""
+    """Called with the number of names that were read since the last call."""
 
     def __call__(self, size: int) -> None:
         """Count a session; its size is not needed."""
@@ -138,7 +138,7 @@ class SearchProgress(NamedTuple):
 def waiting(doing: str, *, counts: bool = True) -> Iterator[Wait]:
     """Yield a progress: call it with the bytes done since the last call, and it shows them on standard error.
 
-    Nothing is shown where standard error is no terminal; the bar is gone when the block ends.
+    Nothing is shown if standard error is no terminal. The bar disappears when the block ends.
     """
     wait = Wait(doing, counts=counts)
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("table", "json", "ndjson", "csv", "parquet")
 _MOST_REWRITES: Final = 10
-"""Re-writes of the prompt cache that the table lists, the dearest."""
+"""How many re-writes of the prompt cache are listed, the most expensive first."""
 
 
 @click.command()
@@ -56,7 +56,7 @@ def replay(
     PATH is a transcript or stream-json file (.jsonl, .jsonl.gz, .jsonl.zst), a folder of them, an archive, a pattern
     in quotes, an address in an object store (s3://bucket/prefix), or - for standard input. With a transcript ID.jsonl
     the files of its subagents are read, in ID/subagents beside it. Without PATH all your own sessions are read. Exit
-    status 3 where not one row could be read.
+    status 3 if no row could be read.
     """
     form = form or ("ndjson" if trace else "table")
     if trace and form not in LINES:

@@ -105,7 +105,7 @@ def report(
 
 
 def _open(path: str) -> None:
-    import webbrowser  # and subprocess with it
+    import webbrowser  # not above: it loads subprocess
 
     if not webbrowser.open(pathlib.Path(os.path.realpath(path)).as_uri()):
         raise MalaContextError("no browser could be started; open the file yourself")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mala_context.cli.agent_runner import AgentUnusableError, first_line, load_sdk, run_agent, why_failed
-from mala_context.cli.inputs import ThereDirectory, complete_session
+from mala_context.cli.inputs import ExistingDirectory, complete_session
 from mala_context.errors import ArchiveUnavailableError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MODES: Final = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto")
 NOT_LOGGED_IN: Final = "authentication_failed"
-"""What the CLI calls the error of an answer that it gave itself because there is no login."""
+"""The `error` of the answer that the CLI itself gives if there is no login."""
 
 
 @click.command()
@@ -26,7 +26,7 @@ NOT_LOGGED_IN: Final = "authentication_failed"
 @click.option("--model", help="The model, as Claude Code takes it; by default the user's own setting.")
 @click.option(
     "--cwd",
-    type=ThereDirectory(),
+    type=ExistingDirectory(),
     default=".",
     help="Directory to work in; its mala.yaml counts.  [default: the current one]",
 )
@@ -87,7 +87,7 @@ def _runtime(model: str | None, cwd: str, resume: str | None, permission_mode: s
         model=model,
         cwd=cwd,
         resume=resume,
-        permission_mode=permission_mode,  # type: ignore[arg-type]  # one of MODES, click has seen to it
+        permission_mode=permission_mode,  # type: ignore[arg-type]  # click lets only MODES through
         system_prompt={"type": "preset", "preset": "claude_code"},
         include_partial_messages=True,
     )
@@ -121,9 +121,9 @@ class _Outcome:
 
 
 class _Printer:
-    """Prints what the main agent says, piece by piece as the stream brings it; nothing where it is `silent`.
+    """Prints the main agent's words as they stream in; prints nothing if it is `silent`.
 
-    What comes without a stream (words of the CLI itself, say) is printed when its message comes.
+    Words that are not streamed, such as the CLI's own, are printed with their message.
     """
 
     def __init__(self, *, silent: bool) -> None:

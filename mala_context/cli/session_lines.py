@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def fast(arguments: Sequence[str]) -> int | None:
     """Run `replay` on paths with `--totals`, or `--format json` or `ndjson`; return its exit status.
 
-    `None` where click shall answer: another format, other options, no path, a mistake.
+    Return `None` if click must answer: another format, other options, no path, a mistake.
     """
     found = parsed(arguments, flags={"--totals"}, values={"--format", "--jobs"})
     if found is None:

@@ -1,4 +1,4 @@
-"""Which session is which, for somebody at a terminal: its project and its first prompt.
+"""The name by which a person at a terminal knows a session: its project and its first prompt.
 
 A prompt may hold a secret, so none goes into a file, a pipe or a log.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mala_context.analysis.simulate import Outcome
 
 _MOST_LINES = 40
-"""Of what a policy would have done; the JSON has all."""
+"""Lines of what a policy would have done; the JSON has all."""
 
 
 @click.command()
@@ -55,7 +55,7 @@ def simulate(
     When it would have warned, compacted, restarted or forced a final turn, which tool results it would have capped, and
     what that would have saved. The work is taken as it was recorded. Costs are in units of one uncached input token:
     prompts with what the cache would have read and written, answers, and compactions. PATH is as for replay; without
-    PATH all your own sessions are read. Exit status 3 where a policy is not there, and where not one row could be read.
+    PATH all your own sessions are read. Exit status 3 if a policy is not there, or no row could be read.
     """
     from mala_context.analysis.simulate import POLICIES, simulate_policies
     from mala_context.config import load_config
@@ -128,7 +128,7 @@ def flat(outcome: Outcome) -> dict[str, Any]:
 
 
 def _name(path: str, policies: Sequence[str]) -> str:
-    """Return a policy's short name, the whole path where the short one would name two."""
+    """Return a policy's short name, or its whole path if another policy has the same short name."""
     short = os.path.splitext(os.path.basename(path))[0]
     return path if sum(os.path.splitext(os.path.basename(each))[0] == short for each in policies) > 1 else short
 
@@ -221,4 +221,4 @@ _BY_REFERENCE: Sequence[tuple[str, Any]] = (
         lambda group: sum(kept.pointed_at for each in group for kept in each.by_reference),
     ),
 )
-"""Lines that are there where a policy compacts by reference."""
+"""Further lines of the table, if a policy compacts by reference."""

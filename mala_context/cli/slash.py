@@ -103,7 +103,7 @@ def compactions_of(archive: TranscriptArchive, session_id: str) -> Iterator[Mapp
 
 
 def _compactions_in_rows(archive: TranscriptArchive, session_id: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the compactions in an archived transcript: `import` knows no outcome of any, the rows know them all."""
+    """Yield the compactions in an archived transcript: an imported one has no outcomes in its manifest."""
     from mala_context.analysis.report import build_report
 
     if not os.path.isdir(archive.location):  # an object store; its rows are not here
@@ -119,7 +119,7 @@ def _is_main(row: Mapping[str, Any]) -> bool:
 
 
 def measured(archive: TranscriptArchive, session_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a compaction as plain values, with what it lost; that is measured now where it was not."""
+    """Return a compaction as plain values, with what it lost; that is measured now if it was not before."""
     known = row.get("lost")
     if not isinstance(known, Mapping) and isinstance(row.get("piece"), str) and _is_main(row):
         summary = row.get("summary")

@@ -1,7 +1,7 @@
 """`mala-context statusline`: one line for Claude Code's status line, from its JSON on standard input.
 
-Claude Code runs it after each response and gives it little time, so `cli.main` calls `fast` before click is even
-imported; click's command below says the same to `--help`, and to whoever calls it otherwise.
+Claude Code runs it after each response and waits for it. So `cli.main` calls `fast` before click is imported. The click
+command below has the same options; it answers `--help` and wrong usage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ COLORS = ("auto", "always", "never")
 def fast(arguments: Sequence[str]) -> int | None:
     """Run the command without click, which takes 20 ms to load; return its exit status.
 
-    `None` where click shall answer: help, an argument, an option that is unknown, lacks its value or has one too many.
+    Return `None` if click must answer: help, an argument, an option that is unknown, lacks its value or has one too
+    many.
     """
     found = parsed(arguments, flags={"--json"}, values={"--format", "--color"})
     if found is None or found[1]:
@@ -34,7 +35,11 @@ def fast(arguments: Sequence[str]) -> int | None:
 
 
 def run(template: str | None, color: str, *, as_json: bool) -> int:
-    """Print the line; what is wrong with the input is said in it, with exit status 0, for Claude Code drops others."""
+    """Print the line.
+
+    If the input cannot be read, the line says so and the exit status is still 0: of a command that fails, Claude Code
+    shows nothing.
+    """
     from mala_context.agent.claude_code import statusline
 
     if template is not None:
@@ -95,10 +100,10 @@ def __getattr__(name: str) -> object:
 
 _HELP = """Print one line for Claude Code's status line, from its JSON on standard input.
 
-In settings.json: "statusLine": {"type": "command", "command": "mala-context statusline"}. The line is green, yellow
-from 50 % and red from 80 % of what is usable: the size at which the CLI compacts by itself where it is set to, else
-the window. A size marked ~ is an estimate. A ? after a figure says that the window is a guess: after the window, or in
-a template without {window} after each figure that goes by it. Input that cannot be read is said in the line, with exit
-status 0.
+In settings.json: "statusLine": {"type": "command", "command": "mala-context statusline"}. The line is green,
+yellow from 50 % and red from 80 % of the usable tokens. Usable is the size at which the CLI compacts by itself, or the
+whole window if the CLI does not. A size marked ~ is an estimate. A ? says that the window is a guess: it stands after
+the window or, in a template without {window}, after each figure that depends on it. If the input cannot be read, the
+line says so, with exit status 0.
 
 """

@@ -30,7 +30,7 @@ def prepare() -> None:
 
 
 def end_output() -> None:
-    """Write what the output streams still hold; where that cannot be, drop it, or Python complains of it at its end."""
+    """Write what the output streams still hold; if that fails, drop it, or Python would complain of it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,7 +1,7 @@
 """How results look: tables, lines and checks on standard output.
 
 A terminal gets colours unless `NO_COLOR` is set; a pipe gets the same text without them. Tables fit into 80 columns.
-Paths are never wrapped, so that they can be copied. Text of others is made printable here.
+Paths are never wrapped, so that they can be copied. Text that others wrote is made printable here.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def can_encode(out: Console, text: str) -> bool:
 
 
 def _show_table(out: Console, part: Table) -> None:
-    """Print a table in runs: a row of one cell stands between two runs of the same widths.
+    """Print a table; a row of one cell is a rule with words between the rows around it.
 
-    The widths are those of the cells, whatever the terminal's is: a figure that is cut is another figure.
+    Columns are as wide as their cells, even on a narrow terminal: a figure that is cut reads as another figure. At 40
+    columns rich showed 140,864 as `140,8…`.
     """
     cells = [[_cell(value) for value in row] for row in part.rows]
     columns = [printable(heading) for heading in part.columns]
@@ -97,7 +98,7 @@ def _show_table(out: Console, part: Table) -> None:
 
 
 def _heading_lines(columns: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """Break headings into words where they are wider than their cells; the last words stand at the bottom."""
+    """Break headings that are wider than their cells into lines; all headings end on the last line."""
     broken = [wrap(heading.removeprefix("<"), width) for heading, width in zip(columns, widths, strict=True)]
     height = max(map(len, broken), default=1)
     padded = [[""] * (height - len(words)) + words for words in broken]

@@ -19,8 +19,8 @@ from mala_context.analysis.watch.watcher import MOST
 from mala_context.cli.agent_runner import ended_like_ctrl_c
 from mala_context.cli.inputs import (
     TRANSCRIPT,
+    ExistingDirectory,
     Moment,
-    ThereDirectory,
     auto_compact_option,
     complete_session,
     in_words,
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from mala_context.cli.watch_table import Look
 
 AGES: Final = 10.0
-"""Seconds after which a table is drawn again where nothing changed but times."""
-LONG_AGO: Final = 30 * 86_400
-"""Seconds; a `--since` before that finds all that there is."""
+"""Seconds after which the table is drawn again although nothing changed: its ages do."""
 WHILE_READING: Final = 0.3
-"""The same while transcripts are looked for, for how many were found."""
+"""The same while transcripts are looked for: the screen shows how many were found."""
+LONG_AGO: Final = 30 * 86_400
+"""Seconds; only a later `--since` gets the hint that `--since 30d` looks further back."""
 
 
 @click.command()
@@ -61,7 +61,7 @@ WHILE_READING: Final = 0.3
 )
 @click.option(
     "--projects",
-    type=ThereDirectory(),
+    type=ExistingDirectory(),
     multiple=True,
     metavar="DIR",
     help="The CLI's projects directory.  [default: the one in your home]",
@@ -142,7 +142,7 @@ def watch(
 
 
 def _transcript(session: str, directories: Sequence[str]) -> str:
-    """Return the transcript that an argument means."""
+    """Return the path of the transcript that an argument names."""
     from mala_context.analysis.watch.watcher import check_readable
 
     if os.sep in session or session.endswith(TRANSCRIPT) or os.path.isfile(session):
@@ -159,7 +159,7 @@ def _transcript(session: str, directories: Sequence[str]) -> str:
 
 
 def _settle(watcher: Watcher) -> None:
-    """Read all that is there now."""
+    """Read every transcript as it is now."""
     with waiting("reading") as progress:
         watcher.tick()
         while watcher.busy:
@@ -215,13 +215,13 @@ def _follow(watcher: Watcher, interval: float, words: Any) -> None:
 
 
 def _say_older(watcher: Watcher, *, told: bool = False) -> None:
-    """Say how many sessions are left out, where a table does not."""
+    """Say how many sessions are left out, unless a table has said it."""
     if watcher.older and not told:
         click.echo(f"and {watcher.older:,} that were active before these: --most shows more", err=True)
 
 
 def _news(row: WatchRow) -> tuple[Any, ...]:
-    """Return what makes a new line worth it: a size, a compaction, an archive, a model."""
+    """Return the values whose change is worth a new line: a size, a compaction, an archive, a model."""
     below = tuple(_news(each) for each in row.subagents)
     return row.tokens, row.accuracy, row.compactions, row.compactions_at_least, row.model, row.archived, below
 
@@ -233,7 +233,7 @@ def _stamped(row: WatchRow) -> str:
 
 
 def _live(watcher: Watcher, interval: float, nothing: str, order: str) -> None:
-    """Draw the table until q or Ctrl-C; the terminal is as before then, and while Ctrl-Z has stopped it."""
+    """Draw the table until q or Ctrl-C; the terminal is put back at the end, and while Ctrl-Z stops the process."""
     from rich.live import Live
 
     from mala_context.cli.tables import console
@@ -244,7 +244,9 @@ def _live(watcher: Watcher, interval: float, nothing: str, order: str) -> None:
     while True:
         with keys() as pressed, Live(console=out, screen=True, auto_refresh=False, transient=True) as live:
             key = _draw(watcher, live, screen, nothing, lambda: pressed(0.0 if watcher.busy else interval))
-        if key == GONE:  # else the exit status would depend on whether something was still to be written
+        if (
+            key == GONE
+        ):  # Python 3.14 has nothing left to write to the terminal and would exit with 0, older ones with 3
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if key != SUSPEND:
             return
@@ -274,7 +276,8 @@ def _draw(watcher: Watcher, live: Live, screen: WatchScreen, nothing: str, press
 def _fit(out: Console) -> None:
     """Give a console the size that its terminal has now, whatever `COLUMNS` and `LINES` said at the start.
 
-    A program that has imported readline exports them, and a frame that is higher than the screen loses its first lines.
+    A program that has imported readline (pytest, for one) hands its own values on. A table for 24 lines lost its first
+    four on a screen of 20.
     """
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mala_context.analysis.watch import WatchRow
 
 MOST_BYTES: Final = 64 << 20
-"""Bytes of a transcript that are read for the view of one session; of a longer one nothing is."""
+"""Longest transcript that is read for the view of one session, in bytes; a longer one is not read at all."""
 _CONTENTS: Final = 8
 _COMPACTIONS: Final = 4
 _BAR: Final = 20
@@ -61,7 +61,7 @@ def _fit(line: Text | str, look: Look) -> Iterator[Text]:
 
 
 def _command(line: str, width: int) -> list[str]:
-    """Break a command between its words, as a shell takes it: a copy of the lines runs as one command."""
+    """Break a command between its words with backslashes, so that a copy of its lines runs as one command."""
     prompt, *words = _WORD.findall(line)
     found = [f"  {prompt}"]
     for word in words:
@@ -94,7 +94,7 @@ def _facts(row: WatchRow, look: Look) -> Iterator[Text | str]:
 
 
 def _contents(parts: Sequence[Mapping[str, Any]], marks: Sequence[Mark], look: Look) -> Iterator[Text]:
-    """Yield what the context holds, and the last request that was not what was projected."""
+    """Yield what the context holds, and the last request whose size was not as projected."""
     alarms = [mark.words for mark in marks if mark.kind == "silent_change"]
     if alarms:
         yield Text(f"Not as projected: {plural(len(alarms), 'request')}; the last:", style="bold")

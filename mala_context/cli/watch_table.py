@@ -19,9 +19,9 @@ from mala_context.cli.live_gauge import colour_of
 from mala_context.tracking.windows import plain_name
 
 LEGEND_WIDTH: Final = 40
-"""Columns that the lines below the table take where they can, however narrow the terminal is."""
+"""Least width of the lines below the table, however narrow the terminal is."""
 _BAR_FIRST: Final = 20
-"""Columns that the bar gets before names and prompts do."""
+"""Columns that the bar grows to before names and prompts get more room."""
 
 
 class Marks(NamedTuple):
@@ -125,6 +125,7 @@ def _widths(widest: dict[str, int], width: int) -> list[tuple[Column, int]]:
     natural["CONTEXT"] = next(each.most for each in COLUMNS if each.heading == "CONTEXT")
     given: dict[str, int] = {}
     left = width
+    # Step 1: take the columns by rank, each at its least width, until one does not fit. The first one is always there.
     for column in sorted(COLUMNS, key=lambda each: each.rank):
         name = column.heading
         least = min(natural[name], column.least or natural[name])
@@ -134,6 +135,7 @@ def _widths(widest: dict[str, int], width: int) -> list[tuple[Column, int]]:
             break
         left -= least + (1 if given else 0)
         given[name] = least
+    # Step 2: give what is left to the bar up to a readable size, then to the names, and then to the bar again.
     for name, most in (("CONTEXT", _BAR_FIRST), *((each, natural[each]) for each in _FLEXIBLE)):
         if name in given:
             more = max(0, min(left, most - given[name]))
@@ -286,7 +288,7 @@ def legend(body: Sequence[AgentLine], look: Look) -> list[Text]:
 
 
 def meanings(body: Sequence[AgentLine], look: Look) -> list[str]:
-    """Return what the marks mean that stand in the table, and how many sessions it leaves out."""
+    """Return the meaning of each mark that stands in the table, and how many sessions it leaves out."""
     marks, rows = look.marks, [line.row for line in body]
     thresholds = [row.threshold for row in rows if row.threshold is not None]
     parts = [f"{plural(look.older, 'older session')} not shown (--most)"] if look.older else []
@@ -321,7 +323,7 @@ def wrapped(parts: Sequence[str], width: int) -> list[str]:
 
 
 def sentence(row: WatchRow) -> str:
-    """Return a row as one line of words, for a log or a pipe; nothing in it moves a terminal."""
+    """Return a row as one line of words, for a log or a pipe; no character in it controls a terminal."""
     about = "" if row.accuracy == "exact" else "about "
     window = window_words(row.window, row.window_source)
     window += " (in doubt)" if row.window_doubtful else ""

@@ -267,7 +267,7 @@ class ScriptedMessagesAPI:
         return request
 
     def _move(self, request: Request, state: State) -> None:
-        """Note a state and wake who waits; `answered` comes before the last bytes, so no client is ahead of it."""
+        """Set a state and wake who waits; `answered` is set before the last bytes, so that no client is ahead of it."""
         with self._changed:
             request.state = state
             self._changed.notify_all()

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 LOOK_EVERY: Final = 0.01
-"""Seconds of real time between two looks of who sleeps by a scripted clock."""
+"""Seconds of real time after which `sleep` looks at the clock again."""
 
 
 class ScriptedClock:

@@ -67,11 +67,11 @@ class Failure(Timed):
     """An answer that is no message: an HTTP error with the API's error body."""
 
     status: int = 500
-    """Of HTTP."""
+    """The HTTP status."""
     type: str = "api_error"
-    """Of the error in the body."""
+    """The type of the error in the body."""
     message: str = "Internal server error"
-    """Its words."""
+    """The error's message in the body."""
 
 
 def text(words: str) -> Reply:
@@ -93,7 +93,7 @@ def tool(name: str, /, **arguments: Any) -> Reply:
 
 
 def looped(*steps: Reply) -> Reply:
-    """Return one response that took several model calls on the server (a search, say), one for each step.
+    """Return one response that took several model calls on the server (such as a search), one for each step.
 
     Each call is given what the earlier steps said; the usage has a row of `iterations` for each and their sums on top.
     """

@@ -21,9 +21,9 @@ class Request:
     number: int
     """From 1, over all kinds, in order of arrival."""
     kind: Kind
-    """What the CLI asks for with it, by how it looks."""
+    """What the CLI asks for with it; `classify` tells it by the request's form."""
     path: str
-    """Of the URL."""
+    """The path of the URL."""
     headers: Mapping[str, str] = field(repr=False)
     """Header names are lower case."""
     body: Mapping[str, Any] = field(repr=False)

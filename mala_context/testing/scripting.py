@@ -1,6 +1,6 @@
-"""Who says what next: scripts and the places where they stand.
+"""Which script answers a request, and with which of its lines.
 
-A script is a sequence of replies, an iterator of them (a generator, say), or a callable that is given the request.
+A script is a sequence of replies, an iterator of them (such as a generator), or a callable that is given the request.
 The main thread has one script, for all its sessions. Each subagent starts at the beginning of its own.
 """
 

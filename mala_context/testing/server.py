@@ -20,7 +20,7 @@ POLL = 0.01
 
 
 _PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT if hasattr(socket, "MSG_DONTWAIT") else 0
-"""Looks for the end of a connection without taking a byte or waiting; where that cannot be done, waits run longer."""
+"""Flags to look for a connection's end without reading or waiting; where they are missing, a wait is not cut short."""
 
 
 class Service(Protocol):

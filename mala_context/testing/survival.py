@@ -5,8 +5,8 @@
 
     await survives(["Never touch vendor.lock."], config="context: {compaction: reference}")
 
-What is judged is what the agent is given, not what a model makes of it; and where the CLI asks for a summary, it gets
-the one that you script, which is no model's.
+The check looks at what the agent is given, not at what a model makes of it. If the CLI asks for a summary, it gets the
+one that you script; no model writes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Fate = Literal["verbatim", "mentioned", "reachable", "gone"]
 FATES: Final[tuple[Fate, ...]] = ("verbatim", "mentioned", "reachable", "gone")
-"""From best to worst: word for word in the request; by half of its words; by a file or a search that it names; not."""
+"""From best to worst: word for word in the request; by half of its words; by a file or a search; not at all."""
 
 _REMINDER: Final = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 
@@ -158,7 +158,7 @@ async def play_survival(
 
 _WORK, _AFTER = "Look at the outputs.", "Go on."
 _OUTPUT = "the parser was built, and all of its modules were linked without a complaint"
-"""A line of a tool's output; of words, as a scripted API counts digits otherwise than a model."""
+"""A line of a tool's output; it has no digits, which a scripted API counts differently from a model."""
 
 
 def _prompts(planted: Sequence[str], rounds: int) -> Iterator[str]:

@@ -27,8 +27,8 @@ from mala_context.tracking.thinking_blocks import thought_chars
 IMAGE_CHARACTERS = 6400
 """Characters that an image or a document counts as: about 1,600 tokens at four characters a token."""
 HIDDEN = 1.2
-"""Characters of hidden thinking for a character of its signature, or of redacted data without what is around it:
-20,000 are about 6,000 tokens at four characters."""
+"""Characters of hidden thinking that a character of its signature, or of redacted data without its frame, stands for:
+20,000 are about 6,000 tokens at four characters a token."""
 
 BILLING = "x-anthropic-billing-header:"
 """Begins a block of the CLI's that varies with the first prompt. It is no part of the cache's key: after 80 of 88
@@ -144,6 +144,7 @@ class TokenCounter:
         `conversation` names the requests that go on from one another, for `Size.again`.
         """
         model, now = str(body.get("model")), self._clock()
+        # Step 1: note the places that this request marks, and those at which an earlier request left an entry.
         digest = hashlib.blake2b(digest_size=16)
         characters = 0
         marks: list[tuple[int, bytes, float]] = []
@@ -159,11 +160,13 @@ class TokenCounter:
                 places.append((characters, so_far, lapses))
             if kept:
                 marks.append((characters, so_far, kept))
+        # Step 2: read up to the last live entry before our last mark, and write from there to that mark.
         marked = marks[-1][0] if marks else 0
         there = [each for each in places if each[0] <= marked]
         read = max((place for place, _, lapses in there if lapses > now), default=0)
         hour = self._write(model, marks, there, read, now)
         total, cached, known = self.tokens(characters), self.tokens(marked), self.tokens(read)
+        # Step 3: tokens that the conversation's request before had left in the cache, but that are written again.
         before, held = self._held.get(conversation, (model, 0))
         self._held[conversation] = (model, cached)
         again = max(0, min(held - known, cached - known))

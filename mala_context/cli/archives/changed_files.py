@@ -1,7 +1,7 @@
-"""Files that changed since the moment that a restored conversation ends at, and what brings their contents back.
+"""Files that changed after the end of a restored conversation, and commands that bring their contents back.
 
-Restoring brings back a conversation, not files. Of the files that the conversation read or wrote by name, those are
-listed that were written to or deleted since. What a shell command touched has no name there.
+Restoring brings back a conversation, not files. Listed are the files that its tool calls read or wrote by name and that
+were changed or deleted since. A file that only a shell command touched is not known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHOWN: Final = 20
 
 
 class ChangedFile(NamedTuple):
-    """A file that the conversation knows otherwise than it is now."""
+    """A file that is no longer as the conversation left it."""
 
     path: str
     state: str

@@ -35,7 +35,7 @@ from mala_context.cli.archives.common import (
 from mala_context.cli.archives.conversation import messages
 from mala_context.cli.exit_status import CHECK_FAILED, UNUSABLE_INPUT, status_of
 from mala_context.cli.files import publish, writer
-from mala_context.cli.inputs import ThereDirectory, must_be_there
+from mala_context.cli.inputs import ExistingDirectory, must_be_there
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveBusyError, ArchiveError, ArchiveUnavailableError, MalaContextError
 from mala_context.transcripts.rows import file_chunks, rows
@@ -64,7 +64,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is
 @click.option(
     "--chain", type=click.IntRange(min=1), metavar="N", help="Read this chain of the archive, not the transcript."
 )
-@click.option("--cwd", type=ThereDirectory(), help="Directory in which the new session is to be resumed.")
+@click.option("--cwd", type=ExistingDirectory(), help="Directory in which the new session is to be resumed.")
 @click.option("--projects-dir", type=click.Path(file_okay=False), help="The CLI's projects directory.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would be written and what is missing.")
 @json_option
@@ -82,8 +82,9 @@ def restore(
 ) -> None:
     """Undo a compaction: make a new session of what this one held before it.
 
-    The old session is not touched. Prints the command that opens the new session, which of the files that it names are
-    missing, which changed since, and what brings these back. Without SESSION: the session archived last.
+    The old session is not touched. Prints the command that opens the new session. Lists the files that the session
+    names and that are missing or have changed since, with commands that bring back the changed ones. Without SESSION:
+    the session archived last.
     """
     archive, session_id = find_session(repo, directory, session)
     where: dict[str, Any] = {"at": at, "before": before, "chain": chain, "cwd": cwd, "projects": projects_dir}
@@ -243,7 +244,7 @@ def push(sessions: tuple[str, ...], repo: str | None, as_json: bool) -> None:
 
 
 def _push(archive: TranscriptArchive, session_ids: list[str] | None) -> PushResult:
-    """Push, with a line on the terminal where it takes long."""
+    """Push, with progress on the terminal if it takes long."""
     with waiting("uploaded") as progress:
         return archive.push(session_ids, progress=progress)
 

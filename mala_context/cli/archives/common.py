@@ -15,7 +15,7 @@ from mala_context.archive.directory import is_for_archives
 from mala_context.archive.layout import known_archives
 from mala_context.archive.remote.address import is_address
 from mala_context.archive.store import TranscriptArchive
-from mala_context.cli.inputs import OFFERED, ThereDirectory, one_session, upwards
+from mala_context.cli.inputs import OFFERED, ExistingDirectory, one_session, upwards
 from mala_context.cli.progress import waiting
 from mala_context.errors import ArchiveUnavailableError, MalaContextError, SessionNotFoundError
 from mala_context.transcripts.session_ids import check_session_id
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_GUESSED: Final = 2_000
-"""Sessions, the newest first, among which one is looked for whose id is nearly what was given."""
+"""Newest sessions among which a similar id is looked for, if no id begins with the given letters."""
 
 
 @contextmanager
 def wrong_values() -> Iterator[None]:
-    """Make wrong usage of a value that the library refuses, a size or a time."""
+    """Report a size or a time that the library refuses as wrong usage."""
     try:
         yield
     except (ValueError, OverflowError) as error:
@@ -72,7 +72,7 @@ def transcript_options(command: F) -> F:
     return click.option("--agent", help="A subagent's own transcript, by its id.")(command)
 
 
-repo_option = click.option("--repo", type=ThereDirectory(), help="The archive of this repository.")
+repo_option = click.option("--repo", type=ExistingDirectory(), help="The archive of this repository.")
 
 
 all_option = click.option(
@@ -88,9 +88,9 @@ def open_archive(
 ) -> TranscriptArchive:
     """Return the archive that the options name: by default that of the repository around the working directory.
 
-    With `there`, a directory that was named must be there, for a check of none would find nothing wrong. A directory of
-    other files is no archive, unless `new` says that the command may begin one in it. An address of an object store is
-    read where it is.
+    With `there`, a directory that was named must exist, because a check of a missing one would find nothing wrong. A
+    directory of other files is no archive; with `new` the command may begin one in it. `directory` may also be the
+    address of an object store.
     """
     if directory is not None:
         if repo is not None:
@@ -109,7 +109,7 @@ def open_archive(
 
 
 def configured(repo: str | None) -> TranscriptArchive:
-    """Return the archive of a repository as its `mala.yaml` has it; raises `ConfigError`."""
+    """Return the archive of a repository as its `mala.yaml` configures it; raises `ConfigError`."""
     from mala_context.config import archive_of, load_config
 
     path = repo if repo is not None else repository()
@@ -120,7 +120,7 @@ def configured(repo: str | None) -> TranscriptArchive:
 
 
 def know_object_store(archive: TranscriptArchive) -> None:
-    """Have an archive know the object store that its repository's `mala.yaml` names; raises `ConfigError`."""
+    """Tell an archive which object store its repository's `mala.yaml` names; raises `ConfigError`."""
     from mala_context.config import load_config, target_of
 
     if archive.repo_path is not None and archive.target is None:
@@ -143,7 +143,7 @@ def all_archives() -> Iterator[tuple[str, TranscriptArchive]]:
 def archives_of(
     repo: str | None, directory: str | None, *, everywhere: bool
 ) -> Iterator[tuple[str, TranscriptArchive]]:
-    """Yield the archive that the options name, or all: with `everywhere`, and outside of a repository that has one."""
+    """Yield the archive that the options name; all of them with `everywhere`, or if this repository has none."""
     if everywhere and (repo or directory):
         raise click.UsageError("--all is for all archives, --repo and --dir are for one")
     if not everywhere:
@@ -157,8 +157,8 @@ def archives_of(
 def find_session(repo: str | None, directory: str | None, session: str | None) -> tuple[TranscriptArchive, str]:
     """Return the archive that holds a session and its whole id, from the first letters of it.
 
-    Without any it is the session that was archived last in the archive that the options name. Raises
-    `SessionNotFoundError`, `InvalidSessionIdError` and `click.UsageError` where several begin like that.
+    Without `session` it is the session that was archived last in the archive that the options name. Raises
+    `SessionNotFoundError`, `InvalidSessionIdError`, and `click.UsageError` if several ids begin with these letters.
     """
     archive = open_archive(repo, directory)
     if session is None:
@@ -193,13 +193,13 @@ def _begin_with(archive: TranscriptArchive, session: str) -> list[str]:
 
 
 def listed(archive: TranscriptArchive) -> list[SessionSummary]:
-    """Return all sessions of an archive, the one that was archived last first; where that takes long, it is shown."""
+    """Return all sessions of an archive, the one that was archived last first; shows progress if that takes long."""
     with waiting("listing") as progress:
         return archive.sessions(progress=progress)
 
 
 def say_json(value: object) -> None:
-    """Print a value as JSON, in ASCII, so that nothing in it reaches a terminal as it is."""
+    """Print a value as JSON, in ASCII, so that no text in it can control a terminal."""
     click.echo(json.dumps(value, indent=2, default=str))
 
 

@@ -22,9 +22,9 @@ CHARACTERS: Final = 1_500
 
 
 def messages(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    """Yield what was said, in order: `kind`, `time`, `text` and, for tools, `name`; compactions stand among it.
+    """Yield messages and compactions in order, each with `kind`, `time`, `text` and, for tools, `name`.
 
-    After the text of a shortened row stands how many bytes of it were left out.
+    A row that was shortened is followed by the number of bytes that were left out of it.
     """
     counter = Counter()
     for row in rows:
@@ -98,7 +98,8 @@ def _result(content: object) -> str:
     )
 
 
-_MARKS: Final = {  # all are two wide, so that no line of what is quoted begins where one of ours does
+# Two characters each: a message is indented by them, so that no line in it can pass for one of ours.
+_MARKS: Final = {
     "user": "> ",
     "assistant": "  ",
     "summary": "| ",

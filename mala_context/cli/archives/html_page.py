@@ -1,4 +1,4 @@
-"""A conversation as one HTML page to read: no script, no network; code and what tools got and gave are folded.
+"""A conversation as one HTML page to read: no script, no network. Code and what tools got and gave is folded.
 
 All text is made printable and escaped, and the page's Content-Security-Policy lets nothing run or load, since a
 transcript holds whatever an agent read.

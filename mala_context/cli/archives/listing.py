@@ -20,7 +20,7 @@ WIDTHS = (2, 16, 11, 8, 9, 16, 0)
 """Columns; with the longest outcome they fit into 80."""
 
 _AGENTS = {"import": "main"}
-"""Whose a piece is that says nothing of its agent, by its trigger."""
+"""Trigger → the agent of a piece whose manifest row names none."""
 
 
 def describe(archive: TranscriptArchive, summary: SessionSummary) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def list_(repo: str | None, directory: str | None, everywhere: bool, as_json: bo
     """
     archives = list(archives_of(repo, directory, everywhere=everywhere))
     parts = _as_json(archives) if as_json else _as_table(archives)
-    for part in parts:  # as they are made: of very many sessions not all are held
+    for part in parts:  # one by one: the lines of a million sessions are not held together
         sys.stdout.write(part)
 
 
@@ -204,7 +204,7 @@ def cat(
 
 @contextmanager
 def _looking(pieces: Collection[Piece]) -> Iterator[Wait]:
-    """Show how far the search for a part is; what is printed then shows itself how far it is."""
+    """Show progress while the part is looked for; once it is printed, the output itself shows progress."""
     with waiting("looking", counts=False) as progress:
         progress.expect(sum(piece.length or 0 for piece in pieces))
         yield progress
@@ -249,10 +249,10 @@ def _texts(line: Row | LongRow) -> Iterator[str]:
 
 @contextmanager
 def _checking(archive: TranscriptArchive, session_ids: Collection[str] | None = None) -> Iterator[Wait]:
-    """Show how far a check of an archive is; packed pieces make more bytes than they take."""
+    """Show the progress of a check of an archive; packed pieces give more bytes than they take on disk."""
     chosen = listed(archive) if session_ids is None else [each for sid in session_ids for each in archive.sessions(sid)]
     stored, pieces = sum(each.stored for each in chosen), sum(each.pieces for each in chosen)
-    del chosen  # of very many sessions, what is listed takes most of the memory
+    del chosen  # about 600 bytes a session, for as long as the check runs; `verify` makes a list of its own
     with waiting("checking") as progress:
         progress.expect(stored, pieces)
         yield progress

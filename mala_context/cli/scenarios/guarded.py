@@ -28,7 +28,7 @@ DEAD: Final = "prompt_too_long"
 
 @dataclass
 class Looking:
-    """Tool calls that look at a log; `times` of them are 1.4 times the room that the first request leaves."""
+    """Looks at a log; `times` looks together hold 1.4 times the tokens that the first request leaves free."""
 
     times: int
     _characters: int = 0
@@ -50,7 +50,7 @@ class Run(Heard):
 
     @property
     def died(self) -> bool:
-        """Whether it ended since the API refused the prompt."""
+        """Whether it ended because the API refused the prompt."""
         return self.ended == DEAD
 
     @property
@@ -90,7 +90,7 @@ class Run(Heard):
 
 
 def data(without: Run, with_guard: Run, **more: Any) -> dict[str, Any]:
-    """Return what every scenario with these runs gives as JSON, and what one gives besides."""
+    """Return the JSON that all scenarios with these runs have, and `more` of one scenario."""
     both = {"without": without.as_dict(), "with_guard": with_guard.as_dict()}
     return {"window": WINDOW, "cli_version": with_guard.cli_version, **both, **more}
 
@@ -99,7 +99,7 @@ COLUMNS: Final = ("<run", "requests", "refused", "largest", "<ended")
 
 
 def report(without: Run, kept: Run, label: str, checks: Sequence[Check], **more: Any) -> Report:
-    """Return the report on an agent without the guard, and with what `label` says; `more` are keys of the result."""
+    """Return the report on a run without the guard and one with what `label` names; `more` goes into the JSON."""
     table = Table("The same agent, twice", COLUMNS, [without.row("without"), kept.row(label)])
     return Report(data(without, kept, **more), [table], [died_check(without), *checks, accepted_check(kept)])
 

@@ -23,7 +23,7 @@ FILES: Final = ("parser.py", "lexer.py", "tables.py")
 COMMAND: Final = "make release"
 SUMMARY: Final = "parser.py and lexer.py were read. Work goes on with the parser."
 LINES: Final = 20
-"""Of each file; the CLI puts files that were read back by itself, so that large ones would drop nothing."""
+"""Lines of each file. The CLI itself puts back files that were read, so large ones would leave nothing to drop."""
 LOOKS: Final = 3
 """Long outputs, so that there is something to drop."""
 EXPECTED: Final = "summary names 2 of 3 files, 0 of 1 instructions"

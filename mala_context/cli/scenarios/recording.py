@@ -1,7 +1,7 @@
 """What the session of a scenario yielded, and what was tracked in it, to compare with what the server received.
 
-The truth is the server's: there is a row for each response that it gave on the main thread, whether or not anything was
-tracked for it, so that a response that the tracker missed is a row that is not exact.
+The server's counts are the truth. Each response that the server gave on the main thread has a row, even if nothing was
+tracked for it. So a response that the tracker missed is a row that is not exact.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a scenario plays, and what is told of its progress."""
+    """Where a scenario plays, and who is told of its progress."""
 
     directory: str
     """An empty directory of mode 0700 that is the scenario's own."""

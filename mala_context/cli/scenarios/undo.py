@@ -2,9 +2,9 @@
 
 An agent works, `/compact` compacts, and one more prompt shows what the compaction left. Then the session is restored
 from before that compaction, once while its transcript is there and once with the transcript deleted, and the real CLI
-resumes what was restored. What each request held is read from the server's log: nothing that we or the CLI say of
-ourselves counts. The compaction is one that was asked for: after an automatic one the window is full, and the
-CLI would compact the restored session again at once.
+resumes what was restored. What each request held is read from the server's log, and not from what we or the CLI
+report. The compaction is one that was asked for: before an automatic one the window is full, so the CLI would compact
+the restored session again at once.
 
 The keys of the result (sizes in tokens):
 
@@ -134,9 +134,9 @@ class _Play:
     """Session ids that the CLI itself gave to the restored sessions."""
 
     async def session(self, prompts: Sequence[tuple[str, str]], **fields: Any) -> Any:
-        """Send prompts, each with the name under which its last request is to be noted, and return the runtime.
+        """Send prompts and return the runtime and the session's id.
 
-        The session's id is the last result's; a prompt without a name is a command of the CLI.
+        Each prompt comes with the name under which its last request is noted; a command of the CLI has no name.
         """
         runtime = self.stage.runtime(self.api, options=fields)
         recorder = Recorder(runtime, self.api)
@@ -273,7 +273,7 @@ def way_check(state: str, result: RestoreResult, answered: str | None) -> Check:
 
 
 def gauge_check(requests: Sequence[HeldConversation]) -> Check:
-    """Check that the gauge said of each request what the server received."""
+    """Check that the gauge equals the server's count of each request."""
     exact = sum(each.tracked_tokens == each.received_tokens for each in requests)
     words = f"{exact} of {len(requests)} requests: tracked tokens equal what the server received"
     return Check("gauge_exact", exact == len(requests) > 0, words)

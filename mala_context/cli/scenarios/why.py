@@ -26,7 +26,7 @@ MEMORY: Final = 40_000
 FILE: Final = 6_000
 """Characters of the file that the agent reads."""
 SHARE: Final = 0.6
-"""What is left of the request whose count the server changes."""
+"""Share of its real size that the server reports for the third request."""
 ALARM_AT: Final = 0.05
 
 
@@ -50,7 +50,7 @@ def _text(characters: int) -> str:
 
 
 async def show_map(stage: Stage) -> Step:
-    """Play a session that reads a file, and hold its map against the server's count."""
+    """Play a session that reads a file, and compare its map with the server's count."""
     import anyio
 
     stage.write("project-map", "CLAUDE.md", _text(MEMORY))
@@ -107,7 +107,7 @@ class _Tampering:
 
 
 async def change_in_silence(stage: Stage) -> Step:
-    """Have the server count one request otherwise, and hold the alarm against the server's log."""
+    """Make the server report a smaller size for one request, and compare the alarm with the server's log."""
     heard: list[SilentChange] = []
     script = _Tampering()
     with ScriptedMessagesAPI(script) as api:

@@ -1,7 +1,7 @@
 """Steps of the scenario `why` about the prompt cache: a lapse that is named, an idle compaction before the next one.
 
-Time is the test's own: the scripted API and the runtime go by one clock, which stands still until it is moved. The keys
-of the result: `lapse` (`tokens`, `cause`, `idle_minutes`, `server_tokens`, `server_cause`), `idle` (`compactions`,
+The scripted API and the runtime share one clock, which stands still until the scenario moves it. The keys of the
+result: `lapse` (`tokens`, `cause`, `idle_minutes`, `server_tokens`, `server_cause`), `idle` (`compactions`,
 `minutes`, `summary_read`, `next_read`, `next_tokens`, `tokens_before`).
 """
 
@@ -28,7 +28,7 @@ async def _say(session: Any, prompt: str) -> None:
 
 
 async def name_a_lapse(stage: Stage) -> Step:
-    """Let the cache lapse between two prompts, and hold the ledger's word of it against the server's."""
+    """Let the cache lapse between two prompts, and compare its cause and size with the server's."""
     heard: list[CacheRewritten] = []
     clock = ScriptedClock()
     with ScriptedMessagesAPI(["Done.", "Done.", "Welcome back."], clock=clock) as api:
@@ -59,7 +59,7 @@ async def name_a_lapse(stage: Stage) -> Step:
 
 
 async def compact_while_idle(stage: Stage) -> Step:
-    """Let an idle session compact before its cache lapses, and see in the server's log what that read."""
+    """Let an idle session compact before its cache lapses, and check in the server's log what the summary read."""
     import anyio.to_thread
 
     clock = ScriptedClock()

@@ -12,8 +12,8 @@ from mala_context.analysis.replay.engine import LocalEngine
 from mala_context.analysis.replay.files import find
 from mala_context.cli.app import app
 from mala_context.cli.inputs import (
+    ExistingDirectory,
     Moment,
-    ThereDirectory,
     chosen,
     complete_session,
     engine_options,
@@ -29,19 +29,19 @@ OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
 def test_a_directory_that_is_there(tmp_path):
-    assert ThereDirectory().convert(str(tmp_path), None, None) == str(tmp_path)
+    assert ExistingDirectory().convert(str(tmp_path), None, None) == str(tmp_path)
 
 
 def test_a_directory_that_is_not_there(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileNotFoundError) as missing:
-        ThereDirectory().convert(str(tmp_path / "none"), None, None)
+        ExistingDirectory().convert(str(tmp_path / "none"), None, None)
     assert missing.value.filename == str(tmp_path / "none")
     with pytest.raises(NotADirectoryError):
-        ThereDirectory().convert(str(tmp_path / "file"), None, None)
+        ExistingDirectory().convert(str(tmp_path / "file"), None, None)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(PermissionError):
-        ThereDirectory().convert(str(tmp_path), None, None)
+        ExistingDirectory().convert(str(tmp_path), None, None)
 
 
 @pytest.mark.parametrize("text", ["soon", "7", "-1d", "2026-13-01", "9999999999d"])
