@@ -1,4 +1,4 @@
-"""The records of an audit: a known count of a recording, and the answer of every formula just before it."""
+"""The records of an audit: a token count that a recording tells, and the estimate of each formula just before it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from mala_context.analysis.replay.record import Problem
 
 TRUTHS: Final = ("pre_tokens", "context_command", "next_prompt", "after_compaction")
-"""Kinds of truth."""
+"""Kinds of known counts."""
 FORMULAS: Final = ("cumulative", "max_cache_read", "total_tokens", "characters")
 """Estimators of the tracker that are audited besides its three numbers."""
 NAMES: Final = ("projected", "cli_estimate", "tokens", *FORMULAS)
@@ -15,7 +15,7 @@ NAMES: Final = ("projected", "cli_estimate", "tokens", *FORMULAS)
 
 
 class Observation(NamedTuple):
-    """One truth and the estimates of it."""
+    """One known count and the estimates of it."""
 
     truth: str
     """One of `TRUTHS`."""
@@ -52,4 +52,4 @@ class Findings(NamedTuple):
     problems: list[Problem]
     """Rows that could not be read, and truths before which no size was known."""
     left_out: int
-    """How many next requests were no growth of the same context."""
+    """How many next requests were left out because they did not grow the same context."""

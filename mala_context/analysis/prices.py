@@ -1,4 +1,4 @@
-"""What tokens cost in money: an estimate at list prices by genai-prices, where the extra `prices` is installed."""
+"""Estimate the cost of tokens in US dollars, at the list prices of genai-prices (the extra `prices`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib import import_module
 from mala_context.errors import MalaContextError
 
 _SAMPLE = 1_000
-"""Tokens of the request that is priced: of a size that no model charges more for."""
+"""Tokens of the request that is priced: below the size from which some models cost more."""
 
 
 def dollars(model: str | None, units: float) -> float | None:
-    """Return what `units` uncached input tokens of a model cost in US dollars, by the list and not by any bill.
+    """Return the list price in US dollars of `units` uncached input tokens of a model, which may differ from a bill.
 
-    `None` for a model that the list does not have. Raises `MalaContextError` without the extra.
+    `None` for a model that is not on the list. Raises `MalaContextError` without the extra.
     """
     price = None if model is None else _price(model)
     return None if price is None else units * price

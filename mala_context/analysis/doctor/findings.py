@@ -23,9 +23,9 @@ class Finding:
     where: str
     """A path, or a variable's name."""
     fix: str = ""
-    """How to fix it by hand, in words; empty where `commands` say all."""
+    """How to fix it by hand, in words; empty if `commands` are enough."""
     items: tuple[str, ...] = ()
-    """The single files, models or problems, where the finding is about several."""
+    """The files, models or problems, if the finding is about several."""
     commands: tuple[tuple[str, ...], ...] = ()
     """Commands that fix it, each a list of arguments. They remove nothing, so `doctor --fix` may run them."""
     check: str = ""
@@ -43,13 +43,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One check: what it looks at, and what it says of it."""
+    """One check: the fact that it examines, and the function that finds what is wrong with it."""
 
     name: str
     """For machines."""
     title: str
     """For people."""
     fact: Callable[[Facts], Any]
-    """Returns what the check looks at; `None` where it was not gathered, and then it is skipped."""
+    """Returns the fact that the check examines; `None` if it was not gathered, and then the check is skipped."""
     look: Callable[[Any], Iterable[Finding | str]]
-    """Yields what is wrong, and last in words what was looked at, for where nothing is wrong; pure."""
+    """Yields each finding, and last a text that names what was examined, shown if nothing is wrong. Pure."""

@@ -1,8 +1,8 @@
-"""What each compaction replaced, and what its summary does not mention, while a recording is read.
+"""Find what each compaction replaced, and what its summary does not mention, while a recording is read.
 
 The rows since the compaction before the last one are held, because open todo items outlive a compaction. They fit into
-two windows, so memory does not grow with the recording. `loss.measure` compares them
-with the summary, as `archives lost` does.
+two windows, so memory does not grow with the recording. `loss.measure` compares them with the summary, as `archives
+lost` does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SinceCompaction:
         self._ledger.add(added)
 
     def compacted(self, ratios: Ratios, preserved: Collection[str] = ()) -> Discarded:
-        """Begin again at a compaction and return what it replaced; the summary may follow."""
+        """Return what a compaction replaced, and start over; the summary may follow."""
         found = self._counts
         contributors, _ = self._ledger.contributors(ratios)
         found.largest = [NamedTokens(each.name, each.tokens) for each in contributors[:_SHOWN]]
@@ -68,7 +68,7 @@ class SinceCompaction:
         return found
 
     def summary(self, content: Any) -> dict[str, Any] | None:
-        """Compare what the last compaction replaced with its summary; `None` where that is done already."""
+        """Compare what the last compaction replaced with its summary; `None` if it was compared already."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return None

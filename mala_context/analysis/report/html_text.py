@@ -1,7 +1,7 @@
-"""Numbers and text as people read them, and text of a recording made harmless.
+"""Format numbers for people, and make a recording's text harmless.
 
-A recording holds whatever an agent read: it is made `printable`, so that nothing changes how a page reads, and markup
-is escaped where it is put into markup.
+A recording may hold any text that an agent read. `printable` spells out characters that would change how a page reads,
+and text that goes into HTML or SVG is escaped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from mala_context._util.text import percent, printable
 
 UNKNOWN: Final = "\N{EN DASH}"
-"""What stands for a number that is not known."""
+"""Shown in place of an unknown number."""
 
 
 def plain(value: object, most: int = 0) -> str:
-    """Return text made `printable`, of which at most `most` characters were taken; 0 takes all."""
+    """Return text made `printable`. It is cut to `most` characters before that; 0 takes all of it."""
     text = str(value)
     if most and len(text) > most:
         text = text[: most - 1] + "…"
@@ -24,7 +24,7 @@ def plain(value: object, most: int = 0) -> str:
 
 
 def markup(value: object, most: int = 0) -> str:
-    """Return text to be put between tags or into an attribute in quotes."""
+    """Return text that can stand between tags or in a quoted attribute."""
     return html.escape(plain(value, most), quote=True)
 
 

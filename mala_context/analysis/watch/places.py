@@ -1,8 +1,8 @@
-"""Which transcripts exist, and which of them changed: by asking for the status of files and directories.
+"""Find which transcripts exist and which of them changed, by the status of files and directories.
 
-There are two kinds of looks. A quick one asks for the transcripts that are followed, which takes a few microseconds
-each. A full one walks through everything, for new transcripts and old ones that are written to again. Each kind waits
-`PAUSE` times as long as it took before it is repeated, so that looking costs at most about 2 % of a core each, however
+There are two kinds of looks. A quick look checks the transcripts that are followed, which takes a few microseconds
+each. A full look walks through all directories, to find new transcripts and old ones that are written to again. After a
+look, its kind rests `PAUSE` times as long as the look took. So each kind costs at most about 2 % of a core, however
 many transcripts there are. A full look is done in steps of `PATIENCE` seconds; until it is done, `looking` is true.
 
 The CLI keeps `{project}/{session}.jsonl`, and subagents in `{project}/{session}/subagents/agent-{id}.jsonl` or deeper
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from mala_context.transcripts.projects import entries
 
 FULL: Final = 2.0
-"""Seconds between two full looks, at least."""
+"""Fewest seconds between two full looks."""
 PAUSE: Final = 50
 """A look is not repeated before this many times its own duration has passed."""
 PATIENCE: Final = 0.1
@@ -67,11 +67,11 @@ class TranscriptFinder:
         return len(self._transcripts)
 
     def follow(self, path: str) -> None:
-        """Ask for a transcript at every look."""
+        """Check a transcript at every look."""
         self._followed.add(path)
 
     def leave(self, path: str) -> None:
-        """Ask for a transcript at full looks only."""
+        """Check a transcript at full looks only."""
         self._followed.discard(path)
 
     def look(self) -> tuple[list[ChangedTranscript], list[str]]:

@@ -1,9 +1,9 @@
 """What a compaction's summary does not mention, found without a model.
 
-`measure(rows, summary)` collects from the rows that were dropped which files were read and written, which commands
-failed and were not fixed, what the user asked for, and which todo items were open; then it looks for each of them in
-the summary. It tells what is named, not what is understood: a file counts as named where its name stands in the
-summary, a sentence where half of its words do.
+`measure(rows, summary)` collects from the dropped rows the files that were read and written, the commands that failed
+and were not fixed, the instructions of the user, and the open todo items. Then it looks for each of them in the
+summary. It compares words, not meaning: a file counts as named if its name is in the summary, a sentence if half of its
+words are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def measure(
 ) -> Loss:
     """Compare the rows that a compaction dropped with its summary. Never raises on odd rows.
 
-    `rows` are a transcript's rows as dicts, in order; of several stretches between compactions the last that holds
-    anything counts. `preserved` are ids of rows that stayed in the context word for word: what stands in them is not
-    lost. `sidechain` compares a subagent's rows instead of the main agent's.
+    `rows` are a transcript's rows as dicts, in order. If they hold several stretches between compactions, the last
+    stretch that holds anything counts. `preserved` are ids of rows that stayed in the context word for word: nothing in
+    them is lost. With `sidechain`, a subagent's rows are compared instead of the main agent's.
     """
     found = collect(rows, sidechain=sidechain)
     text = SummaryText(summary)

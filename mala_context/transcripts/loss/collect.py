@@ -10,7 +10,7 @@ from mala_context.transcripts.branches import Branches
 from mala_context.transcripts.compactions import is_boundary, is_clear, kept_text
 from mala_context.transcripts.json_rows import content_text
 from mala_context.transcripts.kept_rows import users_of
-from mala_context.transcripts.loss.report import Kind
+from mala_context.transcripts.loss.report import KINDS, Kind
 from mala_context.transcripts.prompts import INJECTED, is_prompt
 
 FILE_TOOLS: Final[Mapping[str, tuple[str, Kind]]] = {
@@ -21,7 +21,7 @@ FILE_TOOLS: Final[Mapping[str, tuple[str, Kind]]] = {
     "MultiEdit": ("file_path", "written"),
     "NotebookEdit": ("notebook_path", "written"),
 }
-"""Tools that read or write one file: the field with its path, and which of the two."""
+"""Tools that read or write one file: the field that holds its path, and whether the file is read or written."""
 
 NOT_RUN: Final = (
     "The user doesn't want to",
@@ -36,7 +36,7 @@ CLOSED: Final = frozenset({"completed", "done", "deleted", "cancelled", "cancele
 """States of a todo item that is no longer open."""
 
 _MOST_CHARACTERS: Final = 10_000
-"""Characters of a prompt or a command that are looked at."""
+"""Most characters of a prompt or a command that are examined."""
 _REMINDER = re.compile(r"<(system-reminder|ide_[a-z_]{1,30})>.*?</\1>", re.DOTALL)
 _COMMAND_NAME = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
 _COMMAND_ARGS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
@@ -53,7 +53,7 @@ class WorkItem(NamedTuple):
     kind: Kind
     text: str
     uuid: str | None
-    """Id of the row that it stands in, the latest one where there are several."""
+    """Id of the row that holds it; of the latest row if several do."""
 
 
 def collect(rows: Iterable[Any], *, sidechain: bool = False) -> list[WorkItem]:
@@ -98,8 +98,7 @@ class _Stretch:
         things = [*said, *self.failed.values(), *self._files()]
         if not things and not self.touched:
             return []
-        order = {"instruction": 0, "todo": 1, "command": 2, "written": 3, "read": 4}
-        return sorted([*things, *open_todos], key=lambda item: order[item.kind])
+        return sorted([*things, *open_todos], key=lambda item: list(KINDS).index(item.kind))
 
     def _files(self) -> Iterable[WorkItem]:
         """Return each file that a call which did not fail touched; once written it stays written."""
@@ -204,9 +203,9 @@ class _Stretch:
 
 
 def plain_command(command: str) -> str:
-    """Return a command without parts that do not make it another one: `cd`, variables, redirections, `| tail`.
+    """Return a command without the parts that agents vary: `cd`, variables, redirections, `| tail`.
 
-    An agent repeats a failed command with such changes. Its success must clear the failure.
+    An agent often repeats a failed command with such changes. Its success must clear the failure.
     """
     text = _line(command[:_MOST_CHARACTERS])
     for pattern in (_LEAD, _TRAIL):

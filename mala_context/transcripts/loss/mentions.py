@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Final
 
 SHARE: Final = 0.5
-"""Share of a sentence's words that have to stand in the summary."""
+"""Share of a sentence's words that must be in the summary."""
 COMPARED: Final = 600
-"""Characters of a sentence that are compared: what a long one asks for stands at its beginning."""
+"""Most characters of a sentence that are compared: a long prompt says at its beginning what it asks for."""
 _STEM: Final = 6
 
 _WORD = re.compile(r"[^\W_]{4,}|\d{2,}")
@@ -27,7 +27,7 @@ _GOES_ON = re.compile(r"[\w-]|\.\w")
 
 
 def distinct_suffixes(paths: Iterable[str]) -> dict[str, str]:
-    """Return for each path its shortest end, in whole components, that no other of the paths has."""
+    """Return for each path the shortest end, in whole components, that no other path has."""
     parts = {path: [part for part in path.replace("\\", "/").split("/") if part] for path in paths}
     counts: Counter[str] = Counter()
     for components in parts.values():
@@ -56,7 +56,7 @@ class SummaryText:
         self._words = _words(text)
 
     def names_file(self, suffix: str) -> bool:
-        """Tell whether a path that ends so stands in it, as a whole name."""
+        """Tell whether a path with this end is in the summary, as a whole name."""
         start = self._paths.find(suffix) if suffix else -1
         while start >= 0:
             end = start + len(suffix)
@@ -67,14 +67,14 @@ class SummaryText:
         return False
 
     def names_command(self, command: str) -> bool:
-        """Tell whether a command stands in it, as it is or by nearly all of at least three words."""
+        """Tell whether a command is in the summary: as it is, or at least 80 % of its words if it has three or more."""
         if " ".join(command.split()).casefold() in self._line:
             return True
         words = _words(command[:COMPARED])
         return len(words) >= 3 and len(words & self._words) >= 0.8 * len(words)
 
     def names_sentence(self, sentence: str) -> bool:
-        """Tell whether a sentence stands in it, as it is or by half of its words."""
+        """Tell whether a sentence is in the summary: as it is, or half of its words."""
         if " ".join(sentence.split()).casefold() in self._line:
             return True
         words = _words(sentence[:COMPARED])

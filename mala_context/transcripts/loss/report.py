@@ -1,4 +1,4 @@
-"""What was lost, as a record, as words, and as a note to the agent."""
+"""The things that a summary lost: as a record, as words, and as a note to the agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: Final[dict[Kind, str]] = {
 """Kinds of things in order of weight, with their headings."""
 
 PIN_TOKENS: Final = 2_000
-"""Tokens that the note to the agent may have."""
+"""Most tokens of the note to the agent."""
 _SHOWN: Final = 300
 
 
@@ -43,7 +43,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a summary names and what it does not."""
+    """The items that a summary names, and those that it does not name."""
 
     items: tuple[Item, ...] = ()
     """Everything that was found, in order of weight."""
@@ -54,7 +54,7 @@ class Loss:
         return tuple(item for item in self.items if not item.named)
 
     def and_earlier(self, items: Iterable[Item], summary: str) -> Loss:
-        """Return this with sentences from before earlier compactions, as far as they are not among its items."""
+        """Return this with items from before earlier compactions that are not among its own."""
         text, known = SummaryText(summary), {item.text for item in self.items}
         earlier = [item._replace(named=text.names_sentence(item.text)) for item in items if item.text not in known]
         return Loss(tuple(sorted((*self.items, *earlier), key=lambda item: list(KINDS).index(item.kind))))
@@ -67,7 +67,7 @@ class Loss:
     def words(self, text: str = "summary") -> str:
         """Return the words for the log line: `summary names 7 of 12 files, 2 of 3 instructions`.
 
-        `text` says which text was looked into.
+        `text` is the name of the searched text.
         """
         return lost_words(self.as_dict(), text)
 
@@ -81,10 +81,10 @@ class Loss:
         return result
 
     def pin(self, archive: str | None = None, *, max_tokens: int = PIN_TOKENS) -> str:
-        """Return what the agent should hear after the compaction, within `max_tokens`; empty if nothing is missing.
+        """Return the note for the agent after the compaction, within `max_tokens`; empty if nothing is missing.
 
-        The weightiest items come first, and where not all fit the rest is counted. `archive` is the path of the full
-        history. Tokens are estimated on the safe side.
+        The most important items come first. If not all fit, the note says how many more there are. `archive` is the
+        path of the full history. Tokens are estimated on the safe side.
         """
         missing = self.missing
         if not missing:
@@ -106,7 +106,7 @@ class Loss:
 
 
 def lost_words(lost: Mapping[str, Any], text: str = "summary") -> str:
-    """Return what `Loss.words` says, from the dict of `as_dict`, e.g. out of a manifest; what is not there counts 0."""
+    """Return `Loss.words` from the dict of `as_dict`, for example out of a manifest; a missing count is 0."""
 
     def count(*kinds: Kind) -> tuple[int, int]:
         entries = [entry for kind in kinds if isinstance(entry := lost.get(kind), Mapping)]
@@ -118,7 +118,7 @@ def lost_words(lost: Mapping[str, Any], text: str = "summary") -> str:
 
 
 def safe_tokens(text: str) -> int:
-    """Return at least what a text takes, for most texts: a token for three ASCII characters, or for one other."""
+    """Return a count that most texts stay below: a token for three ASCII characters, and for each other one."""
     ascii_count = len(text.encode("ascii", "ignore"))
     return -(-ascii_count // 3) + len(text) - ascii_count
 
