@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from mala_context.agent.fresh_options import fresh
 from mala_context.errors import BaselineError
 from mala_context.tracking.readers.parts import parse_context_text, window_report
 
@@ -25,15 +26,8 @@ if TYPE_CHECKING:
 BASELINE_SECONDS = 60.0
 """Longest that a measurement takes by default; most of it is the CLI's start and its counting at the server."""
 _DISCONNECT_SECONDS = 30.0
-_OF_A_SESSION: dict[str, Any] = {
-    "resume": None,
-    "continue_conversation": False,
-    "fork_session": False,
-    "session_id": None,
-    "session_store": None,
-    "hooks": None,
-}
-"""Fields that tie options to a session, or would report the measurement to an observer as one."""
+_UNSEEN: dict[str, Any] = {"session_store": None, "hooks": None}
+"""Fields by which the measurement would reach an observer as a session."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,8 +55,10 @@ async def measure_baseline(options: ClaudeAgentOptions, *, timeout: float = BASE
     from claude_agent_sdk import ClaudeSDKClient
 
     names = {field.name for field in dataclasses.fields(options)}
-    fresh = dataclasses.replace(options, **{name: value for name, value in _OF_A_SESSION.items() if name in names})
-    client = ClaudeSDKClient(fresh)
+    changes = {**fresh(options), **_UNSEEN}
+    client = ClaudeSDKClient(
+        dataclasses.replace(options, **{name: value for name, value in changes.items() if name in names})
+    )
     with anyio.fail_after(timeout):
         try:
             await client.connect()

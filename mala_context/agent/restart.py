@@ -34,6 +34,7 @@ from uuid import uuid4
 import anyio
 
 from mala_context._util.log import get_logger
+from mala_context.agent.fresh_options import fresh
 from mala_context.agent.hook_io import deny
 from mala_context.agent.sdk import SDK
 from mala_context.agent.telemetry.hub import Hub
@@ -202,7 +203,7 @@ class ContextPressureHandler:
         if self._limits is not None:
             self._limits.restarted()
         hooks = getattr(self.options, "hooks", None)
-        self.options = self._changed({**_NEW, "session_id": str(uuid4()), "hooks": hooks})
+        self.options = self._changed({**fresh(self.options), "session_id": str(uuid4()), "hooks": hooks})
         if self._tell is not None:
             new = str(getattr(self.options, "session_id", ""))
             self._tell(Restarted(session_id, new, reason, self.restarts, self.had_checkpoint))
@@ -261,26 +262,17 @@ class ContextPressureHandler:
 
     def _forked(self, session_id: str) -> Any:
         quiet = {"max_turns": 3, "output_format": None, "include_partial_messages": False, "can_use_tool": None}
-        extra = {**(getattr(self.options, "extra_args", None) or {}), "no-session-persistence": None}
+        new = fresh(self.options)
+        extra = {**new.get("extra_args", {}), "no-session-persistence": None}
         hooks = {"PreToolUse": [SDK().create_hook_matcher(None, [_deny])]}
         fork = {"resume": session_id, "fork_session": True, "hooks": hooks, "extra_args": extra}
-        return self._changed({**_NEW, **quiet, **fork})
+        return self._changed({**new, **quiet, **fork})
 
     def _changed(self, changes: Mapping[str, Any]) -> Any:
         """Return the options with these fields changed; an SDK of another version may lack some of them."""
         return self._copy(
             self.options, **{name: value for name, value in changes.items() if hasattr(self.options, name)}
         )
-
-
-_NEW: Final[Mapping[str, Any]] = {
-    "resume": None,
-    "resume_session_at": None,
-    "fork_session": False,
-    "continue_conversation": False,
-    "session_id": None,
-}
-"""Options of a session that continues no other one."""
 
 
 def _without_checkpoint(session_id: str | None, paths: Sequence[str], last_prompt: str | None) -> str:

@@ -68,6 +68,8 @@ class TranscriptFeed:
         resumes: whether the session continues an older one.
         resume_of: the older session's id, if it is known. A fork's transcript is written with its first answer; until
             then the older session's transcript, beside it, has the rows.
+        resume_at: the uuid of the row up to which the older session is continued; its later rows are no part of the
+            conversation any more. `None` if it is continued from its end.
         projects_dirs: where transcripts are looked for before a hook has named one; see `find_transcript`.
     """
 
@@ -77,6 +79,7 @@ class TranscriptFeed:
         *,
         resumes: bool = False,
         resume_of: str | None = None,
+        resume_at: str | None = None,
         projects_dirs: Sequence[str] | None = None,
     ) -> None:
         self._processor = processor
@@ -86,6 +89,7 @@ class TranscriptFeed:
         self._worker = Worker("mala-context gauge")
         self._to_seed = resumes
         self._resume_of = resume_of
+        self._resume_at = resume_at
         self._opening_of: str | None = None
         self._uncounted: dict[str, None] = {}
         self._refused = False
@@ -155,6 +159,8 @@ class TranscriptFeed:
             return
         if from_start:
             self._processor.take(SessionStart(session_id, "resume" if seeding else "init"))
+        if seeding:
+            rows = self._continued(rows)
         events = list(self._events(rows, session_id))
         if seeding:
             # History: its compactions were reported when they happened. The next request comes from another process
@@ -171,6 +177,13 @@ class TranscriptFeed:
                 self._feed(events[known:])
         else:
             self._feed(events)
+
+    def _continued(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows that the session goes on from."""
+        at = self._resume_at
+        if at is None:
+            return rows
+        return rows[: next((place for place in range(len(rows), 0, -1) if rows[place - 1].get("uuid") == at), None)]
 
     async def _complete(self, session_id: str, path: str | None, hook_input: Mapping[str, Any], settle: float) -> None:
         """Add what the stream lacks, when the processor gets messages."""

@@ -14,6 +14,7 @@ from mala_context._util.safe_open import read_regular
 from mala_context.agent.actions import Actions
 from mala_context.agent.archiving import SessionArchiver
 from mala_context.agent.claude_code.statusline.usable import SOURCES, automatic_window
+from mala_context.agent.fresh_options import resumes_at
 from mala_context.agent.hooks import HOOKS, is_ours
 from mala_context.agent.pin import AUTO, Pin
 from mala_context.agent.reference.compactor import NEEDS, ByReference
@@ -102,7 +103,10 @@ def wire(
 def _gauge(processor: MessageStreamProcessor, options: Any, env: Mapping[str, str]) -> TranscriptFeed:
     resumed = getattr(options, "resume", None)
     resumes = bool(resumed or getattr(options, "continue_conversation", None))
-    return TranscriptFeed(processor, resumes=resumes, resume_of=resumed, projects_dirs=_projects_dirs(env))
+    at = resumes_at(options) if resumes else None
+    return TranscriptFeed(
+        processor, resumes=resumes, resume_of=resumed, resume_at=at, projects_dirs=_projects_dirs(env)
+    )
 
 
 def _tracker(config: ContextConfig, options: Any, env: Mapping[str, str], repo: str) -> ContextTracker:

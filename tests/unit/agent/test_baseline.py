@@ -106,10 +106,17 @@ async def test_it_ends_in_time_and_disconnects(client):
 
 async def test_a_session_and_its_observers_are_left_out(client):
     kind = client({"totalTokens": 5})
-    given_options = ClaudeAgentOptions(resume="s1", fork_session=True, hooks={"Stop": []}, model="m", system_prompt="p")
+    given_options = ClaudeAgentOptions(
+        resume="s1",
+        fork_session=True,
+        hooks={"Stop": []},
+        model="m",
+        system_prompt="p",
+        extra_args={"resume-session-at": "row"},
+    )
     assert await measure_baseline(given_options) == Baseline(5, None, "get_context_usage")
     used = kind.last.options
-    assert (used.resume, used.fork_session, used.hooks) == (None, False, None)
+    assert (used.resume, used.fork_session, used.hooks, used.extra_args) == (None, False, None, {})
     assert (used.model, used.system_prompt) == ("m", "p")
     assert given_options.resume == "s1"
 

@@ -247,9 +247,10 @@ async def test_the_way_to_a_fresh_session(caplog):
         kept.append(session_id)
         return ["/archive/old"]
 
-    options = ClaudeAgentOptions(resume="older", fork_session=True, hooks={"Stop": []})
+    flags = {"resume-session-at": "row", "resume-drops-turn": "prompt", "verbose": None}
+    options = ClaudeAgentOptions(resume="older", fork_session=True, hooks={"Stop": []}, extra_args=flags)
     now = [10.0]
-    made, _ = handler(
+    made, clients = handler(
         *(said("<checkpoint>a</checkpoint>"), result()),
         options=options,
         processor=processor,
@@ -265,6 +266,8 @@ async def test_the_way_to_a_fresh_session(caplog):
     assert "Session old: resetting context usage for restart (continuation #1)" in caplog.messages
     first = made.options
     assert (first.resume, first.fork_session, first.hooks) == (None, False, {"Stop": []})
+    assert first.extra_args == {"verbose": None}
+    assert clients[0].options.extra_args == {"verbose": None, "no-session-persistence": None}
     assert len(first.session_id) == 36
     await made.handle_pressure_error(ERROR)
     assert made.options.session_id != first.session_id

@@ -237,6 +237,33 @@ async def test_a_resumed_session_is_known_at_connect(path, tmp_path, fork):
     assert (snapshot.tokens, snapshot.session_id, snapshot.responses) == (150, "s1" if fork else "older", 1)
 
 
+@pytest.mark.parametrize("when", ["connect", "hook"])
+@pytest.mark.parametrize(
+    ("at", "tokens", "compactions"),
+    [(None, 30_000, 1), ("a", 150, 0), ("r", 150, 0), ("c", 30_000, 1), ("not there", 30_000, 1)],
+)
+async def test_a_session_that_is_resumed_at_a_row_is_as_it_was_there(path, tmp_path, when, at, tokens, compactions):
+    folder = tmp_path / "projects" / "-project"
+    folder.mkdir(parents=True)
+    compacted = {"preTokens": 190_000, "postTokens": 2_000, "trigger": "auto"}
+    boundary = {"type": "system", "subtype": "compact_boundary", "compactMetadata": compacted, "uuid": "b"}
+    rows = row("assistant", 150, "a"), row("user", uuid="r"), row("assistant", 190_000, "n"), boundary
+    write(folder / "s1.jsonl", *rows, row("assistant", 30_000, "c"))
+    processor = MessageStreamProcessor()
+    gauge = TranscriptFeed(
+        processor, resumes=True, resume_of="s1", resume_at=at, projects_dirs=[str(tmp_path / "projects")]
+    )
+    if when == "connect":
+        await gauge.connected()
+    else:
+        await gauge.observe(hook(folder / "s1.jsonl"))
+    snapshot = processor.tracker.snapshot()
+    assert (snapshot.tokens, snapshot.compactions) == (tokens, compactions)
+    write(folder / "s1.jsonl", row("assistant", 170, "d", parentUuid=at))
+    await gauge.observe(hook(folder / "s1.jsonl"))
+    assert processor.tracker.snapshot().tokens == 170
+
+
 async def test_what_an_earlier_process_did_is_no_news(path, caplog):
     """Its compactions, cache writes, refusals and full windows were told when they happened."""
     caplog.set_level("INFO")
