@@ -16,7 +16,8 @@ else:
         def __new__(cls, name, bases, namespace):  # noqa: ANN001, ANN204  (a type checker sees the other branch)
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
-            fields = namespace["__annotations__"]
+            # From Python 3.14 on only a finished class has the annotations of a module without the `__future__` import.
+            fields = namespace.get("__annotations__") or type(name, (), dict(namespace)).__annotations__
             defaults = [namespace[field] for field in fields if field in namespace]
             made = namedtuple(name, fields, defaults=defaults, module=namespace["__module__"])  # noqa: PYI024
             for key, value in namespace.items():

@@ -36,14 +36,19 @@ else:
 class Frozen:
     """A record. Its annotations are its fields: each is given by name and never changes."""
 
-    _defaults: ClassVar[dict[str, Any]]
+    _fields: ClassVar[dict[str, Any]] = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._defaults = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
+        # The class is asked: from Python 3.14 on an object does not find the annotations of a module without the
+        # `__future__` import.
+        if fields := cls.__annotations__:
+            cls._fields = fields
+            cls._defaults = {name: vars(cls)[name] for name in fields if name in vars(cls)}
 
     def __init__(self, **values: Any) -> None:
         """Take all fields that have no default; raises `TypeError` for others."""
-        fields, given = self.__annotations__.keys(), self._defaults | values
+        fields, given = self._fields.keys(), self._defaults | values
         if given.keys() != fields:
             unknown, missing = sorted(given.keys() - fields), sorted(fields - given.keys())
             raise TypeError(f"{self.__class__.__name__}: unknown {unknown}, missing {missing}")
@@ -63,10 +68,10 @@ class Frozen:
         return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(getattr(self, name) for name in self.__annotations__))
+        return hash(tuple(getattr(self, name) for name in self._fields))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__annotations__)
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{self.__class__.__name__}({values})"
 
 

@@ -1,4 +1,4 @@
-"""The package's classes: each has a name of its own, and none holds a `partial` that a newer Python binds."""
+"""The package's classes: names, `partial`s that a newer Python binds, and annotations that it keeps elsewhere."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ def test_no_class_holds_a_bare_partial() -> None:
                     ]
     assert classes > 300
     assert bare == []
+
+
+def test_annotations_are_asked_of_a_class() -> None:
+    """From Python 3.14 on, objects and a class's namespace may lack them: without the `__future__` import they do."""
+    elsewhere, classes = [], 0
+    for path in Path(mala_context.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(ast.Name("cls") | ast.Call(ast.Name("type")), "__annotations__"):
+                    classes += 1
+                case ast.Attribute(attr="__annotations__") | ast.Subscript(slice=ast.Constant("__annotations__")):
+                    elsewhere.append(f"{path.name}:{node.lineno}")
+    assert classes >= 3
+    assert elsewhere == []

@@ -72,3 +72,18 @@ def test_what_is_no_field_is_refused(values, named):
     for each in (Ours, Theirs):
         with pytest.raises(TypeError, match="argument"):
             each(*values, **named)
+
+
+@pytest.mark.parametrize("head", ["", "from __future__ import annotations"])
+@pytest.mark.parametrize("body", ["x: int\n    y: int = 0", "pass"])
+def test_fields_are_found_whether_annotations_are_evaluated_or_not(head, body):
+    made = []
+    for base in (NamedTuple, typing.NamedTuple):
+        space = {"NamedTuple": base, "__name__": "made"}
+        exec(compile(f"{head}\nclass Made(NamedTuple):\n    {body}", "made", "exec", dont_inherit=True), space)
+        made.append(space["Made"])
+    ours, theirs = made
+    assert (ours._fields, ours._field_defaults) == (theirs._fields, theirs._field_defaults)
+    values = range(len(ours._fields))
+    assert repr(ours(*values)) == repr(theirs(*values))
+    assert list(ours.__annotations__) == list(theirs.__annotations__)

@@ -10,6 +10,14 @@ class Pair(Frozen):
     second: str = "b"
 
 
+class Couple(Pair):
+    pass
+
+
+class Nothing(Frozen):
+    pass
+
+
 def test_a_record_takes_keywords_and_knows_its_defaults():
     assert (Pair(first=1).first, Pair(first=1).second) == (1, "b")
     assert repr(Pair(first=1)) == "Pair(first=1, second='b')"
@@ -50,3 +58,17 @@ def test_what_is_derived():
     fields = {"session_id": "s", "subagent": None, "chain": 1, "stamp": "x", "ext": ".jsonl", "mtime_ns": 0}
     piece = Piece(name="a.jsonl.zst", packed=True, offset=3, length=4, stored=2, mode="full", **fields)
     assert (piece.plain, piece.end, piece.sha256) == ("a.jsonl", 7, None)
+
+
+def test_a_class_without_fields_of_its_own_has_those_of_its_base():
+    assert repr(Couple(first=1)) == "Couple(first=1, second='b')"
+    assert Couple(first=1) == Couple(first=1, second="b")
+    assert Couple(first=1) != Pair(first=1)
+    assert repr(Nothing()) == "Nothing()"
+
+
+@pytest.mark.parametrize("head", ["", "from __future__ import annotations"])
+def test_fields_are_found_whether_annotations_are_evaluated_or_not(head):
+    made = {"Frozen": Frozen, "__name__": "made"}
+    exec(compile(f"{head}\nclass Made(Frozen):\n    x: int\n    y: int = 0", "made", "exec", dont_inherit=True), made)
+    assert repr(made["Made"](x=1)) == "Made(x=1, y=0)"

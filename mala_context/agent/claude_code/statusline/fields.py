@@ -68,7 +68,7 @@ class Gauge(Frozen):
 
     def as_dict(self) -> dict[str, Any]:
         """Return every value under its name, for JSON; the keys are stable."""
-        names = (*self.__annotations__, "exact", "usable", "ratio", "usable_ratio")
+        names = (*self._fields, "exact", "usable", "ratio", "usable_ratio")
         values = {name: getattr(self, name) for name in names}
         return values | {"cache": None if self.cache is None else round(self.cache)}
 
