@@ -24,7 +24,7 @@ from mala_context.tracking.text_counts import (
     pieces,
     text_length,
 )
-from mala_context.tracking.token_costs import thinking_tokens, thought_in
+from mala_context.tracking.token_costs import thought_in
 from mala_context.tracking.usage import Usage
 from mala_context.tracking.windows import plain_name
 
@@ -58,6 +58,8 @@ class ContextState:
     """Whether the answer has ended and was nothing but a thought: then it never entered the context."""
     signed: float = 0.0
     """Tokens of signed thinking among the parts."""
+    stated: bool = False
+    """Whether `signed` is the count that the response states; otherwise it follows from the signatures."""
     thought: Mapping[str, float] | None = None
     """Tokens that each model thought before this answer, by plain name.
 
@@ -123,6 +125,10 @@ class ContextState:
         self.signed += tokens
         self.thought = (self.thought or first) if first is NO_THOUGHT else first
 
+    def states(self, tokens: int) -> None:
+        """Take the response's own count of all its thinking, in place of the price of the blocks seen so far."""
+        self.signed, self.stated = float(tokens), True
+
     def settle(self, parts: int) -> None:
         """Note what the first `parts` parts say of thinking, before their text is freed."""
         if self.signed:
@@ -138,15 +144,15 @@ class ContextState:
             before.signed -= self.signed
         self.thought = before.thought_after(parts) if before.signed else before.thought
 
-    def keeps(self, signatures: Iterable[tuple[str, int]], first: Mapping[str, float] | None = NO_THOUGHT) -> None:
+    def keeps(self, kept: Iterable[tuple[str, float]], first: Mapping[str, float] | None = NO_THOUGHT) -> None:
         """Add the hidden thinking of rows that a compaction kept: the next request holds it, `post_tokens` does not.
 
-        `signatures` are models and the lengths of their signatures (case core-30).
+        `kept` are models and the tokens that they thought (case core-30).
         """
         thought = dict[str, float]()
-        for model, signed in signatures:
+        for model, tokens in kept:
             name = plain_name(model)
-            thought[name] = thought.get(name, 0.0) + thinking_tokens(signed, model)
+            thought[name] = thought.get(name, 0.0) + tokens
         if thought:
             mine = thought.get(plain_name(self.model or self.owner.model or ""), 0.0)
             self.thought = thought if first is NO_THOUGHT else first
@@ -206,6 +212,7 @@ class ContextState:
         new = ContextState()
         vars(new).update(vars(self))
         new.pinned, new.alone, new.thought, new.signed = False, False, self.thought_after(parts), 0.0
+        new.stated = False
         if self.lengths is not None:
             new.lengths = None
             new.parts = [("response", Length(~n)) if n < 0 else ("user", Length(n)) for n in self.lengths[:parts]]

@@ -68,6 +68,8 @@ class Response(NamedTuple):
     """The row's timestamp, ISO 8601; `None` if the source has none (live messages)."""
     hour: int = 0
     """Tokens that were written to the cache for an hour; the other written tokens are kept for five minutes."""
+    thought: int = 0
+    """Tokens of thinking in the answer, as its usage states them; 0 if it states none."""
 
 
 class UsageDelta(NamedTuple):
@@ -83,6 +85,8 @@ class UsageDelta(NamedTuple):
     """Why the response ended."""
     last_call: bool = False
     """Whether the counts are those of the response's last model call, which replace those of its first call."""
+    thought: int = 0
+    """Tokens of thinking in the answer, as its usage states them; 0 if it states none."""
 
 
 class Appended(NamedTuple):

@@ -198,7 +198,9 @@ class EventReducer:
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def _response(self, event: Response) -> AgentState | None:
-        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, time, hour = event
+        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, time, hour, said = (
+            event
+        )
         # Step 1: find the session, the agent, and the response that this message is a part of.
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
@@ -222,7 +224,7 @@ class EventReducer:
         # Their text is in the boundary's own figure, so it must not be appended once more.
         if content and not again and (usage is not None or not agent.kept(uuid)):
             agent.add("response", content)
-            registry.sign(uuid, content, agent)
+            registry.sign(uuid, content, agent, said)
         if stop_reason is not None:
             agent.stop(stop_reason)
         registry.note(uuid, parent, agent)
@@ -230,7 +232,7 @@ class EventReducer:
 
     def _begin(self, event: Response, agent: AgentState, identity: object, again: bool) -> bool:
         """Begin a response, unless it was counted before; return whether it was begun."""
-        _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time, _ = event
+        _, _, message_id, _, _, _, _, uuid, parent, _, request_id, time, _, _ = event
         registry = self.registry
         counted = message_id is not None and registry.was_counted(message_id, request_id)
 
@@ -282,6 +284,8 @@ class EventReducer:
             changed = self._count(agent, usage, "delta")
         elif usage is not None:
             changed = agent.output(usage.output_tokens)
+        if event.thought and agent.context.signed:
+            self.registry.states(agent, event.thought)
         if event.stop_reason is not None:
             agent.stop(event.stop_reason)
             _told(agent, usage)
@@ -343,8 +347,7 @@ class EventReducer:
         self._compact(agent, event.pre_tokens, event.post_tokens, turn=event.trigger == "auto")
         agent.preserved, agent.wait_summary = event.preserved, True
         # Thinking of kept messages has no characters, so `post_tokens` lacks it: 19,056 were said for 26,202 (core-30).
-        kept = (self.registry.signed[uuid] for uuid in event.preserved if uuid in self.registry.signed)
-        agent.context.keeps(kept, self.registry.no_thought)
+        agent.context.keeps(self.registry.kept_thinking(event.preserved), self.registry.no_thought)
         if event.trigger == "auto" and event.pre_tokens:
             self.windows.compacted(agent.model, event.pre_tokens, self.auto_compact_window)
         self.registry.place(event.uuid, agent)

@@ -12,7 +12,7 @@ differs in every process and has 60 bits here, so two ids collide neither by cha
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from mala_context.tracking.context_state import NO_THOUGHT, ContextState
 from mala_context.tracking.events import SIDECHAIN
 from mala_context.tracking.text_counts import hidden_thinking, is_result
 from mala_context.tracking.thinking_blocks import signed_blocks
-from mala_context.tracking.token_costs import thinking_in
+from mala_context.tracking.token_costs import thinking_in, thinking_tokens
 from mala_context.tracking.truth_alarm import Lookout
 
 K = TypeVar("K")
@@ -121,6 +121,7 @@ class AgentRegistry:
         "rows",
         "seen",
         "signed",
+        "stated",
         "subagents",
     )
 
@@ -143,9 +144,11 @@ class AgentRegistry:
         """Whether there were any rows. Every live message asks this; to ask the table itself would cost more."""
         self.seen: BoundedDict[str, None] = BoundedDict(remembers // 2)
         """Ids of live messages, which no other message names as its parent."""
-        self.signed: BoundedDict[str, tuple[str, int]] = BoundedDict(remembers)
-        """Rows with hidden thinking: the model, and the length of the signatures. A compaction may keep such rows (case
-        core-30)."""
+        self.signed: BoundedDict[str, tuple[str, int, int]] = BoundedDict(remembers)
+        """Rows with hidden thinking: the model, the length of the signatures, and the response's key in `stated`. A
+        compaction may keep such rows (case core-30)."""
+        self.stated: BoundedDict[int, int] = BoundedDict(remembers)
+        """Tokens of thinking that responses state, by the hash of the response's identity."""
         self.responses: BoundedDict[int, int | None] = BoundedDict(remembers)
         """Counted responses: the hash of the request's id by the hash of the message's id."""
         self._calls: dict[str, str] = {}
@@ -236,21 +239,54 @@ class AgentRegistry:
         if len(self.seen) > self.seen.most:
             self.seen.trim()
 
-    def sign(self, uuid: str | None, content: Any, agent: AgentState) -> None:
-        """Remember the thinking of a row that was just added; of hidden thinking, the length of the signature."""
+    def sign(self, uuid: str | None, content: Any, agent: AgentState, stated: int = 0) -> None:
+        """Remember the thinking of a row that was just added; of hidden thinking, the length of the signature.
+
+        `stated` is the response's own count of all its thinking, 0 if it states none.
+        """
         blocks = signed_blocks(content)
         if not blocks:
             return
         agent.context.signs(thinking_in(blocks, agent.model), self.no_thought)
-        self.remember(uuid, blocks, agent.model)
+        self.remember(uuid, blocks, agent.model, agent.current)
+        if stated:
+            self.states(agent, stated)
 
-    def remember(self, uuid: str | None, content: Any, model: str | None) -> None:
+    def remember(self, uuid: str | None, content: Any, model: str | None, identity: object, stated: int = 0) -> None:
         """Remember the length of the signature of a row's hidden thinking; do nothing for a row without any."""
         signed = hidden_thinking(signed_blocks(content))
         if signed and uuid is not None:
-            self.signed[uuid] = model or "", signed
+            key = hash(identity) >> SHIFT
+            self.signed[uuid] = model or "", signed, key
             if len(self.signed) > self.signed.most:
                 self.signed.trim()
+            if stated:
+                self._state(key, stated)
+
+    def states(self, agent: AgentState, tokens: int) -> None:
+        """Take the count that the agent's present response states for all its thinking."""
+        if agent.context.message_id == agent.current:
+            agent.context.states(tokens)
+            self._state(hash(agent.current) >> SHIFT, tokens)
+
+    def _state(self, key: int, tokens: int) -> None:
+        self.stated[key] = tokens
+        if len(self.stated) > self.stated.most:
+            self.stated.trim()
+
+    def kept_thinking(self, uuids: Collection[str]) -> Iterator[tuple[str, float]]:
+        """Yield the model and the tokens of the hidden thinking in each of these rows.
+
+        A count that the response states is divided among its rows by the length of their signatures. Where it states
+        none, the length alone tells.
+        """
+        kept = [self.signed[uuid] for uuid in uuids if uuid in self.signed]
+        whole = dict.fromkeys((key for _, _, key in kept if key in self.stated), 0)
+        for _, signed, key in self.signed.values() if whole else ():
+            if key in whole:
+                whole[key] += signed
+        for model, signed, key in kept:
+            yield model, self.stated[key] * signed / whole[key] if key in whole else thinking_tokens(signed, model)
 
     def place(self, uuid: str | None, agent: AgentState) -> None:
         """Remember the present end of the agent's context as the place of a row."""

@@ -156,7 +156,7 @@ def _left_out(agent: Any, before: ContextState, begun: int) -> int:
 
     Sonnet 4.5 and older models lose their thinking when a turn begins: always with CLIs before 2.1.41, sometimes later.
     """
-    agent.thought += thought_in(before.parts[:begun], agent.model)
+    agent.thought += before.signed if before.stated else thought_in(before.parts[:begun], agent.model)
     if not before.begins_turn(begun):
         return 0
     thought, agent.thought = round(agent.thought), 0.0

@@ -20,6 +20,7 @@ from mala_context.tracking.events import (
     TurnEnd,
     WindowReport,
 )
+from mala_context.tracking.projection import PLACEHOLDER
 from mala_context.tracking.text_counts import field_of, kind_of
 from mala_context.tracking.usage import MOST, Usage, is_call
 from mala_context.transcripts.compactions import MICRO_BOUNDARY
@@ -83,6 +84,21 @@ def written_for_an_hour(raw: Any) -> int:
     else:
         creation = raw.get("cache_creation") if isinstance(raw, Mapping) else getattr(raw, "cache_creation", None)
     return 0 if creation is None else count(mapping(creation).get("ephemeral_1h_input_tokens")) or 0
+
+
+def stated_thinking(raw: Any, usage: Usage | None) -> int:
+    """Return how many tokens of an answer were thinking, as the usage states them; 0 if it does not.
+
+    `usage` is what was read from `raw`. A stated 0 is unknown too: CLI 2.1.332 writes 0 where the API states nothing.
+    The count is unknown as well where the output is still a placeholder or is only one of several calls.
+    """
+    details = raw.get("output_tokens_details") if raw.__class__ is dict else None
+    if details.__class__ is not dict or usage is None:
+        return 0
+    tokens, output = details.get("thinking_tokens"), usage.output_tokens
+    if type(tokens) is not int or not 0 < tokens <= output or output <= PLACEHOLDER:
+        return 0
+    return tokens if raw.get("output_tokens") == output else 0
 
 
 def lists_calls(raw: Any) -> bool:

@@ -22,8 +22,10 @@ from mala_context.tracking.readers.parts import (
     edited,
     known,
     mapping,
+    new,
     parse_context_text,
     refusal,
+    stated_thinking,
     text,
     written_for_an_hour,
 )
@@ -82,6 +84,7 @@ def _parent(row: Mapping[str, Any]) -> str | None:
 def _assistant(row: Mapping[str, Any]) -> Events:
     get = row.get
     message = mapping(get("message"))
+    raw = message.get("usage")
     agent, session_id = _agent(row), text(get("sessionId"))
     if message.get("model") == "<synthetic>" or get("isApiErrorMessage") is True:
         found = refusal(get("errorDetails"), agent, session_id)
@@ -92,20 +95,24 @@ def _assistant(row: Mapping[str, Any]) -> Events:
         return found or _link(row)
     return (
         *edited(message, agent, session_id),
-        Response(
-            agent,
-            session_id,
-            text(message.get("id")),
-            text(message.get("model")),
-            known(message.get("usage")),
-            message.get("content") or (),
-            text(message.get("stop_reason")),
-            text(get("uuid")),
-            _parent(row),
-            "row",
-            text(get("requestId")),
-            text(get("timestamp")),
-            written_for_an_hour(message.get("usage")),
+        new(
+            Response,
+            (
+                agent,
+                session_id,
+                text(message.get("id")),
+                text(message.get("model")),
+                usage := known(raw),
+                message.get("content") or (),
+                text(message.get("stop_reason")),
+                text(get("uuid")),
+                _parent(row),
+                "row",
+                text(get("requestId")),
+                text(get("timestamp")),
+                written_for_an_hour(raw),
+                stated_thinking(raw, usage) if raw.__class__ is dict and "output_tokens_details" in raw else 0,
+            ),
         ),
     )
 

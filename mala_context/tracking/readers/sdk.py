@@ -11,6 +11,7 @@ from mala_context.tracking.readers.parts import (
     lists_calls,
     new,
     refusal,
+    stated_thinking,
     system,
     text,
     turn_end,
@@ -66,6 +67,7 @@ def _assistant(message: Any) -> Events:
                 None,
                 None,
                 written_for_an_hour(message.usage),
+                0,
             ),
         ),
     )
@@ -120,7 +122,8 @@ def message_delta(event: Any, agent: str | None, session_id: str | None) -> Even
     raw = event.get("usage")
     delta = event.get("delta")
     stop = text(delta.get("stop_reason")) if isinstance(delta, dict) else None
-    return (UsageDelta(agent, session_id, Usage.of_last_call(raw), stop, lists_calls(raw)),)
+    usage = Usage.of_last_call(raw)
+    return (UsageDelta(agent, session_id, usage, stop, lists_calls(raw), stated_thinking(raw, usage)),)
 
 
 STREAM_EVENTS: dict[Any, Callable[[Any, str | None, str | None], Events]] = {

@@ -118,7 +118,10 @@ def thoughtful(seed):
             thought = {"type": "thinking", "thinking": "", "signature": "s" * rng.randint(10, 20_000)}
             said = {"type": "text", "text": "words " * rng.randint(1, 80)}
             usage = {"cache_read_input_tokens": tokens, "output_tokens": rng.choice([1, 900])}
-            for block in rng.choice([[thought, said], [thought, said], [thought], [said]]):
+            usage |= rng.choice([{}, {"output_tokens_details": {"thinking_tokens": rng.choice([0, 1, 300, 800, 901])}}])
+            short = {**thought, "signature": "s" * rng.randint(10, 900)}
+            blocks = [[thought, said], [thought, said], [thought], [said], [thought, said, short], [short, thought]]
+            for block in rng.choice(blocks):
                 message = {"id": f"m{number}", "model": model, "content": [block], "usage": usage}
                 uuids.append(rows.row("assistant", message=message, requestId=f"r{number}")["uuid"])
             tokens += rng.randint(100, 7_000)

@@ -172,6 +172,110 @@ def test_no_alarm_where_a_model_is_switched() -> None:
         assert tracker.alarms() == []
 
 
+def stating(
+    said: object, output: int, *blocks: Any, number: int = 1, model: str = ONE, read: Any = read_row
+) -> list[Event]:
+    """Rows of one response, a block each, whose usage states how many tokens of the answer were thinking."""
+    usage = {"input_tokens": 50_000, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+    usage |= {"output_tokens": output, "output_tokens_details": {"thinking_tokens": said}}
+    return [
+        event
+        for place, block in enumerate(blocks)
+        for event in read(
+            {
+                "type": "assistant",
+                "sessionId": "s1",
+                "uuid": f"m{number}-{place}",
+                "message": {"id": f"m{number}", "model": model, "usage": usage, "content": [block]},
+            }
+        )
+    ]
+
+
+@pytest.mark.parametrize("blocks", [(thought(), SAID), (thought(), SAID, thought(300)), (thought(9), SAID, thought())])
+def test_what_the_response_states_is_what_another_model_does_not_get(blocks: tuple[Any, ...]) -> None:
+    tracker = told(*stating(5_432, 6_010, *blocks), PROMPT, set_to(OTHER))
+    assert tracker.snapshot().switched == -5_432
+
+
+@pytest.mark.parametrize("said", [0, -1, 6_011, 1 << 60, True, 5_432.0, "5432", None, [], {}, float("nan")])
+def test_a_bad_count_of_thinking_leaves_it_to_the_signature(said: object) -> None:
+    """A 0 too, because the CLI writes 0 where the API states nothing."""
+    tracker = told(*stating(said, 6_010, thought(), SAID), PROMPT, set_to(OTHER))
+    assert tracker.snapshot().switched == -cost()
+
+
+@pytest.mark.parametrize("output", [1, 8, 32])
+def test_a_count_beside_a_placeholder_output_is_not_taken(output: int) -> None:
+    tracker = told(*stating(1, output, thought(), SAID), PROMPT, set_to(OTHER))
+    assert tracker.snapshot().switched == -cost()
+
+
+@given(
+    st.lists(st.integers(1, 30_000), min_size=1, max_size=5),
+    st.integers(33, 40_000).flatmap(lambda output: st.tuples(st.integers(1, output), st.just(output))),
+    st.sets(st.integers(0, 4)),
+)
+def test_the_blocks_add_up_to_what_the_response_states(
+    signatures: list[int], counts: tuple[int, int], some: set[int]
+) -> None:
+    said, output = counts
+    events = stating(said, output, *map(thought, signatures), SAID)
+    registry = told(*events).reducer.registry
+    uuids = [f"m1-{place}" for place in range(len(signatures))]
+    whole = sum(tokens for _, tokens in registry.kept_thinking(uuids))
+    part = sum(tokens for _, tokens in registry.kept_thinking([f"m1-{place}" for place in some]))
+    assert registry.main.context.signed == pytest.approx(said)
+    assert whole == pytest.approx(said)
+    assert part <= whole + 1e-6
+    assert whole <= output + 1e-6
+    assert told(*events, PROMPT, set_to(OTHER)).snapshot().switched == -said
+
+
+def delta(said: object, output: int) -> Event:
+    usage = {"output_tokens": output, "output_tokens_details": {"thinking_tokens": said}}
+    line = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}
+    return read_stream_json({"type": "stream_event", "session_id": "s1", "event": line})[0]
+
+
+def test_the_end_of_a_streamed_response_states_it_too() -> None:
+    tracker = told(response(1, ONE, 50_000, thought(), SAID, uuid="u1"), delta(5_432, 6_010), PROMPT, set_to(OTHER))
+    assert tracker.snapshot().switched == -5_432
+    assert list(tracker.reducer.registry.kept_thinking(["u1"])) == [(ONE, 5_432)]
+
+
+def test_the_end_of_a_response_without_thinking_adds_none() -> None:
+    tracker = told(response(1, ONE, 50_000, SAID), delta(5_432, 6_010), PROMPT, set_to(OTHER))
+    assert tracker.snapshot().switched == 0
+
+
+def test_a_count_belongs_to_its_own_response() -> None:
+    tracker = told(
+        *stating(5_000, 6_010, thought(), SAID),
+        PROMPT,
+        response(2, ONE, 56_020, thought(), SAID, uuid="u2"),
+        PROMPT,
+        set_to(OTHER),
+    )
+    assert tracker.snapshot().switched == -5_000 - cost()
+    assert dict(tracker.reducer.registry.kept_thinking(["u2"])) == {ONE: thinking_tokens(SIGNATURE, ONE)}
+
+
+def test_a_compaction_that_keeps_a_row_keeps_the_stated_count() -> None:
+    answer = stating(5_432, 6_010, thought(), SAID)
+    boundary = Compaction(None, "s1", "manual", 90_000, 5_000, preserved=frozenset({"m1-0", "m1-1"}))
+    kept, bare = (told(*answer, each) for each in (boundary, boundary._replace(preserved=frozenset())))
+    assert (kept.snapshot().tokens or 0) - (bare.snapshot().tokens or 0) == 5_432
+
+
+def test_a_model_that_forgets_a_turns_thinking_forgets_the_stated_count() -> None:
+    old = "claude-sonnet-4-5"
+    turn = [*stating(3_000, 3_500, thought(), SAID, model=old), PROMPT, response(2, old, 50_520, SAID)]
+    tracker = told(*turn, PROMPT, *stating(2_222, 2_900, thought(), SAID, number=3, model=old), PROMPT)
+    assert tracker.main.forgets
+    assert tracker.snapshot().switched == -2_222
+
+
 def rows(*specs: tuple[str, str | None, str, Any]) -> list[Event]:
     """Rows by (uuid, parent, model or `user`, content)."""
     found: list[Event] = []
