@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from weakref import ref
 
-from mala_context.tracking.projection import Interval
+from mala_context.tracking.projection import Interval, part_lengths
 from mala_context.tracking.text_counts import (
     REANNOUNCED,
     Length,
@@ -22,7 +22,6 @@ from mala_context.tracking.text_counts import (
     is_thought,
     kind_of,
     pieces,
-    text_length,
 )
 from mala_context.tracking.token_costs import thought_in
 from mala_context.tracking.usage import Usage
@@ -225,8 +224,7 @@ class ContextState:
         """Count the characters of every part, and keep the parts."""
         if self._interval is not None:
             return self._interval.lengths()
-        signed = self.signed  # a signature is no text
-        return [0 if signed and is_thought(content) else text_length(content) for _, content in self.parts]
+        return part_lengths(self.parts)
 
     def let_go(self) -> None:
         """Free the text of the parts. Where a row may go back to here, the lengths of the parts stay.

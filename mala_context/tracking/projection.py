@@ -12,14 +12,14 @@ what is known of a tool. The costs are those of `token_costs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from mala_context._util.text import version_numbers
 from mala_context._util.tuples import NamedTuple
-from mala_context.tracking.text_counts import Countable, Names, pieces, text_length
-from mala_context.tracking.thinking_blocks import REDACTED
+from mala_context.tracking.text_counts import Countable, Names, is_thought, pieces, text_length
+from mala_context.tracking.thinking_blocks import REDACTED, signed_blocks
 from mala_context.tracking.token_costs import CHARS_PER_TOKEN, FAMILIES, Family, family, fixed_tokens, text_tokens
 
 PLACEHOLDER: Final = 32
@@ -113,6 +113,11 @@ class Ratios:
             sums = self._sums.setdefault(key, [0.0, 0.0])
             sums[0] += tokens
             sums[1] += tokens * share
+
+
+def part_lengths(parts: Iterable[tuple[str, Any]]) -> list[int]:
+    """Count the characters of each part; a thought with a signature has none, because a signature is no text."""
+    return [0 if is_thought(content) and signed_blocks(content) else text_length(content) for _, content in parts]
 
 
 class Interval:
@@ -245,7 +250,7 @@ class Interval:
 
     def lengths(self) -> list[int]:
         """Count the characters of every part without a look at their kinds, and keep the parts."""
-        return self._chars[: self._closed] + [text_length(content) for _, content in self.parts[self._closed :]]
+        return self._chars[: self._closed] + part_lengths(self.parts[self._closed :])
 
     def measure(self) -> None:
         """Count every part and free its text, for a snapshot that may be asked long after the interval has ended."""

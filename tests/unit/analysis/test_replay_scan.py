@@ -144,7 +144,7 @@ def thoughtful(seed):
     return [{**row, "version": version} for row in rows.rows]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(60), 4195, 5416, 7282])
 def test_sessions_that_think_and_change_their_model_are_scanned_and_the_same(tmp_path, seed):
     fast, slow = both(tmp_path / "a.jsonl", dump(thoughtful(seed)))
     assert fast == slow

@@ -12,7 +12,13 @@ from mala_context.tracking.context_state import ContextState, FirstRequest, grow
 from mala_context.tracking.projection import Ratios
 from mala_context.tracking.usage import Usage
 
-PARTS = st.lists(st.tuples(st.sampled_from(["response", "user"]), st.text(max_size=50)), max_size=6)
+BLOCKS = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, st.text(max_size=50)),
+    st.builds(lambda size: {"type": "thinking", "thinking": "", "signature": "s" * size}, st.integers(0, 3_000)),
+    st.builds(lambda size: {"type": "redacted_thinking", "data": "d" * size}, st.integers(0, 3_000)),
+)
+CONTENT = st.text(max_size=50) | st.lists(BLOCKS, max_size=3)
+PARTS = st.lists(st.tuples(st.sampled_from(["response", "user"]), CONTENT), max_size=6)
 
 
 class Somebody:
@@ -55,6 +61,7 @@ def test_of_one_that_may_be_gone_back_to_the_lengths_are_kept(
 ) -> None:
     over = context(1_000, 10, *parts)
     over.pinned, over.message_id = True, "m1"
+    over.signs(100.0)
     lengths = over.part_lengths()
     if asked:
         assert over.interval.lengths() == lengths
