@@ -73,11 +73,15 @@ class VerifyReport(Frozen):
     """What `verify` found."""
 
     location: str
+    """The archive's directory or address."""
     sessions: int
+    """Sessions that were checked."""
     pieces: int
+    """Pieces that were read."""
     bytes: int
-    """Plain bytes of pieces that were read."""
+    """Plain bytes of these pieces."""
     problems: tuple[ArchiveProblem, ...]
+    """Whatever is wrong, with those problems that were fixed."""
 
     @property
     def ok(self) -> bool:
