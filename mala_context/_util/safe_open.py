@@ -1,8 +1,7 @@
 """Open a file at a path that other programs control: a FIFO, a device or a link to one never blocks the caller.
 
 The path is checked before it is opened, because opening some devices has an effect. It is checked again through the
-descriptor, because the file may have been swapped in between. `reader_of` and `write_all` read and write a descriptor
-that is open already. A hook and the status line live for milliseconds, so this
+descriptor, because the file may have been swapped in between. A hook and the status line live for milliseconds, so this
 module imports nothing that they do not load anyway.
 """
 
@@ -62,16 +61,6 @@ def read_regular(path: str, most: int) -> bytes:
             parts.append(data)
             most -= len(data)
     return b"".join(parts)
-
-
-def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of `data`; raises `OSError` (a full disk, a limit, a device that takes nothing)."""
-    view = memoryview(data)
-    while view:
-        count = os.write(fd, view)
-        if count == 0:  # a device that takes no bytes: without this check the loop would never end
-            raise OSError(errno.EIO, "nothing could be written")
-        view = view[count:]
 
 
 def reader_of(descriptor: int) -> tuple[Callable[[int], bytes], Callable[[float], bool]]:

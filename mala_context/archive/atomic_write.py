@@ -23,7 +23,7 @@ import os
 import stat
 from _thread import allocate_lock
 
-from mala_context._util.safe_open import CREATE, DIRECTORY, READ, Held, write_all
+from mala_context._util.safe_open import CREATE, DIRECTORY, READ, Held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -223,6 +223,16 @@ def sync_directory(fd: int) -> None:
     except OSError as error:
         if error.errno not in _NO_SYNC:
             raise
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of `data`; raises `OSError` (a full disk, a limit, a device that takes nothing)."""
+    view = memoryview(data)
+    while view:
+        count = os.write(fd, view)
+        if count == 0:  # a device that takes no bytes: without this check the loop would never end
+            raise OSError(errno.EIO, "nothing could be written")
+        view = view[count:]
 
 
 def create(directory: int, prefix: str, flags: int = 0) -> tuple[int, str]:

@@ -21,7 +21,7 @@ import stat
 import time
 import weakref
 
-from mala_context._util.safe_open import DIRECTORY, READ, write_all
+from mala_context._util.safe_open import DIRECTORY, READ
 from mala_context.archive import layout
 from mala_context.archive.atomic_write import (
     close_locked,
@@ -34,6 +34,7 @@ from mala_context.archive.atomic_write import (
     temporary_prefix,
     thread_locks,
     try_flock,
+    write_all,
 )
 from mala_context.archive.directory import open_archives, refuse
 from mala_context.archive.interface import SessionFiles, SessionView

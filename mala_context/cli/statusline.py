@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-from mala_context._util.safe_open import reader_of, write_all
 from mala_context.cli.plain_options import parsed
 
 TYPE_CHECKING = False
@@ -60,8 +59,10 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
         text = "mala-context: no JSON from Claude Code on standard input"
     else:
         text = statusline.line(gauge, template, color=statusline.wants_color(color, os.environ))
-    try:  # noqa: SIM105 - contextlib would be loaded for this alone, and Claude Code waits
-        write_all(1, f"{text}\n".encode("utf-8", "backslashreplace"))
+    data = f"{text}\n".encode("utf-8", "backslashreplace")
+    try:
+        while data and (count := os.write(1, data)):  # what takes nothing would be tried for ever
+            data = data[count:]
     except OSError:
         pass  # the reader is gone
     return 0
@@ -70,6 +71,7 @@ def run(template: str | None, color: str, *, as_json: bool) -> int:
 def _input() -> dict[str, object] | None:
     if os.isatty(0):
         return None
+    from mala_context._util.safe_open import reader_of
     from mala_context.agent.hook_io import object_from
 
     try:

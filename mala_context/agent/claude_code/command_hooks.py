@@ -14,7 +14,7 @@ import io
 import os
 import sys
 
-from mala_context._util.safe_open import reader_of, write_all
+from mala_context._util.safe_open import reader_of
 from mala_context.agent.hook_io import object_from, text_in
 from mala_context.transcripts.session_ids import check_session_id, session_in
 
@@ -82,7 +82,9 @@ def _answer_into(pipe: int, arguments: Sequence[str], env: Mapping[str, str]) ->
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         answer, words = answer_hook(arguments, env)
-        write_all(pipe, answer + b"\0" + words.encode("utf-8", "replace"))
+        data = answer + b"\0" + words.encode("utf-8", "replace")
+        while data and (count := os.write(pipe, data)):  # a write of 0 bytes must end the loop
+            data = data[count:]
     finally:
         os._exit(0)
 

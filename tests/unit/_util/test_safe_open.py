@@ -1,11 +1,11 @@
-"""Opening what somebody else may have put at a path, and writing all bytes."""
+"""Opening what somebody else may have put at a path."""
 
 import os
 import socket
 
 import pytest
 
-from mala_context._util.safe_open import open_regular, read_regular, write_all
+from mala_context._util.safe_open import open_regular, read_regular
 
 
 def make_socket(path):
@@ -59,19 +59,3 @@ def test_no_more_than_was_asked_for(size, most, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(path)
     assert read_regular(str(link), most) == data[:most]
-
-
-def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
-    path = tmp_path / "f"
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
-    write_all(fd, b"0123456789")
-    os.close(fd)
-    assert path.read_bytes() == b"0123456789"
-
-
-def test_a_device_that_takes_nothing_is_an_error(monkeypatch):
-    monkeypatch.setattr(os, "write", lambda *_: 0)
-    with pytest.raises(OSError, match="nothing could be written"):
-        write_all(1, b"x")

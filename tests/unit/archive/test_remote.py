@@ -752,3 +752,11 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ObjectStoreError, match="symbolic link"):
         bucket.put("s1.manifest.jsonl", io.BytesIO(b"secret"), 6)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_device_that_takes_nothing_is_an_error(monkeypatch):
+    from mala_context.archive.atomic_write import write_all
+
+    monkeypatch.setattr(os, "write", lambda *_: 0)
+    with pytest.raises(OSError, match="nothing could be written"):
+        write_all(1, b"x")

@@ -160,6 +160,16 @@ def test_a_full_disk_leaves_nothing(new_store, monkeypatch):
         assert os.listdir(store.location) == [layout.manifest_name("s1")]
 
 
+def test_writes_go_on_where_the_kernel_took_only_some(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
+    atomic_write.write_all(fd, b"0123456789")
+    os.close(fd)
+    assert path.read_bytes() == b"0123456789"
+
+
 def test_a_large_file_is_handed_to_the_disk_while_it_is_copied(new_store, monkeypatch):
     advised = []
     monkeypatch.setattr(atomic_write, "FLUSH", 10)
