@@ -3,9 +3,16 @@
 import asyncio
 import logging
 
+import pytest
+
 from mala_context import CacheRewritten, ContextConfig, instrument
 from mala_context.testing import ScriptedClock, ScriptedMessagesAPI, text, tool
 from tests.e2e.driving import prose
+
+
+@pytest.fixture(autouse=True)
+def no_archive_of_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("MALA_RUNS_DIR", str(tmp_path / "runs"))
 
 
 def played(api, clock, tmp_path, **config):
