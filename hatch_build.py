@@ -1,6 +1,6 @@
 """Compiles the parts that are in C, where there is a compiler; without one, Python does the same, slower.
 
-`MALA_CONTEXT_COMPILE=0` leaves it out, for a wheel that runs everywhere.
+`MALA_CONTEXT_COMPILE=0` leaves them out, for a wheel that runs everywhere.
 """
 
 from __future__ import annotations
