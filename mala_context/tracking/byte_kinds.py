@@ -6,6 +6,7 @@ and `runs_slowly` give the same.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Final
 
@@ -30,14 +31,14 @@ BASE64: Final = bytes((chr(code).isalnum() and code < 128) or code in b"+/=_-" f
 """1 for each byte of base64, in either alphabet; 0 for all others."""
 
 
-def _every(kind: int, size: int) -> int:
-    return int.from_bytes(bytes((1 << kind,)) * size, "little")
-
-
-_USUAL: Final = 24_576
+_BLOCK: Final = 24_576
 """Bytes of the longest text that the estimates count at once."""
-_MASKS: Final = tuple(_every(kind, _USUAL) for kind in range(len(_KINDS)))
-"""For each kind, a number with that kind's bit in each byte."""
+
+
+@lru_cache(maxsize=1)
+def _masks(blocks: int) -> tuple[int, ...]:
+    """Return for each kind a number with that kind's bit in each byte; made when asked for, since C needs none."""
+    return tuple(int.from_bytes(bytes((1 << kind,)) * (blocks * _BLOCK), "little") for kind in range(len(_KINDS)))
 
 
 def tally_slowly(text: str, kinds: bytes) -> tuple[int, ...]:
@@ -48,8 +49,7 @@ def tally_slowly(text: str, kinds: bytes) -> tuple[int, ...]:
     at every other byte.
     """
     marks = text.encode("utf-8", "ignore").translate(kinds)
-    masks = _MASKS if len(marks) <= _USUAL else [_every(kind, len(marks)) for kind in range(len(_KINDS))]
-    letter, upper, digit, sign, blank, line, wide, other = masks
+    letter, upper, digit, sign, blank, line, wide, other = _masks(len(marks) // _BLOCK + 1)
     here = int.from_bytes(marks, "little")
     before, after = here << 8, here >> 8  # of the byte before each, and after each
     starts = (here ^ before) & here  # where a run of a kind begins
