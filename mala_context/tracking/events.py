@@ -71,6 +71,11 @@ class Response(NamedTuple):
     thought: int = 0
     """Tokens of thinking in the answer, as its usage states them; 0 if it states none."""
 
+    @property
+    def identity(self) -> object:
+        """Value that all parts of one response share. A server that sends no ids is told by equal counts."""
+        return self.message_id or self.usage or self.uuid
+
 
 class UsageDelta(NamedTuple):
     """The closing `message_delta` of a streamed response: its final counts."""

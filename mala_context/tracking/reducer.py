@@ -198,9 +198,7 @@ class EventReducer:
     # -- responses ---------------------------------------------------------------------------------------------------
 
     def _response(self, event: Response) -> AgentState | None:
-        key, session_id, message_id, model, usage, content, stop_reason, uuid, parent, source, _, time, hour, said = (
-            event
-        )
+        key, session_id, _, model, usage, content, stop_reason, uuid, parent, source, _, time, hour, said = event
         # Step 1: find the session, the agent, and the response that this message is a part of.
         if session_id != self.session_id and session_id is not None and not self._same_session(event):
             return None
@@ -208,8 +206,8 @@ class EventReducer:
         agent = registry.main if key is None else registry.owner(event)
         again = registry.knows(uuid)
         # A response comes as several messages with one id, one for each content block, and counts once (case core-09).
-        # A server that sends no ids is told by equal counts; without either each row stands for itself.
-        identity = message_id or usage or uuid
+        # Without id and counts each row stands for itself.
+        identity = event.identity
         if identity != agent.current and not self._begin(event, agent, identity, again):
             return None
         # Step 2: the model before the counts, because the cache's prices and the window are the model's.

@@ -18,7 +18,7 @@ from mala_context.analysis.replay.rows import decode
 from mala_context.tracking.agent_state import AgentState
 from mala_context.tracking.events import Compaction, Event, Response, Summary
 from mala_context.tracking.readers import read_row
-from mala_context.tracking.readers.parts import known, mapping, stated_thinking, text
+from mala_context.tracking.readers.parts import mapping, text
 from mala_context.tracking.text_counts import Length
 from mala_context.tracking.token_costs import is_measured
 from mala_context.tracking.tracker import ContextTracker
@@ -32,12 +32,6 @@ _KEPT: Final = 1_000
 
 class NeedsRatio(Exception):  # noqa: N818  (not an error either)
     """Raised for a recording whose last size is an estimate, which depends on prices learned from its text."""
-
-
-def identity_of(row: Mapping[str, Any]) -> object:
-    """Return that which all rows of a response have in common, as the tracker does."""
-    message = mapping(row.get("message"))
-    return text(message.get("id")) or known(message.get("usage")) or text(row.get("uuid"))
 
 
 class Follower(RecordingReader):
@@ -133,16 +127,14 @@ class Follower(RecordingReader):
         if not kept or not isinstance(kept, list):
             return
         lines = self._source.get(range(max(0, number - _KEPT), number))
-        answers = [each for line in lines for each in decode(line)[0] if each.get("type") == "assistant"]
+        events = (event for line in lines for row in decode(line)[0] for event in read_row(row))
+        answers = [event for event in events if isinstance(event, Response)]
         # A count of thinking belongs to all rows of its response, of which the compaction may keep only some.
-        whole = {identity_of(each) for each in answers if each.get("uuid") in kept}
+        whole = {each.identity for each in answers if each.uuid in kept}
         for each in answers:
-            identity = identity_of(each)
-            if identity in whole:
-                message = mapping(each.get("message"))
-                raw, content, model = message.get("usage"), message.get("content"), text(message.get("model"))
-                stated = stated_thinking(raw, known(raw))
-                self.tracker.reducer.registry.remember(text(each.get("uuid")), content, model, identity, stated)
+            if each.identity in whole:
+                registry = self.tracker.reducer.registry
+                registry.remember(each.uuid, each.content, each.model, each.identity, each.thought)
 
     def _first_of(self, number: int) -> None:
         """Give the tracker an agent's first row, which changes nothing for the other agents."""
